@@ -1,0 +1,104 @@
+// Plan: how a cache stores its pages, as a value.
+//
+// A plan says, per layer range, which rung (representation) sealed pages take, how that changes
+// with age, what stays open, and which retention, packing or learned method applies. It is the
+// type behind `--kv` on the command line:
+//
+//   q8_0                               every sealed page in q8_0
+//   k=q8_0,v=q4_0r                     K and V apart
+//   age=f16:512/q8_0:4096/q4_0         by age in tokens
+//   0-1: f16; 2-: q4_0r,open=128       by layer range
+//
+// Parsing knows the whole grammar; whether this build can do what a plan asks is decided by
+// Cache::Create (and CheckSupported), which refuses by name. Pure values, no state, thread-safe.
+
+#ifndef VARVE_PLAN_H_
+#define VARVE_PLAN_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "varve/status.h"
+
+namespace varve {
+
+// One stage of an age ladder: a page is stored in `rung` while its age < until_tokens.
+// Age of a page = next position of the sequence - end position of the page.
+struct AgeStep {
+  std::string rung;
+  int64_t until_tokens = -1;  // -1: no bound, only in the last stage
+  bool operator==(const AgeStep&) const = default;
+};
+
+// What holds for the layers [first_layer, last_layer]. An empty optional is "not said".
+struct LayerRule {
+  int first_layer = 0;
+  int last_layer = -1;  // inclusive; -1 is the model's last layer
+
+  std::optional<std::string> k;  // rung of sealed K; without it `age`, without that f16
+  std::optional<std::string> v;
+  std::vector<AgeStep> age;      // for the parts that k= and v= leave open; bounds ascend
+
+  std::optional<int64_t> open_tokens;       // open=N
+  std::optional<std::string> open_rung;     // open_rung=f16|f32|bf16
+  std::optional<int> page_tokens;           // page=16|32|64|128; one value for the whole plan
+  std::optional<int64_t> window_tokens;     // window=N
+
+  std::optional<std::string> evict;         // h2o|window|random|tova|snapkv|demote
+  std::optional<double> ratio;              // > 1
+  std::optional<uint64_t> budget_bytes;     // budget=64MiB; excludes ratio
+  std::optional<int64_t> sink_tokens;       // sink=N
+  std::optional<int64_t> recent_tokens;     // recent=N
+  std::optional<int64_t> trigger_tokens;    // trigger=N
+  std::optional<int64_t> every_tokens;      // every=N
+  std::optional<double> ema;                // ema=A, 0 <= A < 1
+
+  std::optional<std::string> pack;          // probe|full|store
+  std::optional<int64_t> hot_sink_tokens;   // hot=S/R
+  std::optional<int64_t> hot_recent_tokens;
+  std::optional<int64_t> bootstrap_tokens;  // bootstrap=N
+  std::optional<int64_t> step_tokens;       // step=N
+
+  std::optional<std::string> codebook;      // codebook=FILE
+  std::optional<std::string> fold;          // fold=FILE
+  std::optional<int64_t> image_tokens;      // image=N
+  std::optional<std::string> cross;         // cross=RUNG
+  std::optional<std::string> fallback;      // fallback=RUNG
+
+  bool operator==(const LayerRule&) const = default;
+};
+
+struct Plan {
+  std::vector<LayerRule> rules;  // ascending, disjoint; layers that no rule covers are f16
+
+  bool operator==(const Plan&) const = default;
+
+  // The page size that the plan asks for, or the default of 64.
+  int PageTokens() const;
+};
+
+// Parses the text form. On failure the message quotes the offending clause and its column:
+//   plan: clause 2 "k=q9_0" (column 7): unknown rung "q9_0"; known: f32 f16 ...
+// "@file.json" is not read here (no file access in the library): see ParsePlanJson.
+Result<Plan> ParsePlan(std::string_view text);
+
+// Parses the JSON form: {"rules": [{"layers": "0-1", "k": "q8_0", ...}]} or one flat rule object.
+// An unknown key is an error that names it.
+Result<Plan> ParsePlanJson(std::string_view json);
+
+// The canonical text: ParsePlan(PrintPlan(p)) == p for every valid p.
+std::string PrintPlan(const Plan& plan);
+
+// The JSON form, one line; ParsePlanJson(PrintPlanJson(p)) == p.
+std::string PrintPlanJson(const Plan& plan);
+
+// Ok if this build can run the plan. Otherwise kUnimplemented, naming the first clause that has
+// no implementation yet ("evict=h2o").
+Status CheckSupported(const Plan& plan);
+
+}  // namespace varve
+
+#endif  // VARVE_PLAN_H_
