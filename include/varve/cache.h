@@ -1,0 +1,246 @@
+// Cache: the keys and values of a transformer, in pages that sink to cheaper representations.
+//
+// A cache holds any number of sequences of one model. Per layer, a sequence is a table of pages;
+// a page holds page_tokens consecutive tokens, one strip of K rows and one of V rows per KV head.
+// New rows go into an open page in f16 (or f32, bf16); a full page that leaves the open window is
+// sealed: encoded once in the rung that the plan names, immutable and shared from then on.
+// Attention is computed on the stored bytes, for all query heads of a KV head at once.
+//
+// One decode step, for any number of sequences:
+//
+//   cache->BeginStep({{seq, 1}});                 // reserves all memory, or changes nothing
+//   for each layer:
+//     cache->Append(layer, seq, keys, values);    // rows after RoPE
+//     cache->Attend(layer, {request}, options);   // reads every row appended so far
+//   cache->EndStep();                             // commits; seals, demotes and drops what is due
+//
+// An error inside a step rolls the step back and closes it: layers never end at different lengths.
+//
+// What a query sees: each page in the state it would have if tokens had come one at a time. A step
+// therefore may hold at most MaxStepTokens(seq) tokens of a sequence (up to page_tokens): longer
+// inputs are fed in several steps, and prefill and decode then agree bit for bit.
+//
+// Thread-safety: one thread at a time may use a Cache (const calls included); the cache spreads
+// its own work over the executor. Different caches are independent.
+
+#ifndef VARVE_CACHE_H_
+#define VARVE_CACHE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "varve/executor.h"
+#include "varve/plan.h"
+#include "varve/status.h"
+
+namespace varve {
+
+// The part of a model that the cache must know. Limits are checked by Cache::Create.
+struct CacheShape {
+  int num_layers = 0;    // 1 … 1024
+  int num_kv_heads = 0;  // 1 … 1024
+  int group_size = 1;    // query heads per KV head, 1 … 64
+  int key_dim = 0;       // head_dim of K; a multiple of 16 up to 512; block rungs: of 32
+  int value_dim = 0;     // head_dim of V; likewise
+  int page_tokens = 0;   // 16, 32, 64 or 128; 0: what the plan says (64 unless it says otherwise)
+};
+
+// Where slabs of pages come from. The default maps anonymous memory. Not called concurrently.
+class PageMemory {
+ public:
+  virtual ~PageMemory() = default;
+  // `bytes` (a multiple of 2 MiB) of readable and writable memory, aligned to 4 KiB at least; null
+  // when there is none.
+  virtual std::byte* Map(size_t bytes) = 0;
+  // Gives the physical memory of a part of a mapping back; the range stays usable, its content is
+  // lost. `bytes` is a multiple of 4 KiB.
+  virtual void Discard(std::byte* address, size_t bytes) = 0;
+  virtual void Unmap(std::byte* address, size_t bytes) = 0;
+};
+
+// Identifies a sequence of one cache. Ids are never reused: a freed id stays invalid.
+struct SequenceId {
+  uint64_t value = 0;
+  bool operator==(const SequenceId&) const = default;
+};
+
+// One page of a sequence's table in one layer, as seen by an observer or by Describe.
+struct PageSpan {
+  int64_t first_position = 0;  // token span that the page stands for
+  int64_t num_positions = 0;
+  int num_rows = 0;            // rows stored
+  int num_live_rows = 0;       // rows that attention still sees
+};
+
+// The exact attention mass of every page, from the log-sum-exp that attention keeps anyway.
+struct AttentionMass {
+  int layer = 0;
+  SequenceId sequence;
+  int num_queries = 0;
+  int num_heads = 0;                 // query heads
+  std::span<const PageSpan> pages;   // the table as it was read
+  // [num_queries, num_heads, pages.size()] f32; each (query, head) row sums to 1.
+  const float* mass = nullptr;
+};
+
+// Told about every Attend of a cache, on the calling thread, one request at a time. The data is
+// valid during the call only.
+class AttentionObserver {
+ public:
+  virtual ~AttentionObserver() = default;
+  virtual void OnAttention(const AttentionMass& mass) = 0;
+};
+
+struct CacheOptions {
+  Plan plan;
+  // Cap on bytes_held of the page pool; 0 is none. A step that would pass it is refused whole.
+  uint64_t max_bytes = 0;
+  int num_threads = 0;                    // size of the cache's own pool; 0: one per core
+  Executor* executor = nullptr;           // not owned; replaces the own pool
+  PageMemory* memory = nullptr;           // not owned; replaces anonymous mappings
+  AttentionObserver* observer = nullptr;  // not owned
+};
+
+struct StepEntry {
+  SequenceId sequence;
+  int num_tokens = 1;
+};
+
+// f32 rows [num_tokens, num_kv_heads, dim]; strides in floats, 0 means dense. Not owned.
+struct RowsView {
+  const float* data = nullptr;
+  int num_tokens = 0;
+  ptrdiff_t token_stride = 0;
+  ptrdiff_t head_stride = 0;
+};
+
+// The queries of one sequence in one Attend. Inside a step they belong to the last num_queries
+// tokens of the sequence's step; outside a step, to the last num_queries positions.
+struct AttendRequest {
+  SequenceId sequence;
+  int num_queries = 1;
+  // [num_queries, num_kv_heads * group_size, key_dim] f32, after RoPE. Query heads h*group_size …
+  // (h+1)*group_size-1 share KV head h. Strides in floats, 0 means dense.
+  const float* queries = nullptr;
+  ptrdiff_t query_token_stride = 0;
+  ptrdiff_t query_head_stride = 0;
+  // [num_queries, num_kv_heads * group_size, value_dim] f32. A query that sees no row gives zeros.
+  float* output = nullptr;
+  ptrdiff_t output_token_stride = 0;
+  ptrdiff_t output_head_stride = 0;
+  // Optional: [num_queries, num_kv_heads * group_size] log-sum-exp of the scaled scores.
+  float* log_sum_exp = nullptr;
+};
+
+struct AttendOptions {
+  float scale = 0.0f;          // 0: 1 / sqrt(key_dim)
+  float soft_cap = 0.0f;       // > 0: scores become cap * tanh(score / cap)
+  int64_t window = 0;          // > 0: the model's own sliding window, row-exact
+  bool causal = true;          // false: every query sees every row (cross attention)
+};
+
+enum class PageState { kFilling, kFull, kSealed };
+
+struct RungBytes {
+  std::string rung;         // "q8_0", or "q8_0/q4_0" where K and V differ
+  PageState state = PageState::kSealed;
+  uint64_t pages = 0;
+  uint64_t bytes = 0;       // payload of those pages
+};
+
+struct CacheStats {
+  uint64_t bytes_used = 0;        // payload of all live pages; a shared page counts once
+  uint64_t bytes_held = 0;        // memory that the pool keeps resident for pages
+  uint64_t bytes_tables = 0;      // page records and tables
+  uint64_t bytes_scratch = 0;     // work buffers of steps and attention
+  uint64_t bytes_f16 = 0;         // what the live rows of all sequences would take in plain f16
+  uint64_t bytes_copied = 0;      // copied on write since creation
+  uint64_t pages = 0;
+  uint64_t sequences = 0;
+  uint64_t pages_sealed = 0;      // encoded since creation: first seal …
+  uint64_t pages_demoted = 0;     // … and later steps down the ladder
+  uint64_t pages_adopted = 0;     // took over the successor that another sequence had encoded
+  uint64_t pages_dropped = 0;     // by window
+  uint64_t nonfinite_values = 0;  // NaN or out-of-range values that a block rung replaced
+  std::vector<RungBytes> rungs;   // by rung and state, in a fixed order
+};
+
+struct SequenceInfo {
+  int64_t next_position = 0;
+  int64_t live_rows = 0;    // of the layer asked for
+  std::vector<PageSpan> pages;
+};
+
+enum class Part { kKey, kValue };
+
+class Cache {
+ public:
+  // Refuses a shape or plan that cannot work, naming field, value and limit.
+  static Result<std::unique_ptr<Cache>> Create(const CacheShape& shape, CacheOptions options);
+  virtual ~Cache() = default;
+
+  // The shape in force, page_tokens filled in.
+  virtual const CacheShape& shape() const = 0;
+  virtual const Plan& plan() const = 0;
+
+  // --- sequences; each call fails with kNotFound on a freed id and with kFailedPrecondition while
+  // a step is open ---
+
+  virtual Result<SequenceId> CreateSequence() = 0;
+  // A sequence with the same content. Shares every page; the open page is copied by whoever
+  // appends to it first.
+  virtual Result<SequenceId> Fork(SequenceId source) = 0;
+  virtual Status Free(SequenceId sequence) = 0;
+  // Forgets positions >= position. Rows inside a sealed page die; their bytes stay until the page
+  // has no live row.
+  virtual Status Truncate(SequenceId sequence, int64_t position) = 0;
+  // Forgets positions in [begin, end). Other positions keep their numbers.
+  virtual Status RemoveRange(SequenceId sequence, int64_t begin, int64_t end) = 0;
+  // Forgets everything outside [begin, end); the next position does not change.
+  virtual Status KeepOnly(SequenceId sequence, int64_t begin, int64_t end) = 0;
+  // Drops every page that lies wholly before next_position - num_tokens, except pages that touch
+  // the first sink_tokens positions. The plan's window= does this after each step.
+  virtual Status SlideWindow(SequenceId sequence, int64_t num_tokens, int64_t sink_tokens) = 0;
+  virtual Result<SequenceInfo> Describe(SequenceId sequence, int layer) const = 0;
+
+  // --- a step ---
+
+  // How many tokens the next step of this sequence may hold: up to the end of its open page, or
+  // to the next moment at which the plan seals, demotes or drops a page.
+  virtual Result<int> MaxStepTokens(SequenceId sequence) const = 0;
+  // Reserves memory in all layers for all entries. On failure nothing has changed.
+  virtual Status BeginStep(std::span<const StepEntry> entries) = 0;
+  // Appends rows of one layer; several calls may share the step's tokens of a sequence.
+  virtual Status Append(int layer, SequenceId sequence, const RowsView& keys,
+                        const RowsView& values) = 0;
+  // Attention of all requests over one layer, in one parallel pass. Inside a step every sequence
+  // asked for must have all of the step's rows in this layer.
+  virtual Status Attend(int layer, std::span<const AttendRequest> requests,
+                        const AttendOptions& options) = 0;
+  virtual Status EndStep() = 0;
+  // Rolls the open step back; nothing happens without one.
+  virtual void AbortStep() = 0;
+  // Tells policies that a sequence's prompt is complete.
+  virtual Status EndPrompt(SequenceId sequence) = 0;
+
+  // --- content ---
+
+  // Decodes the live rows of positions [begin, end) in one layer and KV head to f32, ascending;
+  // `out` [rows, dim] must have room for end - begin rows. Returns the number of rows.
+  virtual Result<int64_t> ReadRows(SequenceId sequence, int layer, int kv_head, Part part,
+                                   int64_t begin, int64_t end, float* out) const = 0;
+
+  virtual CacheStats Stats() const = 0;
+};
+
+// Bytes per token and layer that a rung takes for one part, scales included: what `varve plan`
+// shows before anything runs. Fails on an unknown rung or a dimension that it cannot store.
+Result<double> RungBytesPerRow(const std::string& rung, Part part, int dim, int page_tokens);
+
+}  // namespace varve
+
+#endif  // VARVE_CACHE_H_

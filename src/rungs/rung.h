@@ -1,0 +1,104 @@
+// Rung: one way to store a part (K or V) of a page, and to compute attention on the stored bytes.
+//
+// The cache knows pages and tables; a rung knows bytes. Everything that the cache needs of a
+// representation goes through this interface, so a new family (product quantization, …) is a new
+// folder beside float/ and block/ and one line in rung_registry.cc.
+//
+// A *strip* is the part of a page that belongs to one KV head: page_tokens rows of `dim` values.
+// Rungs are immutable and thread-safe: strips may be encoded, decoded and attended concurrently.
+//
+// Spaces. K and V rungs never multiply into K x V kernels:
+//   PrepareQuery once per Attend and key space, Scores per page; AddValues per page into one
+//   accumulator per value space, FinishValues once per head brings the spaces together.
+// Rungs with the same key_space() share a prepared query, rungs with the same value_space() an
+// accumulator.
+
+#ifndef VARVE_RUNGS_RUNG_H_
+#define VARVE_RUNGS_RUNG_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "kernels/kernels.h"
+#include "varve/cache.h"
+#include "varve/status.h"
+
+namespace varve {
+
+struct StripShape {
+  int layer = 0;
+  int kv_head = 0;
+  int dim = 0;
+  int page_tokens = 0;  // 16, 32, 64 or 128
+};
+
+// Spaces that exist. A later family adds its own.
+enum class KeySpace : uint8_t { kPlain, kBlock, kBlockRotated };
+enum class ValueSpace : uint8_t { kPlain, kRotated };
+inline constexpr int kNumKeySpaces = 3;
+inline constexpr int kNumValueSpaces = 2;
+
+class Rung {
+ public:
+  virtual ~Rung() = default;
+
+  virtual std::string_view name() const = 0;
+  // Ok if rows of `dim` values can be stored; otherwise names dim and the limit.
+  virtual Status CheckDim(int dim) const = 0;
+  virtual size_t StripBytes(const StripShape& shape) const = 0;
+
+  // --- content ---
+
+  // Encodes rows [num_rows, dim] f32 as a whole strip; missing rows read as zero. Returns how many
+  // values were not finite (or out of the format's range) and had to be replaced.
+  virtual uint64_t Encode(Part part, const StripShape& shape, const float* rows, int num_rows,
+                          std::byte* strip) const = 0;
+  // Decodes rows [first, first + count) to f32 [count, dim].
+  virtual void Decode(Part part, const StripShape& shape, const std::byte* strip, int first,
+                      int count, float* rows) const = 0;
+  // Whether single rows can be written in place, so that an open page may use this rung.
+  virtual bool can_append() const { return false; }
+  // Writes rows [first, first + count) from f32, row_stride floats apart. Requires can_append().
+  virtual void WriteRows(Part, const StripShape&, std::byte*, int /*first*/, int /*count*/,
+                         const float*, ptrdiff_t /*row_stride*/) const {}
+
+  // --- keys ---
+
+  virtual KeySpace key_space() const = 0;
+  virtual size_t PreparedQueryBytes(const StripShape& shape, int num_rows) const = 0;
+  // queries [num_rows, dim] f32, softmax scale multiplied in.
+  virtual void PrepareQuery(const StripShape& shape, const float* queries, int num_rows,
+                            std::byte* prepared) const = 0;
+  // scores [num_rows, page_tokens] f32 = query . key for tokens [0, num_tokens); columns up to the
+  // next multiple of 16 may be written with anything.
+  virtual void Scores(const StripShape& shape, const std::byte* strip, const std::byte* prepared,
+                      int num_rows, int num_tokens, float* scores, Prefetch next) const = 0;
+
+  // --- values ---
+
+  virtual ValueSpace value_space() const = 0;
+  virtual size_t AccumulatorFloats(const StripShape& shape) const = 0;
+  // accumulators [num_rows, AccumulatorFloats] += weights [num_rows, page_tokens] x values, over
+  // tokens [first, first + count). Weights outside the range are zero; weight_max [num_rows] bounds
+  // the weights of each row.
+  virtual void AddValues(const StripShape& shape, const std::byte* strip, int first, int count,
+                         const float* weights, const float* weight_max, int num_rows,
+                         float* accumulators, Prefetch next) const = 0;
+  // output [num_rows, dim] += accumulators brought back to plain values.
+  virtual void FinishValues(const StripShape& shape, const float* accumulators, int num_rows,
+                            float* output) const = 0;
+  // False when a stored value may be NaN or Inf: then a row with weight 0 must be left out of
+  // AddValues rather than multiplied by zero.
+  virtual bool values_always_finite() const = 0;
+};
+
+// The rung of that name, or null. Rungs live for the whole process.
+const Rung* FindRung(std::string_view name);
+
+// "f32 f16 bf16 …", in order of precision, for error messages.
+std::string_view KnownRungNames();
+
+}  // namespace varve
+
+#endif  // VARVE_RUNGS_RUNG_H_
