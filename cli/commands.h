@@ -1,0 +1,18 @@
+// The subcommands of `varve`, one file each.
+//
+// Add…Command registers a subcommand and its options with the app. When the subcommand has run,
+// *exit_code holds its result: 0 done, 1 failed while running, 2 asked for something that cannot be
+// (bad usage, a plan that is wrong or not in this build). `exit_code` must outlive the app's parse.
+
+#ifndef VARVE_CLI_COMMANDS_H_
+#define VARVE_CLI_COMMANDS_H_
+
+namespace CLI {
+class App;
+}
+
+void AddPlanCommand(CLI::App& app, int* exit_code);
+void AddInspectCommand(CLI::App& app, int* exit_code);
+void AddBenchCommand(CLI::App& app, int* exit_code);
+
+#endif  // VARVE_CLI_COMMANDS_H_
