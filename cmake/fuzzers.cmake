@@ -1,0 +1,20 @@
+# libFuzzer programs, one per fuzz/<name>_fuzzer.cc: <build>/fuzz_<name> CORPUS... The whole library is
+# instrumented for coverage, so this wants a build tree of its own (the preset `fuzz`).
+if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  message(FATAL_ERROR "VARVE_BUILD_FUZZERS=ON needs clang, not ${CMAKE_CXX_COMPILER_ID}: use the preset `fuzz`")
+endif()
+if(NOT VARVE_SANITIZE)
+  message(FATAL_ERROR "VARVE_BUILD_FUZZERS=ON needs VARVE_SANITIZE (address,undefined): use the preset `fuzz`")
+endif()
+target_compile_options(varve_options INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=fuzzer-no-link>)
+
+file(GLOB VARVE_FUZZER_SOURCES CONFIGURE_DEPENDS fuzz/*_fuzzer.cc)
+add_custom_target(varve_fuzzers)
+foreach(source ${VARVE_FUZZER_SOURCES})
+  get_filename_component(name ${source} NAME_WE)
+  string(REGEX REPLACE "_fuzzer$" "" name ${name})
+  add_executable(fuzz_${name} ${source})
+  target_link_libraries(fuzz_${name} PRIVATE varve_static)
+  target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+  add_dependencies(varve_fuzzers fuzz_${name})
+endforeach()

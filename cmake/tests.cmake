@@ -1,0 +1,96 @@
+# Everything that ctest runs. Labels: `unit` (quick tests, also run under the sanitizers), `slow`
+# (test suites named *Slow), `fuzz` (corpus replays), `tree` (checks of the repository itself),
+# `example`, `package`. A folder that does not exist yet contributes nothing.
+find_package(GTest REQUIRED)
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+include(GoogleTest)
+
+set(VARVE_TEST_TIMEOUT_S 120 CACHE STRING "Seconds that one quick test may take; a slow one has five times as long")
+math(EXPR VARVE_SLOW_TEST_TIMEOUT_S "5 * ${VARVE_TEST_TIMEOUT_S}")
+
+# --- unit tests: one binary ---
+file(GLOB_RECURSE VARVE_TEST_SOURCES CONFIGURE_DEPENDS src/*_test.cc)
+file(GLOB VARVE_OUTER_TEST_SOURCES CONFIGURE_DEPENDS cli/*_test.cc tests/*_test.cc)
+list(APPEND VARVE_TEST_SOURCES ${VARVE_OUTER_TEST_SOURCES})
+if(VARVE_TEST_SOURCES)
+  add_executable(varve_tests ${VARVE_TEST_SOURCES})
+  target_link_libraries(varve_tests PRIVATE varve_cli_objects GTest::gtest GTest::gtest_main)
+  target_compile_definitions(varve_tests PRIVATE VARVE_TEST_DATA_DIR="${PROJECT_SOURCE_DIR}/tests/data")
+  # Listing the tests when ctest starts, not after linking, keeps a crash at start-up a test failure.
+  gtest_discover_tests(varve_tests
+    DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+    TEST_FILTER "-*Slow.*:*Slow/*"
+    PROPERTIES LABELS unit TIMEOUT ${VARVE_TEST_TIMEOUT_S})
+  gtest_discover_tests(varve_tests
+    DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+    TEST_FILTER "*Slow.*:*Slow/*"
+    PROPERTIES LABELS slow TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S})
+endif()
+
+# --- fuzz corpora, replayed by an ordinary program ---
+file(GLOB VARVE_FUZZER_SOURCES CONFIGURE_DEPENDS fuzz/*_fuzzer.cc)
+add_custom_target(varve_fuzz_replays)
+foreach(source ${VARVE_FUZZER_SOURCES})
+  get_filename_component(name ${source} NAME_WE)
+  string(REGEX REPLACE "_fuzzer$" "" name ${name})
+  add_executable(fuzz_replay_${name} ${source} fuzz/replay_main.cc)
+  target_link_libraries(fuzz_replay_${name} PRIVATE varve_static)
+  add_dependencies(varve_fuzz_replays fuzz_replay_${name})
+  add_test(NAME fuzz-replay-${name}
+    COMMAND fuzz_replay_${name} ${PROJECT_SOURCE_DIR}/fuzz/corpus/${name})
+  set_tests_properties(fuzz-replay-${name} PROPERTIES
+    LABELS fuzz TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S})
+endforeach()
+
+# --- examples: what a user writes, so they see the shared library and include/varve alone ---
+file(GLOB VARVE_EXAMPLE_SOURCES CONFIGURE_DEPENDS examples/*.cc examples/*.c)
+foreach(source ${VARVE_EXAMPLE_SOURCES})
+  get_filename_component(name ${source} NAME)
+  string(MAKE_C_IDENTIFIER ${name} name)
+  add_executable(example_${name} ${source})
+  set_target_properties(example_${name} PROPERTIES
+    OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/examples)
+  target_link_libraries(example_${name} PRIVATE varve::varve varve_options)
+  add_test(NAME example-${name} COMMAND example_${name})
+  set_tests_properties(example-${name} PROPERTIES LABELS example TIMEOUT ${VARVE_TEST_TIMEOUT_S})
+endforeach()
+
+# --- public headers: each one compiles as the only include of a file, varve.h also as C ---
+file(GLOB VARVE_PUBLIC_HEADERS CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include include/varve/*.h)
+set(VARVE_HEADER_CHECKS)
+foreach(header ${VARVE_PUBLIC_HEADERS})
+  get_filename_component(name ${header} NAME_WE)
+  set(extensions cc)
+  if(name STREQUAL varve)
+    list(APPEND extensions c)
+  endif()
+  foreach(extension ${extensions})
+    set(check ${PROJECT_BINARY_DIR}/header_checks/${name}_check.${extension})
+    file(CONFIGURE OUTPUT ${check} CONTENT "#include \"${header}\"\nextern int varve_header_check;\n")
+    list(APPEND VARVE_HEADER_CHECKS ${check})
+  endforeach()
+endforeach()
+add_library(varve_header_checks OBJECT ${VARVE_HEADER_CHECKS})
+target_include_directories(varve_header_checks PRIVATE include)
+target_link_libraries(varve_header_checks PRIVATE varve_options)
+
+# --- the repository itself: includes point down ---
+add_test(NAME layers COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_layers.py ${PROJECT_SOURCE_DIR})
+add_test(NAME layers-self-test COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_layers.py --self-test)
+set_tests_properties(layers layers-self-test PROPERTIES LABELS tree TIMEOUT 60)
+
+# --- the package: install into an empty prefix, build and run an outside project against it. A
+# sanitized library needs its consumers sanitized too, which is not what is tested here. ---
+if(NOT VARVE_SANITIZE)
+  add_test(NAME consumer COMMAND ${CMAKE_COMMAND}
+    -DBUILD_DIR=${PROJECT_BINARY_DIR}
+    -DSOURCE_DIR=${PROJECT_SOURCE_DIR}/tests/consumer
+    -DWORK_DIR=${PROJECT_BINARY_DIR}/consumer_test
+    -DLIBDIR=${CMAKE_INSTALL_LIBDIR}
+    -DGENERATOR=${CMAKE_GENERATOR}
+    -DCXX=${CMAKE_CXX_COMPILER}
+    -DPKG_CONFIG=${PKG_CONFIG_EXECUTABLE}
+    -DVERSION=${PROJECT_VERSION}
+    -P ${PROJECT_SOURCE_DIR}/tests/consumer/run.cmake)
+  set_tests_properties(consumer PROPERTIES LABELS package TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S})
+endif()
