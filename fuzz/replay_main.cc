@@ -1,6 +1,6 @@
 // The main() of the fuzz-replay programs: runs a fuzzer's entry point over every file of a corpus,
-// so that the corpora are part of the ordinary test run with any compiler. It looks for nothing new;
-// that is libFuzzer's job (preset `fuzz`).
+// so that the corpora are part of the ordinary test run with any compiler. It looks for nothing
+// new; that is libFuzzer's job (preset `fuzz`).
 //
 //   fuzz_replay_plan fuzz/corpus/plan [FILE_OR_FOLDER...]
 //
