@@ -1,0 +1,53 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "varve/executor.h"
+
+namespace varve {
+namespace {
+
+TEST(ThreadPool, RunsEveryIndexOnce) {
+  for (int threads : {1, 2, 5}) {
+    auto pool = MakeThreadPool(threads);
+    EXPECT_EQ(pool->num_threads(), threads);
+    for (size_t count : {0u, 1u, 2u, 3u, 1000u}) {
+      std::vector<std::atomic<int>> hits(count);
+      pool->ParallelFor(count, [&](size_t i, int worker) {
+        ASSERT_GE(worker, 0);
+        ASSERT_LT(worker, threads);
+        hits[i].fetch_add(1);
+      });
+      for (auto& hit : hits) EXPECT_EQ(hit.load(), 1);
+    }
+  }
+}
+
+TEST(ThreadPool, WorkersOfOneNumberNeverOverlap) {
+  auto pool = MakeThreadPool(4);
+  std::vector<std::atomic<int>> inside(4);
+  std::atomic<bool> overlap{false};
+  for (int round = 0; round < 200; ++round) {
+    pool->ParallelFor(16, [&](size_t, int worker) {
+      if (inside[worker].fetch_add(1) != 0) overlap = true;
+      inside[worker].fetch_sub(1);
+    });
+  }
+  EXPECT_FALSE(overlap);
+}
+
+TEST(ThreadPool, WakesWorkersThatWentToSleep) {
+  auto pool = MakeThreadPool(3);
+  for (int round = 0; round < 5; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // past the spin
+    std::atomic<int> sum{0};
+    pool->ParallelFor(100, [&](size_t i, int) { sum += static_cast<int>(i); });
+    EXPECT_EQ(sum.load(), 4950);
+  }
+}
+
+}  // namespace
+}  // namespace varve

@@ -1,0 +1,81 @@
+// One table of kernels per Highway target, from one source. Compiled several times by
+// foreach_target.h: what is specific to an instruction set is in simd_primitives-inl.h.
+
+#define HWY_WANT_AVX3_DL 1  // AVX-512 with VNNI: Ice Lake, Zen 4 and later
+
+#include <limits>
+#include <vector>
+
+#include "kernels/kernel_tables.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/simd_kernels.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+
+// Highway's own scalar target would repeat scalar_kernels.cc, and vectors without a fixed size
+// (SVE, RVV) cannot be kept in the arrays used here: machines with only those run "scalar".
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128 && !HWY_HAVE_SCALABLE
+
+#include "kernels/simd_block-inl.h"
+#include "kernels/simd_encode-inl.h"
+#include "kernels/simd_float-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace varve {
+namespace HWY_NAMESPACE {
+
+const Kernels& Table(const char* name) {
+  static const Kernels table = {
+      .name = name,
+      .key_scores_float = {KeyScoresFloat<FloatType::kF32>, KeyScoresFloat<FloatType::kF16>,
+                           KeyScoresFloat<FloatType::kBF16>},
+      .add_values_float = {AddValuesFloat<FloatType::kF32>, AddValuesFloat<FloatType::kF16>,
+                           AddValuesFloat<FloatType::kBF16>},
+      .key_scores_block = {KeyScoresBlock<BlockType::kQ8>, KeyScoresBlock<BlockType::kQ4>},
+      .add_values_block = {AddValuesBlock<BlockType::kQ8>, AddValuesBlock<BlockType::kQ4>},
+      .softmax = Softmax,
+      .prepare_block_query = PrepareBlockQuery,
+      .quantize_blocks = {QuantizeBlocks<BlockType::kQ8>, QuantizeBlocks<BlockType::kQ4>},
+      .narrow_f16 = NarrowF16,
+      .narrow_bf16 = ScalarKernels().narrow_bf16,
+      .hadamard = Hadamard,
+      .page_mass = PageMass,
+      .scale = Scale,
+      .add_scaled = AddScaled,
+  };
+  return table;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace varve
+HWY_AFTER_NAMESPACE();
+
+#endif  // a target with vectors of fixed size
+
+#if HWY_ONCE
+namespace varve {
+
+std::vector<const Kernels*> SimdKernels() {
+  std::vector<const Kernels*> tables;
+  [[maybe_unused]] const int64_t supported = hwy::SupportedTargets();
+#if HWY_TARGETS & HWY_NEON
+  if (supported & HWY_NEON) tables.push_back(&N_NEON::Table("neon"));
+#endif
+#if HWY_TARGETS & HWY_SSE4
+  if (supported & HWY_SSE4) tables.push_back(&N_SSE4::Table("sse4"));
+#endif
+#if HWY_TARGETS & HWY_AVX2
+  if (supported & HWY_AVX2) tables.push_back(&N_AVX2::Table("avx2"));
+#endif
+#if HWY_TARGETS & HWY_AVX3
+  if (supported & HWY_AVX3) tables.push_back(&N_AVX3::Table("avx512"));
+#endif
+#if HWY_TARGETS & HWY_AVX3_DL
+  if (supported & HWY_AVX3_DL) tables.push_back(&N_AVX3_DL::Table("avx512_vnni"));
+#endif
+  return tables;
+}
+
+}  // namespace varve
+#endif  // HWY_ONCE

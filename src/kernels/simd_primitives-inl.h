@@ -1,0 +1,143 @@
+// What the instruction set supplies and Highway 1.0.3 does not: the byte dot product and the
+// narrowing store. Everything above this file is written once.
+// Included once per target by simd_kernels.cc; the guard toggles as Highway asks.
+
+#if defined(VARVE_KERNELS_SIMD_PRIMITIVES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef VARVE_KERNELS_SIMD_PRIMITIVES_INL_H_
+#undef VARVE_KERNELS_SIMD_PRIMITIVES_INL_H_
+#else
+#define VARVE_KERNELS_SIMD_PRIMITIVES_INL_H_
+#endif
+
+#include "hwy/highway.h"
+#include "kernels/kernels.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace varve {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// At most 16 lanes: a vector never spans more than one tile.
+using DF = hn::CappedTag<float, kTileTokens>;
+using DI = hn::RebindToSigned<DF>;
+using VF = hn::Vec<DF>;
+using VI = hn::Vec<DI>;
+
+// How many rows (query heads) share one pass over a strip: as many as accumulators fit in the
+// register file (32 registers from AVX-512 on, 16 before).
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+inline constexpr int kRowTile = 4;
+#else
+inline constexpr int kRowTile = 2;
+#endif
+
+// acc[i] += sum over the four bytes j of lane i: (unsigned) u[j] * (signed) s[j]. Exact.
+HWY_INLINE VI DotBytes(VI acc, VI u, VI s) {
+#if HWY_TARGET == HWY_AVX3_DL
+  // Highway's AVX3_DL implies AVX512-VNNI at run time, but its compile-time attributes name
+  // AVX-VNNI instead, so the intrinsic is out of reach.
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(acc.raw) : "v"(u.raw), "vm"(s.raw));
+  return acc;
+#elif HWY_ARCH_X86
+  const hn::RepartitionToNarrow<DI> d16;
+  const hn::RebindToUnsigned<decltype(d16)> du16;
+  const auto u16 = hn::BitCast(du16, u);
+  const auto s16 = hn::BitCast(d16, s);
+  const auto even_u = hn::BitCast(d16, hn::And(u16, hn::Set(du16, 0x00FF)));
+  const auto odd_u = hn::BitCast(d16, hn::ShiftRight<8>(u16));
+  const auto even_s = hn::ShiftRight<8>(hn::ShiftLeft<8>(s16));
+  const auto odd_s = hn::ShiftRight<8>(s16);
+  // pmaddwd on x86: lane-exact, |sum| <= 2 * 255 * 128. The second sum is not used there.
+  VI unused = hn::Zero(DI());
+  acc = hn::ReorderWidenMulAccumulate(DI(), even_u, even_s, acc, unused);
+  return hn::ReorderWidenMulAccumulate(DI(), odd_u, odd_s, acc, unused);
+#else
+  const VI byte = hn::Set(DI(), 0xFF);
+  const hn::RebindToUnsigned<DI> du;
+  const auto uu = hn::BitCast(du, u);
+  acc = hn::Add(acc, hn::Mul(hn::And(u, byte), hn::ShiftRight<24>(hn::ShiftLeft<24>(s))));
+  acc = hn::Add(acc, hn::Mul(hn::And(hn::BitCast(DI(), hn::ShiftRight<8>(uu)), byte),
+                             hn::ShiftRight<24>(hn::ShiftLeft<16>(s))));
+  acc = hn::Add(acc, hn::Mul(hn::And(hn::BitCast(DI(), hn::ShiftRight<16>(uu)), byte),
+                             hn::ShiftRight<24>(hn::ShiftLeft<8>(s))));
+  return hn::Add(acc, hn::Mul(hn::BitCast(DI(), hn::ShiftRight<24>(uu)), hn::ShiftRight<24>(s)));
+#endif
+}
+
+// Stores the low byte of every lane.
+HWY_INLINE void StoreLowBytes(VI v, uint8_t* to) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(v.raw));
+#else
+  // Saturation never sets in once the lane holds a byte.
+  const VI low = hn::And(v, hn::Set(DI(), 0xFF));
+  const hn::Rebind<uint8_t, DI> d8;
+  hn::StoreU(hn::DemoteTo(d8, low), d8, to);
+#endif
+}
+
+HWY_INLINE VI LoadI32(const void* from) {
+  return hn::LoadU(DI(), static_cast<const int32_t*>(from));
+}
+
+HWY_INLINE VI BroadcastI32(const void* from) {
+  int32_t value;
+  __builtin_memcpy(&value, from, 4);
+  return hn::Set(DI(), value);
+}
+
+// N consecutive values of a strip as f32.
+template <FloatType kType>
+HWY_INLINE VF LoadValues(const std::byte* base, size_t index) {
+  const DF df;
+  if constexpr (kType == FloatType::kF32) {
+    return hn::LoadU(df, reinterpret_cast<const float*>(base) + index);
+  } else if constexpr (kType == FloatType::kF16) {
+    const hn::Rebind<hwy::float16_t, DF> d16;
+    return hn::PromoteTo(df, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(base) + index));
+  } else {
+    const hn::Rebind<hwy::bfloat16_t, DF> d16;
+    return hn::PromoteTo(df, hn::LoadU(d16, reinterpret_cast<const hwy::bfloat16_t*>(base) + index));
+  }
+}
+
+// Walks over the bytes to come, one cache line per call. Toward L2: the strip in work and the next
+// one together do not fit in L1.
+class LinePrefetcher {
+ public:
+  explicit LinePrefetcher(Prefetch next)
+      : at_(reinterpret_cast<const char*>(next.address)), end_(at_ + next.bytes) {}
+  HWY_INLINE void Line() {
+    if (at_ < end_) {
+      __builtin_prefetch(at_, 0, 2);
+      at_ += 64;
+    }
+  }
+  HWY_INLINE void Rest() {
+    while (at_ < end_) Line();
+  }
+
+ private:
+  const char* at_;
+  const char* end_;
+};
+
+// Calls run.template operator()<R>(first_row) over all rows, R = kRowTile and then the remainder.
+template <class Run>
+HWY_INLINE void ForRowTiles(int num_rows, Run&& run) {
+  int row = 0;
+  for (; row + kRowTile <= num_rows; row += kRowTile) run.template operator()<kRowTile>(row);
+  switch (num_rows - row) {
+    case 1: run.template operator()<1>(row); break;
+    case 2: if constexpr (kRowTile > 2) run.template operator()<2>(row); break;
+    case 3: if constexpr (kRowTile > 3) run.template operator()<3>(row); break;
+    default: break;
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace varve
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

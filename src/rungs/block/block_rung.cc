@@ -1,0 +1,126 @@
+#include "rungs/block/block_rung.h"
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/half.h"
+#include "rungs/block/block_strip.h"
+#include "rungs/block/rotation.h"
+
+namespace varve {
+namespace {
+
+// NaN and infinity must not spread over the whole rotated block.
+uint64_t ReplaceNonFinite(float* values, size_t count) {
+  constexpr float kLimit = 65504.0f;
+  uint64_t replaced = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (std::isfinite(values[i])) continue;
+    values[i] = std::isnan(values[i]) ? 0.0f : std::copysign(kLimit, values[i]);
+    ++replaced;
+  }
+  return replaced;
+}
+
+}  // namespace
+
+Status BlockRung::CheckDim(int dim) const {
+  if (dim > 0 && dim <= kMaxDim && dim % kBlockValues == 0) return Status();
+  return InvalidArgument("rung " + std::string(name_) + ": head_dim " + std::to_string(dim) +
+                         " is not a multiple of 32 in 32 … " + std::to_string(kMaxDim));
+}
+
+size_t BlockRung::StripBytes(const StripShape& shape) const { return BlockStripBytes(type_, shape); }
+
+uint64_t BlockRung::Encode(Part part, const StripShape& shape, const float* rows, int num_rows,
+                           std::byte* strip) const {
+  const size_t count = static_cast<size_t>(num_rows) * shape.dim;
+  const size_t blocks = count / kBlockValues;
+  std::vector<uint16_t> scales(blocks);
+  std::vector<uint8_t> codes(blocks * BlockCodeBytes(type_));
+  std::vector<float> rotated;
+  uint64_t replaced = 0;
+  if (rotated_) {
+    rotated.assign(rows, rows + count);
+    replaced = ReplaceNonFinite(rotated.data(), count);
+    RotateRows(rotated.data(), num_rows, shape.dim);
+    rows = rotated.data();
+  }
+  replaced += ActiveKernels().quantize_blocks[static_cast<int>(type_)](rows, blocks, scales.data(),
+                                                                       codes.data());
+  PackBlockStrip(type_, part, shape, scales.data(), codes.data(), num_rows, strip);
+  return replaced;
+}
+
+void BlockRung::Decode(Part part, const StripShape& shape, const std::byte* strip, int first, int count,
+                       float* rows) const {
+  const size_t blocks = static_cast<size_t>(count) * shape.dim / kBlockValues;
+  std::vector<uint16_t> scales(blocks);
+  std::vector<uint8_t> codes(blocks * BlockCodeBytes(type_));
+  UnpackBlockStrip(type_, part, shape, strip, first, count, scales.data(), codes.data());
+  for (size_t b = 0; b < blocks; ++b) {
+    const float scale = F16ToF32(scales[b]);
+    const uint8_t* code = &codes[b * BlockCodeBytes(type_)];
+    float* out = rows + b * kBlockValues;
+    for (int i = 0; i < kBlockValues; ++i) {
+      if (type_ == BlockType::kQ8) {
+        out[i] = static_cast<float>(static_cast<int8_t>(code[i])) * scale;
+      } else {
+        out[i] = static_cast<float>((i < 16 ? code[i] & 15 : code[i - 16] >> 4) - 8) * scale;
+      }
+    }
+  }
+  if (rotated_) UnrotateRows(rows, count, shape.dim);
+}
+
+size_t BlockRung::PreparedQueryBytes(const StripShape& shape, int num_rows) const {
+  return static_cast<size_t>(num_rows) * BlockQueryBytes(shape.dim);
+}
+
+void BlockRung::PrepareQuery(const StripShape& shape, const float* queries, int num_rows,
+                             std::byte* prepared) const {
+  const Kernels& kernels = ActiveKernels();
+  float row[kMaxDim];
+  for (int i = 0; i < num_rows; ++i) {
+    const float* query = queries + static_cast<size_t>(i) * shape.dim;
+    if (rotated_) {
+      std::memcpy(row, query, shape.dim * sizeof(float));
+      RotateRows(row, 1, shape.dim);
+      query = row;
+    }
+    kernels.prepare_block_query(query, shape.dim, prepared + i * BlockQueryBytes(shape.dim));
+  }
+}
+
+void BlockRung::Scores(const StripShape& shape, const std::byte* strip, const std::byte* prepared,
+                       int num_rows, int num_tokens, float* scores, Prefetch next) const {
+  ActiveKernels().key_scores_block[static_cast<int>(type_)](
+      {strip, shape.dim, shape.page_tokens, num_tokens, prepared, num_rows, scores, next});
+}
+
+void BlockRung::AddValues(const StripShape& shape, const std::byte* strip, int first, int count,
+                          const float* weights, const float* weight_max, int num_rows,
+                          float* accumulators, Prefetch next) const {
+  ActiveKernels().add_values_block[static_cast<int>(type_)]({strip, shape.dim, shape.page_tokens, first,
+                                                             count, weights, weight_max, num_rows,
+                                                             accumulators, next});
+}
+
+void BlockRung::FinishValues(const StripShape& shape, const float* accumulators, int num_rows,
+                             float* output) const {
+  const size_t dim = static_cast<size_t>(shape.dim);
+  float row[kMaxDim];
+  for (int i = 0; i < num_rows; ++i) {
+    const float* source = accumulators + i * dim;
+    if (rotated_) {
+      std::memcpy(row, source, dim * sizeof(float));
+      UnrotateRows(row, 1, shape.dim);
+      source = row;
+    }
+    ActiveKernels().add_scaled(output + i * dim, source, dim, 1.0f);
+  }
+}
+
+}  // namespace varve

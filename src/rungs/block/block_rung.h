@@ -1,0 +1,63 @@
+// q8_0 and q4_0, plain and rotated: blocks of 32 values with an f16 scale.
+//
+// Contract. Scales and codes are ggml's, bit for bit (scalar reference, roundf): q8_0 has scale =
+// max|x| / 127 and 8.5 bits a value, q4_0 scale = -(value of largest magnitude) / 8 and 4.5 bits.
+// Absolute error of a value: at most half a scale step plus the rounding of the scale to f16 (q4_0:
+// a whole step for the value opposite in sign to the largest). head_dim must be a multiple of 32.
+// NaN is stored as 0 and a value that would overflow the f16 scale as the largest that does not;
+// Encode counts both.
+//
+// Attention: K by integer dot products with the query in 15 bits (q8_0) or 8 bits (q4_0) per block
+// of 32; V by integer sums over tokens with the weights in 16 bits. Refused after counting: weights
+// in 8 bits. They halve the work of V, but tokens below 1/255 of the page's largest weight vanish,
+// and beside an attention sink that is most of the page's mass.
+
+#ifndef VARVE_RUNGS_BLOCK_BLOCK_RUNG_H_
+#define VARVE_RUNGS_BLOCK_BLOCK_RUNG_H_
+
+#include "rungs/rung.h"
+
+namespace varve {
+
+class BlockRung final : public Rung {
+ public:
+  BlockRung(std::string_view name, BlockType type, bool rotated)
+      : name_(name), type_(type), rotated_(rotated) {}
+
+  BlockType type() const { return type_; }
+  bool rotated() const { return rotated_; }
+
+  std::string_view name() const override { return name_; }
+  Status CheckDim(int dim) const override;
+  size_t StripBytes(const StripShape& shape) const override;
+
+  uint64_t Encode(Part part, const StripShape& shape, const float* rows, int num_rows,
+                  std::byte* strip) const override;
+  void Decode(Part part, const StripShape& shape, const std::byte* strip, int first, int count,
+              float* rows) const override;
+
+  KeySpace key_space() const override { return rotated_ ? KeySpace::kBlockRotated : KeySpace::kBlock; }
+  size_t PreparedQueryBytes(const StripShape& shape, int num_rows) const override;
+  void PrepareQuery(const StripShape& shape, const float* queries, int num_rows,
+                    std::byte* prepared) const override;
+  void Scores(const StripShape& shape, const std::byte* strip, const std::byte* prepared, int num_rows,
+              int num_tokens, float* scores, Prefetch next) const override;
+
+  ValueSpace value_space() const override { return rotated_ ? ValueSpace::kRotated : ValueSpace::kPlain; }
+  size_t AccumulatorFloats(const StripShape& shape) const override { return shape.dim; }
+  void AddValues(const StripShape& shape, const std::byte* strip, int first, int count,
+                 const float* weights, const float* weight_max, int num_rows, float* accumulators,
+                 Prefetch next) const override;
+  void FinishValues(const StripShape& shape, const float* accumulators, int num_rows,
+                    float* output) const override;
+  bool values_always_finite() const override { return true; }
+
+ private:
+  std::string_view name_;
+  BlockType type_;
+  bool rotated_;
+};
+
+}  // namespace varve
+
+#endif  // VARVE_RUNGS_BLOCK_BLOCK_RUNG_H_

@@ -1,0 +1,47 @@
+#include "rungs/block/rotation.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/kernels.h"
+
+namespace varve {
+namespace {
+
+constexpr uint64_t SplitMix64(uint64_t x) {
+  x += 0x9E3779B97F4A7C15u;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+constexpr std::array<float, kMaxDim> MakeSigns() {
+  std::array<float, kMaxDim> signs{};
+  for (size_t d = 0; d < signs.size(); ++d) signs[d] = SplitMix64(d) >> 63 ? -1.0f : 1.0f;
+  return signs;
+}
+
+constexpr std::array<float, kMaxDim> kSigns = MakeSigns();
+
+void ApplySigns(float* rows, int num_rows, int dim) {
+  for (int row = 0; row < num_rows; ++row) {
+    for (int d = 0; d < dim; ++d) rows[static_cast<size_t>(row) * dim + d] *= kSigns[d];
+  }
+}
+
+}  // namespace
+
+int RotationBlock(int dim) { return dim & -dim; }
+
+void RotateRows(float* rows, int num_rows, int dim) {
+  ApplySigns(rows, num_rows, dim);
+  ActiveKernels().hadamard(rows, num_rows, dim, RotationBlock(dim));
+}
+
+void UnrotateRows(float* rows, int num_rows, int dim) {
+  ActiveKernels().hadamard(rows, num_rows, dim, RotationBlock(dim));
+  ApplySigns(rows, num_rows, dim);
+}
+
+}  // namespace varve

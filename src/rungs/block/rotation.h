@@ -1,0 +1,22 @@
+// The randomised Hadamard rotation of the r-rungs: x -> H (s * x), where s is a fixed sign per
+// channel and H the orthonormal Walsh-Hadamard transform of each run of `block` channels, block =
+// the largest power of two that divides dim. It is orthogonal, so scores of rotated queries and
+// keys are the plain ones, and it spreads outlier channels over the whole block before rounding.
+//
+// Signs: s[d] = -1 where the top bit of splitmix64(d) is set. They are part of the format.
+
+#ifndef VARVE_RUNGS_BLOCK_ROTATION_H_
+#define VARVE_RUNGS_BLOCK_ROTATION_H_
+
+namespace varve {
+
+// Channels that one Hadamard transform mixes.
+int RotationBlock(int dim);
+
+// rows [num_rows, dim], in place.
+void RotateRows(float* rows, int num_rows, int dim);
+void UnrotateRows(float* rows, int num_rows, int dim);
+
+}  // namespace varve
+
+#endif  // VARVE_RUNGS_BLOCK_ROTATION_H_

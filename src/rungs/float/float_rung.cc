@@ -1,0 +1,123 @@
+#include "rungs/float/float_rung.h"
+
+#include <cstring>
+#include <string>
+
+#include "base/half.h"
+
+namespace varve {
+namespace {
+
+// Index, in values, of (token, d) in a strip; layouts in kernels.h.
+size_t KeyIndex(const StripShape& shape, int token, int d) {
+  return (static_cast<size_t>(token / kTileTokens) * shape.dim + d) * kTileTokens + token % kTileTokens;
+}
+
+size_t ValueIndex(const StripShape& shape, int token, int d) {
+  const int chunk = ValueChunk(shape.dim);
+  return (static_cast<size_t>(d / chunk) * shape.page_tokens + token) * chunk + d % chunk;
+}
+
+// Copies a row of dim values of type T into a strip.
+template <typename T>
+void ScatterRow(Part part, const StripShape& shape, int token, const T* row, std::byte* strip) {
+  T* out = reinterpret_cast<T*>(strip);
+  if (part == Part::kKey) {
+    T* at = out + KeyIndex(shape, token, 0);
+    for (int d = 0; d < shape.dim; ++d) at[static_cast<size_t>(d) * kTileTokens] = row[d];
+  } else {
+    const int chunk = ValueChunk(shape.dim);
+    for (int d = 0; d < shape.dim; d += chunk) {
+      std::memcpy(out + ValueIndex(shape, token, d), row + d, chunk * sizeof(T));
+    }
+  }
+}
+
+}  // namespace
+
+Status FloatRung::CheckDim(int dim) const {
+  if (dim > 0 && dim <= kMaxDim && dim % 16 == 0) return Status();
+  return InvalidArgument("rung " + std::string(name_) + ": head_dim " + std::to_string(dim) +
+                         " is not a multiple of 16 in 16 … " + std::to_string(kMaxDim));
+}
+
+size_t FloatRung::StripBytes(const StripShape& shape) const {
+  return static_cast<size_t>(shape.page_tokens) * shape.dim * FloatBytes(type_);
+}
+
+uint64_t FloatRung::Encode(Part part, const StripShape& shape, const float* rows, int num_rows,
+                           std::byte* strip) const {
+  if (num_rows < shape.page_tokens) std::memset(strip, 0, StripBytes(shape));
+  WriteRows(part, shape, strip, 0, num_rows, rows, shape.dim);
+  return 0;
+}
+
+void FloatRung::WriteRows(Part part, const StripShape& shape, std::byte* strip, int first, int count,
+                          const float* rows, ptrdiff_t row_stride) const {
+  const Kernels& kernels = ActiveKernels();
+  uint16_t narrow[kMaxDim];
+  for (int i = 0; i < count; ++i) {
+    const float* row = rows + i * row_stride;
+    switch (type_) {
+      case FloatType::kF32:
+        ScatterRow(part, shape, first + i, row, strip);
+        continue;
+      case FloatType::kF16:
+        kernels.narrow_f16(row, shape.dim, narrow);
+        break;
+      case FloatType::kBF16:
+        kernels.narrow_bf16(row, shape.dim, narrow);
+        break;
+    }
+    ScatterRow(part, shape, first + i, narrow, strip);
+  }
+}
+
+void FloatRung::Decode(Part part, const StripShape& shape, const std::byte* strip, int first, int count,
+                       float* rows) const {
+  for (int i = 0; i < count; ++i) {
+    for (int d = 0; d < shape.dim; ++d) {
+      const size_t index =
+          part == Part::kKey ? KeyIndex(shape, first + i, d) : ValueIndex(shape, first + i, d);
+      float value;
+      if (type_ == FloatType::kF32) {
+        std::memcpy(&value, strip + 4 * index, 4);
+      } else {
+        uint16_t bits;
+        std::memcpy(&bits, strip + 2 * index, 2);
+        value = type_ == FloatType::kF16 ? F16ToF32(bits) : BF16ToF32(bits);
+      }
+      rows[static_cast<size_t>(i) * shape.dim + d] = value;
+    }
+  }
+}
+
+size_t FloatRung::PreparedQueryBytes(const StripShape& shape, int num_rows) const {
+  return static_cast<size_t>(num_rows) * shape.dim * sizeof(float);
+}
+
+void FloatRung::PrepareQuery(const StripShape& shape, const float* queries, int num_rows,
+                             std::byte* prepared) const {
+  std::memcpy(prepared, queries, PreparedQueryBytes(shape, num_rows));
+}
+
+void FloatRung::Scores(const StripShape& shape, const std::byte* strip, const std::byte* prepared,
+                       int num_rows, int num_tokens, float* scores, Prefetch next) const {
+  ActiveKernels().key_scores_float[static_cast<int>(type_)](
+      {strip, shape.dim, shape.page_tokens, num_tokens, prepared, num_rows, scores, next});
+}
+
+void FloatRung::AddValues(const StripShape& shape, const std::byte* strip, int first, int count,
+                          const float* weights, const float* weight_max, int num_rows,
+                          float* accumulators, Prefetch next) const {
+  ActiveKernels().add_values_float[static_cast<int>(type_)]({strip, shape.dim, shape.page_tokens, first,
+                                                             count, weights, weight_max, num_rows,
+                                                             accumulators, next});
+}
+
+void FloatRung::FinishValues(const StripShape& shape, const float* accumulators, int num_rows,
+                             float* output) const {
+  ActiveKernels().add_scaled(output, accumulators, static_cast<size_t>(num_rows) * shape.dim, 1.0f);
+}
+
+}  // namespace varve
