@@ -80,16 +80,29 @@ struct Plan {
   int PageTokens() const;
 };
 
-// Parses the text form. On failure the message quotes the offending clause and its column:
+// Parses the text form: rules joined by ";", each "LAYERS: " and clauses joined by ",". On failure
+// the message quotes the offending clause and its column (in bytes, from 1):
 //   plan: clause 2 "k=q9_0" (column 7): unknown rung "q9_0"; known: f32 f16 ...
-// "@file.json" is not read here (no file access in the library): see ParsePlanJson.
+// Blank text is the empty plan: f16 in every layer. Rules come out sorted by layer.
+//
+// A file name (codebook=, fold=) stands as it is, or in double quotes if it has blanks, commas,
+// semicolons, colons, quotes or backslashes in it; inside the quotes a backslash stands before a
+// quote or backslash: codebook="my \"best\", 8 bits.bin". File names are UTF-8 without NUL.
+//
+// Text beyond 64 KiB is refused. "@file.json" is not read here (no file access in the library): see
+// ParsePlanJson.
 Result<Plan> ParsePlan(std::string_view text);
 
-// Parses the JSON form: {"rules": [{"layers": "0-1", "k": "q8_0", ...}]} or one flat rule object.
-// An unknown key is an error that names it.
+// Parses the JSON form: one flat rule {"k": "q8_0", "open": 128} or {"rules": [{"layers": "0-1",
+// "kv": "f16"}, ...]}. Keys are the names of the clauses; counts are integers, ratio and ema
+// numbers, budget either; all else is a string as in the text form (a file name without quotes).
+// A flat object may also hold the keys of the H2O system (kv_h2o_*, kv_lossless_*), which may
+// become several rules; a key of that system whose feature has no clause yet is kUnimplemented.
+// An unknown or repeated key is an error that names it. JSON beyond 64 KiB is refused.
 Result<Plan> ParsePlanJson(std::string_view json);
 
-// The canonical text: ParsePlan(PrintPlan(p)) == p for every valid p.
+// The canonical text: ParsePlan(PrintPlan(p)) == p for every p that the parsers can give. (They
+// never give a rule that says nothing; where a plan built by hand has one, the layers are f16.)
 std::string PrintPlan(const Plan& plan);
 
 // The JSON form, one line; ParsePlanJson(PrintPlanJson(p)) == p.

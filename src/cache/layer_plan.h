@@ -1,0 +1,48 @@
+// LayerPlan: what a plan means for one layer of one cache, with defaults filled in, names turned
+// into rungs and every check done. The cache works from these and never looks at the Plan again.
+//
+// Values without shared state; rungs live for the whole process.
+
+#ifndef VARVE_CACHE_LAYER_PLAN_H_
+#define VARVE_CACHE_LAYER_PLAN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "rungs/rung.h"
+#include "varve/cache.h"
+#include "varve/plan.h"
+#include "varve/status.h"
+
+namespace varve {
+
+struct LayerPlan {
+  // The rungs of a full page from an age on. Age = next position - end position of the page.
+  struct Stage {
+    const Rung* k = nullptr;
+    const Rung* v = nullptr;
+    int64_t from_age = 0;
+    bool operator==(const Stage&) const = default;
+  };
+
+  const Rung* open_rung = nullptr;  // filling pages, and full ones younger than the first stage
+  // Ascending in from_age, never empty: stage i holds while stages[i].from_age <= age and age <
+  // stages[i + 1].from_age. The first from_age is open=N. Neighbours differ.
+  std::vector<Stage> stages;
+  int64_t window_tokens = 0;  // 0: none
+  int64_t sink_tokens = 0;    // kept by the window
+
+  bool operator==(const LayerPlan&) const = default;
+
+  // The stage of a full page of that age, or null while it stays open.
+  const Stage* StageAt(int64_t age) const;
+};
+
+// One LayerPlan per layer. The shape's layers and dimensions must be within the limits of
+// CacheShape; page_tokens may be 0. Fails with the clause and the reason where the plan is not
+// valid, not in this build, or does not fit the shape.
+Result<std::vector<LayerPlan>> ResolvePlan(const Plan& plan, const CacheShape& shape);
+
+}  // namespace varve
+
+#endif  // VARVE_CACHE_LAYER_PLAN_H_

@@ -1,0 +1,77 @@
+// What of the grammar this build implements. A clause without an entry here is implemented; the
+// issue that brings a feature removes its line.
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "cache/plan_grammar.h"
+#include "rungs/rung.h"
+#include "varve/plan.h"
+
+namespace varve {
+namespace {
+
+struct MissingFeature {
+  std::string_view clause;
+  std::string_view feature;
+};
+
+constexpr MissingFeature kMissing[] = {
+    {"evict", "eviction"},
+    {"ratio", "eviction to a ratio"},
+    {"budget", "eviction to a budget"},
+    {"recent", "eviction"},
+    {"trigger", "eviction"},
+    {"every", "eviction"},
+    {"ema", "eviction"},
+    {"pack", "lossless packing"},
+    {"hot", "lossless packing"},
+    {"bootstrap", "lossless packing"},
+    {"step", "lossless packing"},
+    {"codebook", "product quantization"},
+    {"fold", "the learned compressor"},
+    {"image", "the learned compressor"},
+    {"cross", "a rung of its own for the cross cache"},
+    {"fallback", "a fallback rung"},
+};
+
+Status NotInThisBuild(std::string_view clause_text, std::string_view feature) {
+  return Unimplemented(
+      fmt::format("plan: clause \"{}\": {} is not in this build yet", clause_text, feature));
+}
+
+Status CheckRungExists(std::string_view rung, std::string_view clause_text) {
+  if (FindRung(rung) != nullptr) return Status();
+  return NotInThisBuild(clause_text, fmt::format("rung \"{}\"", rung));
+}
+
+Status CheckClause(const ClauseSpec& clause, std::string_view value, const LayerRule& rule) {
+  const std::string text = ClauseText(clause, value);
+  for (const MissingFeature& missing : kMissing) {
+    if (missing.clause == clause.name) return NotInThisBuild(text, missing.feature);
+  }
+  if (clause.kind == ClauseKind::kRung || clause.kind == ClauseKind::kBothRungs) {
+    return CheckRungExists(value, text);
+  }
+  if (clause.kind == ClauseKind::kAge) {
+    for (const AgeStep& step : rule.age) VARVE_RETURN_IF_ERROR(CheckRungExists(step.rung, text));
+  }
+  return Status();
+}
+
+}  // namespace
+
+Status CheckSupported(const Plan& plan) {
+  for (const LayerRule& rule : plan.rules) {
+    for (const ClauseSpec& clause : Clauses()) {
+      const std::optional<std::string> value = ClauseValue(clause, rule);
+      if (value) VARVE_RETURN_IF_ERROR(CheckClause(clause, *value, rule));
+    }
+  }
+  return Status();
+}
+
+}  // namespace varve
