@@ -108,12 +108,13 @@ Status CheckType(const KeySpec& spec, const Json& value) {
 }
 
 Status CheckKeys(const Json& object) {
-  for (const auto& [key, value] : object.items()) {
+  for (const auto& item : object.items()) {
+    const std::string& key = item.key();
     if (!IsH2oKey(key)) continue;
     const auto* spec = std::find_if(std::begin(kKeys), std::end(kKeys),
                                     [&](const KeySpec& known) { return known.key == key; });
     if (spec == std::end(kKeys)) return KeyError(key, "unknown key of the H2O system");
-    VARVE_RETURN_IF_ERROR(CheckType(*spec, value));
+    VARVE_RETURN_IF_ERROR(CheckType(*spec, item.value()));
   }
   return Status();
 }

@@ -1,0 +1,53 @@
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+#include "varve/plan.h"
+
+namespace varve {
+namespace {
+
+TEST(PlanSupport, WhatIsBuiltIsAccepted) {
+  for (const char* text :
+       {"", "f32", "f16", "bf16", "q8_0", "q4_0", "q8_0r", "q4_0r", "balanced", "k=q8_0,v=f16",
+        "age=f16:512/q8_0:4096/q4_0", "k=f16,age=q8_0:64/q4_0", "q8_0,open=128,open_rung=f32",
+        "page=32", "window=4096,sink=4", "0-1: f16; 2-: q4_0r,open=128"}) {
+    const Status status = CheckSupported(*ParsePlan(text));
+    EXPECT_TRUE(status.ok()) << text << ": " << status.message();
+  }
+}
+
+TEST(PlanSupport, WhatIsNotBuiltIsRefusedByName) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"evict=h2o", "plan: clause \"evict=h2o\": eviction is not in this build yet"},
+      {"h2o", "plan: clause \"evict=h2o\": eviction is not in this build yet"},
+      {"ratio=3.5", "clause \"ratio=3.5\": eviction to a ratio is"},
+      {"budget=64MiB", "clause \"budget=64MiB\": eviction to a budget is"},
+      {"recent=256", "clause \"recent=256\": eviction is"},
+      {"trigger=512", "clause \"trigger=512\": eviction is"},
+      {"every=16", "clause \"every=16\": eviction is"},
+      {"ema=0.9", "clause \"ema=0.9\": eviction is"},
+      {"store", "clause \"pack=store\": lossless packing is"},
+      {"hot=16/256", "clause \"hot=16/256\": lossless packing is"},
+      {"bootstrap=32", "clause \"bootstrap=32\": lossless packing is"},
+      {"step=256", "clause \"step=256\": lossless packing is"},
+      {"codebook=\"a b\"", "clause \"codebook=\"a b\"\": product quantization is"},
+      {"fold=a.bin", "clause \"fold=a.bin\": the learned compressor is"},
+      {"image=576", "clause \"image=576\": the learned compressor is"},
+      {"cross=q8_0", "clause \"cross=q8_0\": a rung of its own for the cross cache is"},
+      {"q8_0,fallback=f16", "clause \"fallback=f16\": a fallback rung is"},
+      {"pq", "clause \"pq4\": rung \"pq4\" is not in this build yet"},
+      {"k=pq64x8,v=f16", "clause \"k=pq64x8\": rung \"pq64x8\" is"},
+      {"age=f16:512/pq2", "clause \"age=f16:512/pq2\": rung \"pq2\" is"},
+      {"0: f16; 1-: evict=tova", "clause \"evict=tova\": eviction is"},
+  };
+  for (const auto& [text, message] : cases) {
+    const Status status = CheckSupported(*ParsePlan(text));
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << text;
+    EXPECT_NE(status.message().find(message), std::string::npos) << text << status.message();
+  }
+}
+
+}  // namespace
+}  // namespace varve
