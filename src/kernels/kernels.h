@@ -108,6 +108,10 @@ struct Kernels {
   void (*narrow_f16)(const float* values, size_t count, uint16_t* out);
   void (*narrow_bf16)(const float* values, size_t count, uint16_t* out);
 
+  // f16 or bf16 bits -> f32, exact.
+  void (*widen_f16)(const uint16_t* bits, size_t count, float* out);
+  void (*widen_bf16)(const uint16_t* bits, size_t count, float* out);
+
   // In place on rows [num_rows, dim]: for each aligned run of `block` values (a power of two),
   // the orthonormal Walsh-Hadamard transform.
   void (*hadamard)(float* rows, int num_rows, int dim, int block);

@@ -263,6 +263,14 @@ void NarrowBF16(const float* values, size_t count, uint16_t* out) {
   for (size_t i = 0; i < count; ++i) out[i] = F32ToBF16(values[i]);
 }
 
+void WidenF16(const uint16_t* bits, size_t count, float* out) {
+  for (size_t i = 0; i < count; ++i) out[i] = F16ToF32(bits[i]);
+}
+
+void WidenBF16(const uint16_t* bits, size_t count, float* out) {
+  for (size_t i = 0; i < count; ++i) out[i] = BF16ToF32(bits[i]);
+}
+
 void Hadamard(float* rows, int num_rows, int dim, int block) {
   const float norm = 1.0f / std::sqrt(static_cast<float>(block));
   for (float* run = rows; run < rows + static_cast<size_t>(num_rows) * dim; run += block) {
@@ -322,6 +330,8 @@ const Kernels& ScalarKernels() {
       .quantize_blocks = {QuantizeBlocks<BlockType::kQ8>, QuantizeBlocks<BlockType::kQ4>},
       .narrow_f16 = NarrowF16,
       .narrow_bf16 = NarrowBF16,
+      .widen_f16 = WidenF16,
+      .widen_bf16 = WidenBF16,
       .hadamard = Hadamard,
       .page_mass = PageMass,
       .scale = Scale,

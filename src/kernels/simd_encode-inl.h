@@ -107,6 +107,16 @@ inline void NarrowF16(const float* values, size_t count, uint16_t* out) {
   ScalarKernels().narrow_f16(values + i, count - i, out + i);
 }
 
+inline void WidenF16(const uint16_t* bits, size_t count, float* out) {
+  const DF df;
+  const size_t n = hn::Lanes(df);
+  size_t i = 0;
+  for (; i + n <= count; i += n) {
+    hn::StoreU(LoadValues<FloatType::kF16>(reinterpret_cast<const std::byte*>(bits), i), df, out + i);
+  }
+  ScalarKernels().widen_f16(bits + i, count - i, out + i);
+}
+
 // Each stage of the butterfly with partners closer than a vector is a lane permutation by XOR and
 // a multiplication by +-1, which rounds exactly like the sum or difference.
 inline void Hadamard(float* rows, int num_rows, int dim, int block) {

@@ -39,6 +39,8 @@ const Kernels& Table(const char* name) {
       .quantize_blocks = {QuantizeBlocks<BlockType::kQ8>, QuantizeBlocks<BlockType::kQ4>},
       .narrow_f16 = NarrowF16,
       .narrow_bf16 = ScalarKernels().narrow_bf16,
+      .widen_f16 = WidenF16,
+      .widen_bf16 = ScalarKernels().widen_bf16,
       .hadamard = Hadamard,
       .page_mass = PageMass,
       .scale = Scale,

@@ -1,9 +1,9 @@
 #include "rungs/float/float_rung.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
-
-#include "base/half.h"
+#include <vector>
 
 namespace varve {
 namespace {
@@ -75,20 +75,35 @@ void FloatRung::WriteRows(Part part, const StripShape& shape, std::byte* strip, 
 
 void FloatRung::Decode(Part part, const StripShape& shape, const std::byte* strip, int first, int count,
                        float* rows) const {
-  for (int i = 0; i < count; ++i) {
-    for (int d = 0; d < shape.dim; ++d) {
-      const size_t index =
-          part == Part::kKey ? KeyIndex(shape, first + i, d) : ValueIndex(shape, first + i, d);
-      float value;
-      if (type_ == FloatType::kF32) {
-        std::memcpy(&value, strip + 4 * index, 4);
-      } else {
-        uint16_t bits;
-        std::memcpy(&bits, strip + 2 * index, 2);
-        value = type_ == FloatType::kF16 ? F16ToF32(bits) : BF16ToF32(bits);
-      }
-      rows[static_cast<size_t>(i) * shape.dim + d] = value;
+  // Runs of values that lie together in the strip: 16 tokens of a channel (K), a chunk of channels
+  // of a token (V).
+  const Kernels& kernels = ActiveKernels();
+  const auto load = [&](size_t index, size_t n, float* out) {
+    if (type_ == FloatType::kF32) {
+      std::memcpy(out, strip + 4 * index, 4 * n);
+      return;
     }
+    const auto* bits = reinterpret_cast<const uint16_t*>(strip) + index;
+    type_ == FloatType::kF16 ? kernels.widen_f16(bits, n, out) : kernels.widen_bf16(bits, n, out);
+  };
+  const size_t dim = static_cast<size_t>(shape.dim);
+  if (part == Part::kValue) {
+    const int chunk = ValueChunk(shape.dim);
+    for (int i = 0; i < count; ++i) {
+      for (int d = 0; d < shape.dim; d += chunk) load(ValueIndex(shape, first + i, d), chunk, rows + i * dim + d);
+    }
+    return;
+  }
+  std::vector<float> tile(dim * kTileTokens);  // [dim][16]
+  for (int token = first; token < first + count;) {
+    const int in_tile = token % kTileTokens;
+    const int n = std::min(kTileTokens - in_tile, first + count - token);
+    load(KeyIndex(shape, token - in_tile, 0), tile.size(), tile.data());
+    for (int t = 0; t < n; ++t) {
+      float* row = rows + (token - first + t) * dim;
+      for (size_t d = 0; d < dim; ++d) row[d] = tile[d * kTileTokens + in_tile + t];
+    }
+    token += n;
   }
 }
 

@@ -1,0 +1,301 @@
+#include "cache/cache_impl.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace varve {
+namespace {
+
+Status CheckLimit(const char* field, int64_t value, int64_t lowest, int64_t highest) {
+  if (value >= lowest && value <= highest) return Status();
+  return InvalidArgument(std::string("cache shape: ") + field + " " + std::to_string(value) +
+                         " is outside " + std::to_string(lowest) + " … " + std::to_string(highest));
+}
+
+Status CheckShape(const CacheShape& shape) {
+  VARVE_RETURN_IF_ERROR(CheckLimit("num_layers", shape.num_layers, 1, 1024));
+  VARVE_RETURN_IF_ERROR(CheckLimit("num_kv_heads", shape.num_kv_heads, 1, 1024));
+  VARVE_RETURN_IF_ERROR(CheckLimit("group_size", shape.group_size, 1, 64));
+  VARVE_RETURN_IF_ERROR(CheckLimit("key_dim", shape.key_dim, 16, kMaxDim));
+  VARVE_RETURN_IF_ERROR(CheckLimit("value_dim", shape.value_dim, 16, kMaxDim));
+  const int page = shape.page_tokens;
+  if (page != 0 && page != 16 && page != 32 && page != 64 && page != 128) {
+    return InvalidArgument("cache shape: page_tokens " + std::to_string(page) + " is not 16, 32, 64 or 128");
+  }
+  return Status();
+}
+
+LayerSpaces SpacesOf(const LayerPlan& plan) {
+  LayerSpaces spaces;
+  const auto add = [&spaces](const Rung* key, const Rung* value) {
+    spaces.key[static_cast<int>(key->key_space())] = key;
+    spaces.value[static_cast<int>(value->value_space())] = value;
+  };
+  add(plan.open_rung, plan.open_rung);
+  for (const LayerPlan::Stage& stage : plan.stages) add(stage.k, stage.v);
+  return spaces;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Cache>> Cache::Create(const CacheShape& shape, CacheOptions options) {
+  VARVE_RETURN_IF_ERROR(CheckShape(shape));
+  Result<std::vector<LayerPlan>> plans = ResolvePlan(options.plan, shape);
+  if (!plans.ok()) return plans.status();
+  if (options.num_threads < 0 || options.num_threads > 1024) {
+    return InvalidArgument("cache options: num_threads " + std::to_string(options.num_threads) +
+                           " is outside 0 … 1024");
+  }
+  CacheShape filled = shape;
+  if (filled.page_tokens == 0) filled.page_tokens = options.plan.PageTokens();
+  return std::unique_ptr<Cache>(
+      std::make_unique<CacheImpl>(filled, std::move(options), std::move(*plans)));
+}
+
+CacheImpl::CacheImpl(const CacheShape& shape, CacheOptions options, std::vector<LayerPlan> layer_plans)
+    : shape_(shape),
+      options_(std::move(options)),
+      layer_plans_(std::move(layer_plans)),
+      own_executor_(options_.executor == nullptr ? MakeThreadPool(options_.num_threads) : nullptr),
+      executor_(options_.executor != nullptr ? options_.executor : own_executor_.get()),
+      store_(shape_, options_.memory != nullptr ? options_.memory : SystemPageMemory(), options_.max_bytes),
+      ageing_(shape_, &store_, executor_),
+      attention_(shape_, executor_) {
+  for (const LayerPlan& plan : layer_plans_) layer_spaces_.push_back(SpacesOf(plan));
+}
+
+CacheImpl::~CacheImpl() {
+  AbortStep();
+  for (auto& [id, sequence] : sequences_) ReleaseSequence(*sequence);
+}
+
+// --- sequences ---
+
+Result<Sequence*> CacheImpl::Find(SequenceId id) const {
+  const auto found = sequences_.find(id.value);
+  if (found != sequences_.end()) return found->second.get();
+  return NotFound("sequence " + std::to_string(id.value) +
+                  (id.value != 0 && id.value < next_id_ ? " has been freed" : " does not exist"));
+}
+
+Result<Sequence*> CacheImpl::FindIdle(SequenceId id, const char* call) const {
+  if (step_open_) return FailedPrecondition(std::string(call) + ": a step is open; end or abort it first");
+  return Find(id);
+}
+
+Result<SequenceId> CacheImpl::CreateSequence() {
+  if (step_open_) return FailedPrecondition("CreateSequence: a step is open; end or abort it first");
+  auto sequence = std::make_unique<Sequence>();
+  sequence->layers.resize(shape_.num_layers);
+  const SequenceId id{next_id_++};
+  sequences_.emplace(id.value, std::move(sequence));
+  return id;
+}
+
+Result<SequenceId> CacheImpl::Fork(SequenceId source) {
+  Result<Sequence*> found = FindIdle(source, "Fork");
+  if (!found.ok()) return found.status();
+  auto copy = std::make_unique<Sequence>(**found);
+  for (LayerTable& table : copy->layers) {
+    for (TableEntry& entry : table.entries) store_.AddRef(entry.page);
+  }
+  const SequenceId id{next_id_++};
+  sequences_.emplace(id.value, std::move(copy));
+  return id;
+}
+
+void CacheImpl::ReleaseSequence(Sequence& sequence) {
+  for (LayerTable& table : sequence.layers) {
+    DropEntries(store_, table, [](const TableEntry&) { return true; });
+  }
+}
+
+Status CacheImpl::Free(SequenceId id) {
+  Result<Sequence*> found = FindIdle(id, "Free");
+  if (!found.ok()) return found.status();
+  ReleaseSequence(**found);
+  sequences_.erase(id.value);
+  return Status();
+}
+
+Status CacheImpl::CheckCut(const Sequence& sequence, int64_t begin, int64_t end) const {
+  for (const LayerTable& table : sequence.layers) {
+    for (const TableEntry& entry : table.entries) {
+      const Page& page = *entry.page;
+      if (page.tokens_per_row == 1) continue;
+      for (const int64_t cut : {begin, end}) {
+        if (cut > page.first_position && cut < entry.EndPosition() &&
+            (cut - page.first_position) % page.tokens_per_row != 0) {
+          return InvalidArgument("position " + std::to_string(cut) + " lies inside a folded row of the page at " +
+                                 std::to_string(page.first_position) + " (" +
+                                 std::to_string(page.tokens_per_row) + " tokens a row)");
+        }
+      }
+    }
+  }
+  return Status();
+}
+
+void CacheImpl::KillRows(int layer, LayerTable& table, int64_t begin, int64_t end) {
+  for (TableEntry& entry : table.entries) {
+    const Page& page = *entry.page;
+    if (entry.EndPosition() <= begin || page.first_position >= end) continue;
+    const auto row_at = [&](int64_t position) {
+      return static_cast<int>(std::clamp<int64_t>((position - page.first_position) / page.tokens_per_row, 0, entry.rows));
+    };
+    const int before = entry.live.Count();
+    entry.live.Fill(begin <= page.first_position ? 0 : row_at(begin), row_at(end), false);
+    table.live_rows -= before - entry.live.Count();
+  }
+  DropEntries(store_, table, [](const TableEntry& entry) { return entry.live.Count() == 0; });
+  table.next_event = ageing_.NextEvent(layer_plans_[layer], table);
+}
+
+Status CacheImpl::Truncate(SequenceId id, int64_t position) {
+  Result<Sequence*> found = FindIdle(id, "Truncate");
+  if (!found.ok()) return found.status();
+  Sequence& sequence = **found;
+  if (position < 0 || position > sequence.next_position) {
+    return InvalidArgument("Truncate: position " + std::to_string(position) + " is outside 0 … " +
+                           std::to_string(sequence.next_position));
+  }
+  VARVE_RETURN_IF_ERROR(CheckCut(sequence, position, sequence.next_position));
+  for (int layer = 0; layer < shape_.num_layers; ++layer) {
+    LayerTable& table = sequence.layers[layer];
+    KillRows(layer, table, position, sequence.next_position);
+    if (table.entries.empty()) continue;
+    // The rows past the cut are not only dead: they are no longer this sequence's.
+    TableEntry& last = table.entries.back();
+    if (last.EndPosition() <= position) continue;
+    last.rows = static_cast<int>((position - last.page->first_position) / last.page->tokens_per_row);
+    // Exact rows may grow again; BeginStep copies the page if someone else still needs it.
+    const Rung* open = layer_plans_[layer].open_rung;
+    if (last.page->key_rung == open && last.page->value_rung == open) last.stage = -1;
+    table.next_event = ageing_.NextEvent(layer_plans_[layer], table);
+  }
+  sequence.next_position = position;
+  return Status();
+}
+
+Status CacheImpl::RemoveRange(SequenceId id, int64_t begin, int64_t end) {
+  Result<Sequence*> found = FindIdle(id, "RemoveRange");
+  if (!found.ok()) return found.status();
+  Sequence& sequence = **found;
+  if (begin < 0 || begin > end || end > sequence.next_position) {
+    return InvalidArgument("RemoveRange: [" + std::to_string(begin) + ", " + std::to_string(end) +
+                           ") is not inside [0, " + std::to_string(sequence.next_position) + ")");
+  }
+  VARVE_RETURN_IF_ERROR(CheckCut(sequence, begin, end));
+  for (int layer = 0; layer < shape_.num_layers; ++layer) KillRows(layer, sequence.layers[layer], begin, end);
+  return Status();
+}
+
+Status CacheImpl::KeepOnly(SequenceId id, int64_t begin, int64_t end) {
+  Result<Sequence*> found = FindIdle(id, "KeepOnly");
+  if (!found.ok()) return found.status();
+  Sequence& sequence = **found;
+  if (begin < 0 || begin > end || end > sequence.next_position) {
+    return InvalidArgument("KeepOnly: [" + std::to_string(begin) + ", " + std::to_string(end) +
+                           ") is not inside [0, " + std::to_string(sequence.next_position) + ")");
+  }
+  VARVE_RETURN_IF_ERROR(CheckCut(sequence, begin, end));
+  for (int layer = 0; layer < shape_.num_layers; ++layer) {
+    KillRows(layer, sequence.layers[layer], 0, begin);
+    KillRows(layer, sequence.layers[layer], end, sequence.next_position);
+  }
+  return Status();
+}
+
+Status CacheImpl::SlideWindow(SequenceId id, int64_t num_tokens, int64_t sink_tokens) {
+  Result<Sequence*> found = FindIdle(id, "SlideWindow");
+  if (!found.ok()) return found.status();
+  if (num_tokens < 1) return InvalidArgument("SlideWindow: num_tokens " + std::to_string(num_tokens) + " < 1");
+  if (sink_tokens < 0) return InvalidArgument("SlideWindow: sink_tokens " + std::to_string(sink_tokens) + " < 0");
+  Sequence& sequence = **found;
+  for (int layer = 0; layer < shape_.num_layers; ++layer) {
+    LayerTable& table = sequence.layers[layer];
+    DropEntries(store_, table, [&](const TableEntry& entry) {
+      return entry.page->first_position >= sink_tokens &&
+             sequence.next_position - entry.EndPosition() >= num_tokens;
+    });
+    table.next_event = ageing_.NextEvent(layer_plans_[layer], table);
+  }
+  return Status();
+}
+
+Result<SequenceInfo> CacheImpl::Describe(SequenceId id, int layer) const {
+  Result<Sequence*> found = Find(id);
+  if (!found.ok()) return found.status();
+  if (layer < 0 || layer >= shape_.num_layers) {
+    return InvalidArgument("Describe: layer " + std::to_string(layer) + " is outside 0 … " +
+                           std::to_string(shape_.num_layers - 1));
+  }
+  const LayerTable& table = (*found)->layers[layer];
+  SequenceInfo info;
+  info.next_position = (*found)->next_position;
+  info.live_rows = table.live_rows;
+  for (const TableEntry& entry : table.entries) {
+    info.pages.push_back({entry.page->first_position, entry.EndPosition() - entry.page->first_position,
+                          entry.rows, entry.live.Count()});
+  }
+  return info;
+}
+
+// --- content and statistics ---
+
+Result<int64_t> CacheImpl::ReadRows(SequenceId id, int layer, int kv_head, Part part, int64_t begin,
+                                    int64_t end, float* out) const {
+  Result<Sequence*> found = Find(id);
+  if (!found.ok()) return found.status();
+  if (layer < 0 || layer >= shape_.num_layers) {
+    return InvalidArgument("ReadRows: layer " + std::to_string(layer) + " is outside 0 … " +
+                           std::to_string(shape_.num_layers - 1));
+  }
+  if (kv_head < 0 || kv_head >= shape_.num_kv_heads) {
+    return InvalidArgument("ReadRows: kv_head " + std::to_string(kv_head) + " is outside 0 … " +
+                           std::to_string(shape_.num_kv_heads - 1));
+  }
+  if (out == nullptr) return InvalidArgument("ReadRows: out is null");
+  const bool key = part == Part::kKey;
+  const StripShape shape = key ? store_.KeyShape(layer, kv_head) : store_.ValueShape(layer, kv_head);
+  std::vector<float> rows(static_cast<size_t>(shape.page_tokens) * shape.dim);
+  int64_t count = 0;
+  for (const TableEntry& entry : (*found)->layers[layer].entries) {
+    if (entry.EndPosition() <= begin || entry.page->first_position >= end) continue;
+    const Rung* rung = key ? entry.page->key_rung : entry.page->value_rung;
+    rung->Decode(part, shape, key ? entry.page->KeyStrip(kv_head) : entry.page->ValueStrip(kv_head), 0,
+                 entry.rows, rows.data());
+    for (int row = 0; row < entry.rows; ++row) {
+      const int64_t position = entry.page->RowPosition(row);
+      if (!entry.live.Get(row) || position < begin || position >= end) continue;
+      std::copy_n(rows.data() + static_cast<size_t>(row) * shape.dim, shape.dim, out + count * shape.dim);
+      ++count;
+    }
+  }
+  return count;
+}
+
+CacheStats CacheImpl::Stats() const {
+  CacheStats stats;
+  store_.AddTo(&stats);
+  const uint64_t row_bytes = 2 * static_cast<uint64_t>(shape_.num_kv_heads) * (shape_.key_dim + shape_.value_dim);
+  for (const auto& [id, sequence] : sequences_) {
+    stats.bytes_tables += sizeof(Sequence) + sequence->layers.capacity() * sizeof(LayerTable);
+    for (const LayerTable& table : sequence->layers) {
+      stats.bytes_tables += table.entries.capacity() * sizeof(TableEntry);
+      stats.bytes_f16 += table.live_rows * row_bytes;
+    }
+  }
+  stats.sequences = sequences_.size();
+  stats.bytes_scratch = attention_.scratch_bytes();
+  const Ageing::Counters& counters = ageing_.counters();
+  stats.pages_sealed = counters.sealed;
+  stats.pages_demoted = counters.demoted;
+  stats.pages_adopted = counters.adopted;
+  stats.pages_dropped = counters.dropped;
+  stats.nonfinite_values = counters.nonfinite_values;
+  return stats;
+}
+
+}  // namespace varve

@@ -1,0 +1,101 @@
+// The implementation of Cache: sequences, steps and statistics on top of tables, ageing and
+// attention. Split over cache_impl.cc (creation, sequences, content) and cache_step.cc (steps).
+
+#ifndef VARVE_CACHE_CACHE_IMPL_H_
+#define VARVE_CACHE_CACHE_IMPL_H_
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "cache/ageing.h"
+#include "cache/attention.h"
+#include "cache/layer_plan.h"
+#include "cache/page.h"
+#include "cache/page_store.h"
+#include "varve/cache.h"
+
+namespace varve {
+
+class CacheImpl final : public Cache {
+ public:
+  CacheImpl(const CacheShape& shape, CacheOptions options, std::vector<LayerPlan> layer_plans);
+  ~CacheImpl() override;
+
+  const CacheShape& shape() const override { return shape_; }
+  const Plan& plan() const override { return options_.plan; }
+
+  Result<SequenceId> CreateSequence() override;
+  Result<SequenceId> Fork(SequenceId source) override;
+  Status Free(SequenceId sequence) override;
+  Status Truncate(SequenceId sequence, int64_t position) override;
+  Status RemoveRange(SequenceId sequence, int64_t begin, int64_t end) override;
+  Status KeepOnly(SequenceId sequence, int64_t begin, int64_t end) override;
+  Status SlideWindow(SequenceId sequence, int64_t num_tokens, int64_t sink_tokens) override;
+  Result<SequenceInfo> Describe(SequenceId sequence, int layer) const override;
+
+  Result<int> MaxStepTokens(SequenceId sequence) const override;
+  Status BeginStep(std::span<const StepEntry> entries) override;
+  Status Append(int layer, SequenceId sequence, const RowsView& keys, const RowsView& values) override;
+  Status Attend(int layer, std::span<const AttendRequest> requests, const AttendOptions& options) override;
+  Status EndStep() override;
+  void AbortStep() override;
+  Status EndPrompt(SequenceId sequence) override;
+
+  Result<int64_t> ReadRows(SequenceId sequence, int layer, int kv_head, Part part, int64_t begin,
+                           int64_t end, float* out) const override;
+  CacheStats Stats() const override;
+
+ private:
+  // One sequence of the open step.
+  struct StepSequence {
+    SequenceId id;
+    Sequence* sequence = nullptr;
+    int tokens = 0;
+    struct Layer {
+      int appended = 0;
+      int rows_before = 0;     // of the last entry
+      bool new_entry = false;  // the last entry was made by this step
+    };
+    std::vector<Layer> layers;
+  };
+
+  Result<Sequence*> Find(SequenceId id) const;
+  // Find, and no step may be open.
+  Result<Sequence*> FindIdle(SequenceId id, const char* call) const;
+  StepSequence* FindInStep(SequenceId id);
+
+  void ReleaseSequence(Sequence& sequence);
+  // Kills rows at positions [begin, end) of one layer; refuses to cut inside a folded row.
+  Status CheckCut(const Sequence& sequence, int64_t begin, int64_t end) const;
+  void KillRows(int layer, LayerTable& table, int64_t begin, int64_t end);
+
+  bool CanGrow(int layer, const Sequence& sequence) const;
+  Status CheckEntries(std::span<const StepEntry> entries) const;
+  Status CheckRoom(std::span<const StepEntry> entries);
+  Status ReserveLayer(StepSequence& step, int layer);
+  Status CheckRows(int layer, const StepSequence* step, const RowsView& keys, const RowsView& values) const;
+  Status CheckRequests(int layer, std::span<const AttendRequest> requests, const AttendOptions& options,
+                       std::vector<AttentionRequest>* checked);
+  // Rolls the step back and passes the status on.
+  Status Fail(Status status);
+
+  CacheShape shape_;
+  CacheOptions options_;
+  std::vector<LayerPlan> layer_plans_;
+  std::vector<LayerSpaces> layer_spaces_;
+  std::unique_ptr<Executor> own_executor_;
+  Executor* executor_;
+  PageStore store_;
+  Ageing ageing_;
+  Attention attention_;
+  std::unordered_map<uint64_t, std::unique_ptr<Sequence>> sequences_;
+  uint64_t next_id_ = 1;
+  bool step_open_ = false;
+  std::vector<StepSequence> step_;
+};
+
+}  // namespace varve
+
+#endif  // VARVE_CACHE_CACHE_IMPL_H_

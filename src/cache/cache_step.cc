@@ -1,0 +1,328 @@
+// The step protocol: BeginStep reserves or changes nothing, Append and Attend work layer by layer,
+// EndStep commits; any error in between rolls back.
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <unordered_set>
+
+#include "cache/cache_impl.h"
+
+namespace varve {
+namespace {
+
+// From how many rows on Append spreads the KV heads over threads.
+constexpr int kParallelAppendTokens = 8;
+
+std::string Name(SequenceId id) { return "sequence " + std::to_string(id.value); }
+
+}  // namespace
+
+// True if the last page of the layer can take the next token as it stands or as a copy.
+bool CacheImpl::CanGrow(int layer, const Sequence& sequence) const {
+  const LayerTable& table = sequence.layers[layer];
+  if (table.entries.empty()) return false;
+  const TableEntry& last = table.entries.back();
+  const Rung* open = layer_plans_[layer].open_rung;
+  return last.stage < 0 && last.rows < shape_.page_tokens && last.page->tokens_per_row == 1 &&
+         last.page->key_rung == open && last.page->value_rung == open &&
+         last.EndPosition() == sequence.next_position;
+}
+
+Result<int> CacheImpl::MaxStepTokens(SequenceId id) const {
+  Result<Sequence*> found = Find(id);
+  if (!found.ok()) return found.status();
+  const Sequence& sequence = **found;
+  int64_t most = shape_.page_tokens;
+  for (int layer = 0; layer < shape_.num_layers; ++layer) {
+    const LayerTable& table = sequence.layers[layer];
+    if (CanGrow(layer, sequence)) most = std::min<int64_t>(most, shape_.page_tokens - table.entries.back().rows);
+    if (table.next_event != LayerTable::kNoEvent) {
+      // An event that is overdue (memory was short) waits for the end of the step.
+      most = std::min<int64_t>(most, std::max<int64_t>(1, table.next_event - sequence.next_position));
+    }
+  }
+  return static_cast<int>(most);
+}
+
+Status CacheImpl::CheckEntries(std::span<const StepEntry> entries) const {
+  if (entries.empty()) return InvalidArgument("BeginStep: no sequence given");
+  std::unordered_set<uint64_t> seen;
+  for (const StepEntry& entry : entries) {
+    Result<int> most = MaxStepTokens(entry.sequence);
+    if (!most.ok()) return most.status();
+    if (!seen.insert(entry.sequence.value).second) {
+      return InvalidArgument("BeginStep: " + Name(entry.sequence) + " is given twice");
+    }
+    if (entry.num_tokens < 1 || entry.num_tokens > *most) {
+      return InvalidArgument("BeginStep: " + Name(entry.sequence) + ": num_tokens " +
+                             std::to_string(entry.num_tokens) + " is outside 1 … " + std::to_string(*most) +
+                             " (MaxStepTokens)");
+    }
+  }
+  return Status();
+}
+
+Status CacheImpl::CheckRoom(std::span<const StepEntry> entries) {
+  if (options_.max_bytes == 0) return Status();
+  uint64_t bytes = 0;
+  Ageing::Extra extra;
+  std::unordered_set<const Page*> seen;
+  for (const StepEntry& entry : entries) {
+    const Sequence& sequence = *sequences_.at(entry.sequence.value);
+    const int64_t next_position = sequence.next_position + entry.num_tokens;
+    for (int layer = 0; layer < shape_.num_layers; ++layer) {
+      const LayerPlan& plan = layer_plans_[layer];
+      const LayerTable& table = sequence.layers[layer];
+      const uint64_t open_bytes = SlotBytes(store_.PageBytes(*plan.open_rung, *plan.open_rung));
+      const bool grows = CanGrow(layer, sequence);
+      if (!grows || table.entries.back().page->refs > 1) bytes += open_bytes;
+      if (table.next_event <= next_position) {
+        ageing_.CountExtra(plan, table, next_position, seen, &extra);
+      }
+      // The page that this step fills may be sealed at its end, too.
+      const int rows = (grows ? table.entries.back().rows : 0) + entry.num_tokens;
+      const LayerPlan::Stage& first = plan.stages.front();
+      if (rows == shape_.page_tokens && first.from_age == 0 &&
+          (first.k != plan.open_rung || first.v != plan.open_rung)) {
+        ageing_.AddExtra(first, open_bytes, &extra);
+      }
+    }
+  }
+  return store_.pool().CheckRoom(bytes + extra.growth + extra.transient);
+}
+
+Status CacheImpl::ReserveLayer(StepSequence& step, int layer) {
+  Sequence& sequence = *step.sequence;
+  LayerTable& table = sequence.layers[layer];
+  const Rung& open = *layer_plans_[layer].open_rung;
+  StepSequence::Layer& undo = step.layers[layer];
+  if (!CanGrow(layer, sequence)) {
+    Result<Page*> page = store_.Make(layer, sequence.next_position, PageState::kFilling, open, open);
+    if (!page.ok()) return page.status();
+    table.entries.push_back({*page, 0, -1, {}});
+    undo.new_entry = true;
+    return Status();
+  }
+  TableEntry& last = table.entries.back();
+  undo.rows_before = last.rows;
+  if (last.page->refs > 1) {
+    // Copy on write. The copy holds the same rows, so a roll-back may keep it.
+    Result<Page*> copy = store_.Make(layer, last.page->first_position, PageState::kFilling, open, open);
+    if (!copy.ok()) return copy.status();
+    store_.CopyContent(*last.page, *copy);
+    store_.Release(last.page);
+    last.page = *copy;
+  }
+  if (last.page->state != PageState::kFilling) store_.SetState(last.page, PageState::kFilling);
+  // A page about to change is no longer what its successor was made from.
+  if (last.page->successor != nullptr) {
+    last.page->successor->predecessor = nullptr;
+    last.page->successor = nullptr;
+  }
+  last.page->rows = last.rows;
+  return Status();
+}
+
+Status CacheImpl::BeginStep(std::span<const StepEntry> entries) {
+  if (step_open_) return FailedPrecondition("BeginStep: a step is open; end or abort it first");
+  VARVE_RETURN_IF_ERROR(CheckEntries(entries));
+  VARVE_RETURN_IF_ERROR(CheckRoom(entries));
+  step_open_ = true;
+  step_.clear();
+  for (const StepEntry& entry : entries) {
+    StepSequence& step = step_.emplace_back();
+    step.id = entry.sequence;
+    step.sequence = sequences_.at(entry.sequence.value).get();
+    step.tokens = entry.num_tokens;
+    for (int layer = 0; layer < shape_.num_layers; ++layer) {
+      step.layers.emplace_back();
+      Status status = ReserveLayer(step, layer);
+      if (!status.ok()) {
+        step.layers.pop_back();  // this layer has nothing to undo
+        return Fail(std::move(status));
+      }
+    }
+  }
+  return Status();
+}
+
+CacheImpl::StepSequence* CacheImpl::FindInStep(SequenceId id) {
+  for (StepSequence& step : step_) {
+    if (step_open_ && step.id == id) return &step;
+  }
+  return nullptr;
+}
+
+Status CacheImpl::Fail(Status status) {
+  AbortStep();
+  return status;
+}
+
+void CacheImpl::AbortStep() {
+  if (!step_open_) return;
+  for (StepSequence& step : step_) {
+    for (size_t layer = 0; layer < step.layers.size(); ++layer) {
+      const StepSequence::Layer& undo = step.layers[layer];
+      LayerTable& table = step.sequence->layers[layer];
+      TableEntry& last = table.entries.back();
+      table.live_rows -= undo.appended;
+      if (undo.new_entry) {
+        store_.Release(last.page);
+        table.entries.pop_back();
+      } else {
+        last.rows = undo.rows_before;
+        last.page->rows = undo.rows_before;
+        last.live.Fill(undo.rows_before, shape_.page_tokens, false);
+      }
+    }
+  }
+  step_.clear();
+  step_open_ = false;
+}
+
+Status CacheImpl::CheckRows(int layer, const StepSequence* step, const RowsView& keys,
+                            const RowsView& values) const {
+  if (layer < 0 || layer >= shape_.num_layers) {
+    return InvalidArgument("Append: layer " + std::to_string(layer) + " is outside 0 … " +
+                           std::to_string(shape_.num_layers - 1));
+  }
+  if (keys.data == nullptr || values.data == nullptr) {
+    return InvalidArgument(std::string("Append: ") + (keys.data == nullptr ? "keys" : "values") + ".data is null");
+  }
+  if (keys.num_tokens != values.num_tokens) {
+    return InvalidArgument("Append: keys.num_tokens " + std::to_string(keys.num_tokens) +
+                           " != values.num_tokens " + std::to_string(values.num_tokens));
+  }
+  const int left = step->tokens - step->layers[layer].appended;
+  if (keys.num_tokens < 1 || keys.num_tokens > left) {
+    return InvalidArgument("Append: " + Name(step->id) + ", layer " + std::to_string(layer) + ": num_tokens " +
+                           std::to_string(keys.num_tokens) + " is outside 1 … " + std::to_string(left) +
+                           " (left in this step)");
+  }
+  return Status();
+}
+
+Status CacheImpl::Append(int layer, SequenceId id, const RowsView& keys, const RowsView& values) {
+  if (!step_open_) return FailedPrecondition("Append: no step is open");
+  StepSequence* step = FindInStep(id);
+  if (step == nullptr) {
+    Result<Sequence*> found = Find(id);
+    return Fail(found.ok() ? FailedPrecondition("Append: " + Name(id) + " is not part of this step")
+                           : found.status());
+  }
+  Status checked = CheckRows(layer, step, keys, values);
+  if (!checked.ok()) return Fail(std::move(checked));
+
+  LayerTable& table = step->sequence->layers[layer];
+  TableEntry& entry = table.entries.back();
+  const Page& page = *entry.page;
+  const auto write = [&](size_t head, int) {
+    const auto part = [&](Part which, const RowsView& rows, const StripShape& shape, const Rung& rung,
+                          std::byte* strip) {
+      const ptrdiff_t head_stride = rows.head_stride != 0 ? rows.head_stride : shape.dim;
+      const ptrdiff_t token_stride =
+          rows.token_stride != 0 ? rows.token_stride : head_stride * shape_.num_kv_heads;
+      rung.WriteRows(which, shape, strip, entry.rows, rows.num_tokens,
+                     rows.data + static_cast<ptrdiff_t>(head) * head_stride, token_stride);
+    };
+    const int h = static_cast<int>(head);
+    part(Part::kKey, keys, store_.KeyShape(layer, h), *page.key_rung, page.KeyStrip(h));
+    part(Part::kValue, values, store_.ValueShape(layer, h), *page.value_rung, page.ValueStrip(h));
+  };
+  const size_t heads = static_cast<size_t>(shape_.num_kv_heads);
+  if (keys.num_tokens >= kParallelAppendTokens) {
+    executor_->ParallelFor(heads, write);
+  } else {
+    for (size_t head = 0; head < heads; ++head) write(head, 0);
+  }
+  entry.live.Fill(entry.rows, entry.rows + keys.num_tokens, true);
+  entry.rows += keys.num_tokens;
+  entry.page->rows = entry.rows;
+  table.live_rows += keys.num_tokens;
+  step->layers[layer].appended += keys.num_tokens;
+  return Status();
+}
+
+Status CacheImpl::CheckRequests(int layer, std::span<const AttendRequest> requests,
+                                const AttendOptions& options, std::vector<AttentionRequest>* checked) {
+  if (layer < 0 || layer >= shape_.num_layers) {
+    return InvalidArgument("Attend: layer " + std::to_string(layer) + " is outside 0 … " +
+                           std::to_string(shape_.num_layers - 1));
+  }
+  if (!std::isfinite(options.scale)) return InvalidArgument("Attend: scale is not finite");
+  if (!std::isfinite(options.soft_cap) || options.soft_cap < 0) {
+    return InvalidArgument("Attend: soft_cap " + std::to_string(options.soft_cap) + " is not a finite number >= 0");
+  }
+  if (options.window < 0) {
+    return InvalidArgument("Attend: window " + std::to_string(options.window) + " < 0");
+  }
+  for (const AttendRequest& request : requests) {
+    Result<Sequence*> found = Find(request.sequence);
+    if (!found.ok()) return found.status();
+    const StepSequence* step = FindInStep(request.sequence);
+    if (request.queries == nullptr || request.output == nullptr) {
+      return InvalidArgument("Attend: " + Name(request.sequence) + ": " +
+                             (request.queries == nullptr ? "queries" : "output") + " is null");
+    }
+    const int64_t end = (*found)->next_position + (step != nullptr ? step->tokens : 0);
+    int64_t most = step != nullptr ? step->tokens : std::max<int64_t>(1, end);
+    if (!options.causal) most = 1 << 20;
+    if (request.num_queries < 1 || request.num_queries > most) {
+      return InvalidArgument("Attend: " + Name(request.sequence) + ": num_queries " +
+                             std::to_string(request.num_queries) + " is outside 1 … " + std::to_string(most));
+    }
+    if (step != nullptr && step->layers[layer].appended != step->tokens) {
+      return FailedPrecondition("Attend: " + Name(request.sequence) + ", layer " + std::to_string(layer) +
+                                ": " + std::to_string(step->layers[layer].appended) + " of " +
+                                std::to_string(step->tokens) + " rows appended");
+    }
+    checked->push_back({&request, &(*found)->layers[layer], end - request.num_queries});
+  }
+  return Status();
+}
+
+Status CacheImpl::Attend(int layer, std::span<const AttendRequest> requests, const AttendOptions& options) {
+  std::vector<AttentionRequest> checked;
+  Status status = CheckRequests(layer, requests, options, &checked);
+  if (!status.ok()) return Fail(std::move(status));
+  attention_.Run(layer, layer_spaces_[layer], checked, options, options_.observer);
+  return Status();
+}
+
+Status CacheImpl::EndStep() {
+  if (!step_open_) return FailedPrecondition("EndStep: no step is open");
+  for (const StepSequence& step : step_) {
+    for (size_t layer = 0; layer < step.layers.size(); ++layer) {
+      if (step.layers[layer].appended == step.tokens) continue;
+      return Fail(FailedPrecondition("EndStep: " + Name(step.id) + ", layer " + std::to_string(layer) + ": " +
+                                     std::to_string(step.layers[layer].appended) + " of " +
+                                     std::to_string(step.tokens) + " rows appended; step rolled back"));
+    }
+  }
+  for (StepSequence& step : step_) step.sequence->next_position += step.tokens;
+  for (int layer = 0; layer < shape_.num_layers; ++layer) {
+    for (StepSequence& step : step_) {
+      LayerTable& table = step.sequence->layers[layer];
+      Page* page = table.entries.back().page;
+      if (page->state == PageState::kFilling && page->rows == shape_.page_tokens) {
+        store_.SetState(page, PageState::kFull);
+        table.next_event = ageing_.NextEvent(layer_plans_[layer], table);
+      }
+      if (table.next_event <= step.sequence->next_position) {
+        ageing_.Apply(layer_plans_[layer], table, step.sequence->next_position);
+      }
+    }
+  }
+  step_.clear();
+  step_open_ = false;
+  return Status();
+}
+
+// No policy needs the end of the prompt yet; the call is part of the protocol.
+Status CacheImpl::EndPrompt(SequenceId id) {
+  Result<Sequence*> found = FindIdle(id, "EndPrompt");
+  return found.ok() ? Status() : found.status();
+}
+
+}  // namespace varve

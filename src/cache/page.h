@@ -1,0 +1,102 @@
+// Page, and the table of pages that a sequence keeps per layer.
+//
+// A page is a record for one layer and up to page_tokens consecutive tokens: per KV head one strip
+// of K rows and one of V rows, K and V of a head side by side, heads one after the other. Pages are
+// reference-counted; tables of several sequences may point at the same page. Only a page with one
+// reference and in state kFilling is ever written to.
+
+#ifndef VARVE_CACHE_PAGE_H_
+#define VARVE_CACHE_PAGE_H_
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "cache/page_pool.h"
+#include "rungs/rung.h"
+#include "varve/cache.h"
+
+namespace varve {
+
+struct Page {
+  uint32_t refs = 1;
+  int layer = 0;
+  PageState state = PageState::kFilling;
+  int rows = 0;                // rows written
+  int64_t first_position = 0;  // token of row 0
+  int tokens_per_row = 1;      // more than one after folding
+  const Rung* key_rung = nullptr;
+  const Rung* value_rung = nullptr;
+  size_t key_strip_bytes = 0;
+  size_t value_strip_bytes = 0;
+  size_t bytes = 0;            // kv_heads * (key_strip_bytes + value_strip_bytes)
+  PageSlot slot;
+  // The page that an owner of this one has already encoded from it, and the way back. Neither
+  // owns the other: whichever dies first clears the link.
+  Page* successor = nullptr;
+  Page* predecessor = nullptr;
+
+  std::byte* KeyStrip(int head) const {
+    return slot.data + static_cast<size_t>(head) * (key_strip_bytes + value_strip_bytes);
+  }
+  std::byte* ValueStrip(int head) const { return KeyStrip(head) + key_strip_bytes; }
+  // Position of the last token that row `row` stands for.
+  int64_t RowPosition(int row) const {
+    return first_position + static_cast<int64_t>(row + 1) * tokens_per_row - 1;
+  }
+};
+
+// Which rows of a page a sequence still sees; one bit per row.
+class LiveMask {
+ public:
+  bool Get(int row) const { return (words_[row / 64] >> (row % 64)) & 1; }
+  // Bits [begin, end), one way or the other.
+  void Fill(int begin, int end, bool live) {
+    for (int row = begin; row < end; ++row) {
+      const uint64_t bit = uint64_t{1} << (row % 64);
+      words_[row / 64] = live ? words_[row / 64] | bit : words_[row / 64] & ~bit;
+    }
+  }
+  int Count() const { return std::popcount(words_[0]) + std::popcount(words_[1]); }
+  // True if exactly the rows [0, rows) live.
+  bool IsPrefix(int rows) const {
+    if (Count() != rows) return false;
+    const int ones = words_[0] == ~uint64_t{0} ? 64 + std::countr_one(words_[1]) : std::countr_one(words_[0]);
+    return ones >= rows;
+  }
+
+ private:
+  std::array<uint64_t, 2> words_ = {0, 0};
+};
+
+struct TableEntry {
+  Page* page = nullptr;
+  int rows = 0;    // rows of the page that belong to this sequence: a prefix
+  int stage = -1;  // index into LayerPlan::stages, -1 while open
+  LiveMask live;
+
+  int64_t EndPosition() const {
+    return page->first_position + static_cast<int64_t>(rows) * page->tokens_per_row;
+  }
+};
+
+struct LayerTable {
+  std::vector<TableEntry> entries;  // ascending positions
+  int64_t live_rows = 0;
+  // The next_position at which the plan changes a page of this table; kNoEvent if it never will.
+  int64_t next_event = kNoEvent;
+
+  static constexpr int64_t kNoEvent = std::numeric_limits<int64_t>::max();
+};
+
+struct Sequence {
+  int64_t next_position = 0;
+  std::vector<LayerTable> layers;
+};
+
+}  // namespace varve
+
+#endif  // VARVE_CACHE_PAGE_H_

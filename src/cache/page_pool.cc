@@ -1,0 +1,176 @@
+#include "cache/page_pool.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cassert>
+#include <string>
+
+namespace varve {
+
+struct PageSlab {
+  PagePool::SizeClass* size_class = nullptr;
+  std::byte* base = nullptr;
+  size_t bytes = 0;
+  uint32_t used = 0;
+  // Free slots: [0, num_warm) of `warm` are resident, those of `cold` are not.
+  std::vector<uint32_t> warm;
+  std::vector<uint32_t> cold;
+  PageSlab* previous = nullptr;  // in the class's list of slabs with a free slot
+  PageSlab* next = nullptr;
+
+  bool has_free() const { return !warm.empty() || !cold.empty(); }
+  std::byte* slot(uint32_t index) const { return base + index * size_class->slot_bytes; }
+};
+
+namespace {
+
+void Link(PageSlab** head, PageSlab* slab) {
+  slab->previous = nullptr;
+  slab->next = *head;
+  if (*head != nullptr) (*head)->previous = slab;
+  *head = slab;
+}
+
+void Unlink(PageSlab** head, PageSlab* slab) {
+  if (slab->previous != nullptr) slab->previous->next = slab->next;
+  if (slab->next != nullptr) slab->next->previous = slab->previous;
+  if (*head == slab) *head = slab->next;
+}
+
+class AnonymousMemory final : public PageMemory {
+ public:
+  std::byte* Map(size_t bytes) override {
+    void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                         -1, 0);
+    return address == MAP_FAILED ? nullptr : static_cast<std::byte*>(address);
+  }
+  void Discard(std::byte* address, size_t bytes) override { madvise(address, bytes, MADV_DONTNEED); }
+  void Unmap(std::byte* address, size_t bytes) override { munmap(address, bytes); }
+};
+
+}  // namespace
+
+PageMemory* SystemPageMemory() {
+  static AnonymousMemory memory;
+  return &memory;
+}
+
+PagePool::PagePool(PageMemory* memory, uint64_t max_bytes) : memory_(memory), max_bytes_(max_bytes) {}
+
+PagePool::~PagePool() {
+  assert(used_bytes_ == 0 && "slots outlive their pool");
+  for (auto& [bytes, size_class] : classes_) {
+    while (size_class->partial != nullptr) RemoveSlab(size_class->partial);
+  }
+}
+
+// Enough for the open pages that one step frees and the next takes; small beside a real cache.
+uint64_t PagePool::WarmLimit() const { return (uint64_t{1} << 20) + used_bytes_ / 64; }
+
+PagePool::SizeClass& PagePool::ClassOf(size_t slot_bytes) {
+  std::unique_ptr<SizeClass>& size_class = classes_[slot_bytes];
+  if (size_class == nullptr) {
+    size_class = std::make_unique<SizeClass>();
+    size_class->slot_bytes = slot_bytes;
+    size_class->slots_per_slab = static_cast<uint32_t>(std::max<size_t>(1, kSlabGranule / slot_bytes));
+  }
+  return *size_class;
+}
+
+Result<PageSlab*> PagePool::AddSlab(SizeClass& size_class) {
+  const size_t wanted = size_class.slot_bytes * size_class.slots_per_slab;
+  const size_t bytes = (wanted + kSlabGranule - 1) / kSlabGranule * kSlabGranule;
+  std::byte* base = memory_->Map(bytes);
+  if (base == nullptr) {
+    return OutOfMemory("page pool: the system refused a slab of " + std::to_string(bytes) +
+                       " bytes; bytes_held " + std::to_string(bytes_held()));
+  }
+  auto* slab = new PageSlab;
+  slab->size_class = &size_class;
+  slab->base = base;
+  slab->bytes = bytes;
+  slab->cold.resize(size_class.slots_per_slab);
+  for (uint32_t i = 0; i < size_class.slots_per_slab; ++i) {
+    slab->cold[i] = size_class.slots_per_slab - 1 - i;  // lowest address first
+  }
+  slab->warm.reserve(size_class.slots_per_slab);
+  Link(&size_class.partial, slab);
+  ++num_slabs_;
+  return slab;
+}
+
+void PagePool::RemoveSlab(PageSlab* slab) {
+  warm_bytes_ -= slab->warm.size() * slab->size_class->slot_bytes;
+  Unlink(&slab->size_class->partial, slab);
+  memory_->Unmap(slab->base, slab->bytes);
+  --num_slabs_;
+  delete slab;
+}
+
+Status PagePool::CheckRoom(uint64_t bytes) {
+  if (max_bytes_ == 0) return Status();
+  if (used_bytes_ + warm_bytes_ + bytes > max_bytes_) DiscardAllWarm();
+  if (used_bytes_ + bytes <= max_bytes_) return Status();
+  return OutOfMemory("page pool: " + std::to_string(bytes) + " bytes wanted, bytes_held " +
+                     std::to_string(used_bytes_) + ", max_bytes " + std::to_string(max_bytes_));
+}
+
+Result<PageSlot> PagePool::Take(size_t bytes) {
+  SizeClass& size_class = ClassOf(SlotBytes(bytes));
+  const bool warm = size_class.partial != nullptr && !size_class.partial->warm.empty();
+  if (!warm) VARVE_RETURN_IF_ERROR(CheckRoom(size_class.slot_bytes));
+  if (size_class.partial == nullptr) {
+    Result<PageSlab*> slab = AddSlab(size_class);
+    if (!slab.ok()) return slab.status();
+  }
+  PageSlab* slab = size_class.partial;
+  std::vector<uint32_t>& free = slab->warm.empty() ? slab->cold : slab->warm;
+  if (&free == &slab->warm) warm_bytes_ -= size_class.slot_bytes;
+  const uint32_t index = free.back();
+  free.pop_back();
+  ++slab->used;
+  used_bytes_ += size_class.slot_bytes;
+  if (!slab->has_free()) Unlink(&size_class.partial, slab);
+  return PageSlot{slab->slot(index), slab, index};
+}
+
+void PagePool::GiveBack(const PageSlot& slot) {
+  PageSlab* slab = slot.slab;
+  SizeClass& size_class = *slab->size_class;
+  if (!slab->has_free()) Link(&size_class.partial, slab);
+  --slab->used;
+  used_bytes_ -= size_class.slot_bytes;
+  warm_bytes_ += size_class.slot_bytes;
+  slab->warm.push_back(slot.index);
+  if (warm_bytes_ <= WarmLimit()) return;
+  if (slab->used == 0) {
+    RemoveSlab(slab);
+  } else {
+    DiscardLastWarm(slab);  // the slot just pushed
+  }
+}
+
+void PagePool::DiscardLastWarm(PageSlab* slab) {
+  const uint32_t index = slab->warm.back();
+  memory_->Discard(slab->slot(index), slab->size_class->slot_bytes);
+  slab->warm.pop_back();
+  slab->cold.push_back(index);
+  warm_bytes_ -= slab->size_class->slot_bytes;
+}
+
+void PagePool::DiscardAllWarm() {
+  for (auto& [bytes, size_class] : classes_) {
+    for (PageSlab* slab = size_class->partial; slab != nullptr;) {
+      PageSlab* next = slab->next;
+      if (slab->used == 0) {
+        RemoveSlab(slab);
+      } else {
+        while (!slab->warm.empty()) DiscardLastWarm(slab);
+      }
+      slab = next;
+    }
+  }
+}
+
+}  // namespace varve

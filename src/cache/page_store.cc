@@ -1,0 +1,81 @@
+#include "cache/page_store.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+namespace varve {
+
+size_t PageStore::PageBytes(const Rung& key_rung, const Rung& value_rung) const {
+  return static_cast<size_t>(shape_.num_kv_heads) *
+         (key_rung.StripBytes(KeyShape(0, 0)) + value_rung.StripBytes(ValueShape(0, 0)));
+}
+
+Result<Page*> PageStore::Make(int layer, int64_t first_position, PageState state, const Rung& key_rung,
+                              const Rung& value_rung) {
+  const size_t bytes = PageBytes(key_rung, value_rung);
+  Result<PageSlot> slot = pool_.Take(bytes);
+  if (!slot.ok()) return slot.status();
+  auto* page = new Page;
+  page->layer = layer;
+  page->state = state;
+  page->first_position = first_position;
+  page->key_rung = &key_rung;
+  page->value_rung = &value_rung;
+  page->key_strip_bytes = key_rung.StripBytes(KeyShape(0, 0));
+  page->value_strip_bytes = value_rung.StripBytes(ValueShape(0, 0));
+  page->bytes = bytes;
+  page->slot = *slot;
+  Count(*page, +1);
+  return page;
+}
+
+void PageStore::Release(Page* page) {
+  if (--page->refs > 0) return;
+  if (page->successor != nullptr) page->successor->predecessor = nullptr;
+  if (page->predecessor != nullptr) page->predecessor->successor = nullptr;
+  Count(*page, -1);
+  pool_.GiveBack(page->slot);
+  delete page;
+}
+
+void PageStore::SetState(Page* page, PageState state) {
+  Count(*page, -1);
+  page->state = state;
+  Count(*page, +1);
+}
+
+void PageStore::CopyContent(const Page& from, Page* to) {
+  std::memcpy(to->slot.data, from.slot.data, from.bytes);
+  to->rows = from.rows;
+  bytes_copied_ += from.bytes;
+}
+
+void PageStore::Count(const Page& page, int sign) {
+  Sum& sum = accounts_[{page.key_rung, page.value_rung, page.state}];
+  sum.pages += sign;
+  sum.bytes += sign * static_cast<int64_t>(page.bytes);
+  num_pages_ += sign;
+  bytes_used_ += sign * static_cast<int64_t>(page.bytes);
+}
+
+void PageStore::AddTo(CacheStats* stats) const {
+  stats->bytes_used = bytes_used_;
+  stats->bytes_held = pool_.bytes_held();
+  stats->bytes_copied = bytes_copied_;
+  stats->pages = num_pages_;
+  stats->bytes_tables += num_pages_ * sizeof(Page);
+  for (const auto& [account, sum] : accounts_) {
+    if (sum.pages == 0) continue;
+    const auto& [key_rung, value_rung, state] = account;
+    std::string name(key_rung->name());
+    if (key_rung != value_rung) name += "/" + std::string(value_rung->name());
+    stats->rungs.push_back({std::move(name), state, sum.pages, sum.bytes});
+  }
+  // By name, so that the order does not depend on addresses.
+  std::sort(stats->rungs.begin(), stats->rungs.end(), [](const RungBytes& a, const RungBytes& b) {
+    return std::tie(a.rung, a.state) < std::tie(b.rung, b.state);
+  });
+}
+
+}  // namespace varve

@@ -1,0 +1,62 @@
+// PageStore: makes, shares and frees pages, and keeps the accounts. Everything that allocates page
+// memory goes through here. Owned by the cache; not thread-safe.
+
+#ifndef VARVE_CACHE_PAGE_STORE_H_
+#define VARVE_CACHE_PAGE_STORE_H_
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+
+#include "cache/page.h"
+#include "cache/page_pool.h"
+#include "varve/cache.h"
+
+namespace varve {
+
+class PageStore {
+ public:
+  PageStore(const CacheShape& shape, PageMemory* memory, uint64_t max_bytes)
+      : shape_(shape), pool_(memory, max_bytes) {}
+
+  StripShape KeyShape(int layer, int head) const { return {layer, head, shape_.key_dim, shape_.page_tokens}; }
+  StripShape ValueShape(int layer, int head) const {
+    return {layer, head, shape_.value_dim, shape_.page_tokens};
+  }
+  size_t PageBytes(const Rung& key_rung, const Rung& value_rung) const;
+
+  // A page with one reference and no rows; its content is arbitrary.
+  Result<Page*> Make(int layer, int64_t first_position, PageState state, const Rung& key_rung,
+                     const Rung& value_rung);
+  void AddRef(Page* page) { ++page->refs; }
+  // Drops a reference; the last one frees the page.
+  void Release(Page* page);
+  // Changes the state of a page, with the accounts.
+  void SetState(Page* page, PageState state);
+  // Copies all strips of `from` (same rungs) and its row count.
+  void CopyContent(const Page& from, Page* to);
+
+  PagePool& pool() { return pool_; }
+  const PagePool& pool() const { return pool_; }
+  // Fills the page parts of the statistics.
+  void AddTo(CacheStats* stats) const;
+
+ private:
+  using Account = std::tuple<const Rung*, const Rung*, PageState>;
+  void Count(const Page& page, int sign);
+
+  CacheShape shape_;
+  PagePool pool_;
+  struct Sum {
+    uint64_t pages = 0;
+    uint64_t bytes = 0;
+  };
+  std::map<Account, Sum> accounts_;
+  uint64_t num_pages_ = 0;
+  uint64_t bytes_used_ = 0;
+  uint64_t bytes_copied_ = 0;
+};
+
+}  // namespace varve
+
+#endif  // VARVE_CACHE_PAGE_STORE_H_
