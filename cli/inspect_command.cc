@@ -1,0 +1,131 @@
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "base/machine.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/plan_report.h"
+#include "kernels/kernels.h"
+#include "rungs/rung.h"
+
+namespace varve::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct InspectOptions {
+  std::string json;
+  PlanReportOptions plan;
+};
+
+// A dimension at which every rung works and padding costs nothing.
+constexpr int kTypicalDim = 128;
+constexpr int kTypicalPageTokens = 64;
+
+Json MachineRows(bool print) {
+  const MachineInfo machine = DescribeMachine();
+  if (print) {
+    fmt::print("cpu               {}\n", machine.cpu);
+    fmt::print("cores             {}\n", machine.cores);
+    fmt::print("last-level cache  {}\n",
+               HumanBytes(static_cast<double>(machine.last_level_cache_bytes)));
+    fmt::print("memory            {}\n",
+               HumanBytes(static_cast<double>(machine.total_memory_bytes)));
+  }
+  Json row = MachineJson();
+  row["topic"] = "machine";
+  return Json::array({row});
+}
+
+// Why the active table is the active one.
+std::string SelectionReason() {
+  if (!KernelSelectionWarning().empty()) return std::string(KernelSelectionWarning());
+  const char* asked = std::getenv("VARVE_ISA");
+  if (asked != nullptr && *asked != '\0') return fmt::format("VARVE_ISA={} asks for it", asked);
+  return "the best that this machine runs; VARVE_ISA=NAME chooses another";
+}
+
+Json IsaRows(bool print) {
+  const std::string_view active = ActiveKernels().name;
+  const std::string reason = SelectionReason();
+  Json rows = Json::array();
+  TextTable table({"isa", "", "why"});
+  for (const Kernels* kernels : AvailableKernels()) {
+    const bool is_active = kernels->name == active;
+    table.AddRow({kernels->name, is_active ? "active" : "", is_active ? reason : ""});
+    rows.push_back({{"topic", "isa"},
+                    {"isa", kernels->name},
+                    {"active", is_active},
+                    {"reason", is_active ? reason : ""}});
+  }
+  if (print) table.Print(stdout);
+  return rows;
+}
+
+Json RungRows(bool print) {
+  Json rows = Json::array();
+  TextTable table({"rung", ">bits/value", ">times smaller than f16"});
+  std::string_view names = KnownRungNames();
+  while (!names.empty()) {
+    const size_t blank = names.find(' ');
+    const std::string name(names.substr(0, blank));
+    names.remove_prefix(blank == std::string_view::npos ? names.size() : blank + 1);
+    Result<double> bytes = RungBytesPerRow(name, Part::kKey, kTypicalDim, kTypicalPageTokens);
+    if (!bytes.ok()) continue;  // a name that stands for a family
+    const double bits = *bytes * 8 / kTypicalDim;
+    table.AddRow({name, fmt::format("{:.2f}", bits), fmt::format("{:.2f}", 16 / bits)});
+    rows.push_back({{"topic", "rung"}, {"rung", name}, {"bits_per_value", bits}});
+  }
+  if (print) table.Print(stdout);
+  return rows;
+}
+
+using Topic = Json (*)(bool print);
+
+int Inspect(const std::vector<Topic>& topics, const std::string& json) {
+  const bool print = json != "-";
+  Json rows = Json::array();
+  for (size_t i = 0; i < topics.size(); ++i) {
+    if (print && i > 0) fmt::print("\n");
+    for (Json& row : topics[i](print)) rows.push_back(std::move(row));
+  }
+  if (json.empty()) return kExitDone;
+  const Status written = WriteJson(json, "inspect", rows);
+  return written.ok() ? kExitDone : ReportError(written);
+}
+
+void AddTopic(CLI::App* command, const char* name, const char* description, Topic topic,
+              const std::shared_ptr<InspectOptions>& options, int* exit_code) {
+  CLI::App* sub = command->add_subcommand(name, description);
+  sub->add_option("--json", options->json, "write JSON to FILE (- is stdout)");
+  sub->callback([=] { *exit_code = Inspect({topic}, options->json); });
+}
+
+}  // namespace
+}  // namespace varve::cli
+
+void AddInspectCommand(CLI::App& app, int* exit_code) {
+  using namespace varve::cli;
+  CLI::App* command = app.add_subcommand(
+      "inspect", "say what the machine, the instruction sets, the rungs or a plan are");
+  auto options = std::make_shared<InspectOptions>();
+  command->require_subcommand(0, 1);
+  command->add_option("--json", options->json, "write JSON to FILE (- is stdout)");
+  AddTopic(command, "machine", "processor, caches, memory", MachineRows, options, exit_code);
+  AddTopic(command, "isa", "kernel tables, and which one is in use", IsaRows, options, exit_code);
+  AddTopic(command, "rungs", "representations and their size", RungRows, options, exit_code);
+  CLI::App* plan = command->add_subcommand("plan", "what a plan means, as `varve plan`");
+  AddPlanReportOptions(plan, &options->plan);
+  plan->callback([options, exit_code] { *exit_code = ReportPlan(options->plan); });
+  command->callback([command, options, exit_code] {
+    if (!command->get_subcommands().empty()) return;
+    *exit_code = Inspect({MachineRows, IsaRows, RungRows}, options->json);
+  });
+}

@@ -1,0 +1,34 @@
+// The program `varve`: reads the command line and hands over to a subcommand.
+
+#include <cstdio>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "cli/commands.h"
+#include "cli/output.h"
+
+int main(int argc, char** argv) {
+  CLI::App app("KV-cache compression: pages that sink to cheaper representations.", "varve");
+  app.set_version_flag("--version", "varve " VARVE_VERSION);
+  app.require_subcommand(1);
+  app.footer(
+      "Examples:\n"
+      "  varve inspect                          the machine, its instruction sets, the rungs\n"
+      "  varve plan 'k=q8_0,v=q4_0r,open=128'   what a plan means and what it costs\n"
+      "  varve bench attention --kv f16 q8_0 q4_0r --ctx 4096,32768\n"
+      "`varve COMMAND --help` tells the options of a command.");
+
+  int exit_code = varve::cli::kExitDone;
+  AddBenchCommand(app, &exit_code);
+  AddInspectCommand(app, &exit_code);
+  AddPlanCommand(app, &exit_code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    fmt::print(stderr, "varve: {}\nvarve: `varve --help` tells more\n", error.what());
+    return varve::cli::kExitBadUsage;
+  }
+  return exit_code;
+}

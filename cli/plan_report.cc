@@ -1,0 +1,248 @@
+#include "cli/plan_report.h"
+
+#include <cmath>
+#include <cstdio>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "cache/layer_plan.h"
+#include "cli/output.h"
+
+namespace varve::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kMaxContext = 100'000'000;
+
+// Bytes of one page of one layer.
+Result<uint64_t> PageBytes(std::string_view k, std::string_view v, const CacheShape& shape) {
+  Result<double> key =
+      RungBytesPerRow(std::string(k), Part::kKey, shape.key_dim, shape.page_tokens);
+  if (!key.ok()) return key.status();
+  Result<double> value =
+      RungBytesPerRow(std::string(v), Part::kValue, shape.value_dim, shape.page_tokens);
+  if (!value.ok()) return value.status();
+  const double bytes = (*key + *value) * shape.page_tokens * shape.num_kv_heads;
+  return static_cast<uint64_t>(std::llround(bytes));
+}
+
+std::string AgeRange(int64_t from, int64_t until) {
+  return until < 0 ? fmt::format("{}-", from) : fmt::format("{}-{}", from, until - 1);
+}
+
+// Every state that a page of this layer can be in, without counts: filling, open if there is such
+// an age, the stages, dropped if there is a window.
+std::vector<StageCost> StatesOf(const LayerPlan& layer) {
+  std::vector<StageCost> states;
+  const std::string open(layer.open_rung->name());
+  const auto add = [&](std::string_view state, std::string age, std::string_view k,
+                       std::string_view v) {
+    StageCost cost;
+    cost.state = state;
+    cost.age = std::move(age);
+    cost.k = k;
+    cost.v = v;
+    states.push_back(std::move(cost));
+  };
+  add("filling", "", open, open);
+  const int64_t first_age = layer.stages.front().from_age;
+  if (first_age > 0) add("open", AgeRange(0, first_age), open, open);
+  for (size_t i = 0; i < layer.stages.size(); ++i) {
+    const LayerPlan::Stage& stage = layer.stages[i];
+    const int64_t until = i + 1 < layer.stages.size() ? layer.stages[i + 1].from_age : -1;
+    add("sealed", AgeRange(stage.from_age, until), stage.k->name(), stage.v->name());
+  }
+  if (layer.window_tokens > 0) add("dropped", AgeRange(layer.window_tokens, -1), "", "");
+  return states;
+}
+
+// Puts each page of a sequence of num_tokens into its state.
+Result<std::vector<StageCost>> CostOfLayer(const LayerPlan& layer, const CacheShape& shape,
+                                           int64_t num_tokens) {
+  std::vector<StageCost> states = StatesOf(layer);
+  const size_t first_stage = layer.stages.front().from_age > 0 ? 2 : 1;
+  const int64_t page_tokens = shape.page_tokens;
+  for (int64_t begin = 0; begin + page_tokens <= num_tokens; begin += page_tokens) {
+    const int64_t age = num_tokens - (begin + page_tokens);
+    const LayerPlan::Stage* stage = layer.StageAt(age);
+    StageCost* state = &states[1];
+    if (stage != nullptr) {
+      state = &states[first_stage + static_cast<size_t>(stage - layer.stages.data())];
+    }
+    const bool is_dropped = layer.window_tokens > 0 && age >= layer.window_tokens;
+    if (is_dropped && begin >= layer.sink_tokens) state = &states.back();
+    ++state->pages;
+    state->tokens += page_tokens;
+  }
+  states[0].tokens = num_tokens % page_tokens;
+  states[0].pages = states[0].tokens > 0 ? 1 : 0;
+  for (StageCost& state : states) {
+    if (state.k.empty()) continue;
+    Result<uint64_t> page_bytes = PageBytes(state.k, state.v, shape);
+    if (!page_bytes.ok()) return page_bytes.status();
+    state.layer_bytes = *page_bytes * static_cast<uint64_t>(state.pages);
+  }
+  return states;
+}
+
+std::string LayerSpanText(const RangeCost& range) {
+  if (range.first_layer == range.last_layer) return fmt::format("{}", range.first_layer);
+  return fmt::format("{}-{}", range.first_layer, range.last_layer);
+}
+
+uint64_t LayersOf(const RangeCost& range) {
+  return static_cast<uint64_t>(range.last_layer - range.first_layer + 1);
+}
+
+std::string PerToken(uint64_t bytes, int64_t tokens) {
+  if (tokens == 0) return "-";
+  return fmt::format("{:.1f}", static_cast<double>(bytes) / static_cast<double>(tokens));
+}
+
+double Ratio(const PlanCost& cost) {
+  return cost.bytes == 0 ? 1.0
+                         : static_cast<double>(cost.bytes_f16) / static_cast<double>(cost.bytes);
+}
+
+void PrintReport(const PlanReportOptions& options, const Plan& plan, const PlanCost& cost) {
+  const std::string text = PrintPlan(plan);
+  fmt::print("plan   {}\n", text.empty() ? "(nothing said: f16)" : text);
+  fmt::print("model  {} layers, {} query heads on {} KV heads, dim {}\n", options.layers,
+             options.heads, options.kv_heads, options.dim);
+  fmt::print("at     {} tokens, {} to a page; age = tokens after the page's end\n\n", options.ctx,
+             cost.page_tokens);
+
+  TextTable table(
+      {"layers", "state", "age", "K", "V", ">pages", ">tokens", ">bytes/token", ">bytes"});
+  for (const RangeCost& range : cost.ranges) {
+    std::string layers = LayerSpanText(range);
+    for (const StageCost& stage : range.stages) {
+      const uint64_t bytes = stage.layer_bytes * LayersOf(range);
+      const bool is_gone = stage.k.empty();
+      table.AddRow({std::exchange(layers, ""), stage.state, stage.age, is_gone ? "-" : stage.k,
+                    is_gone ? "-" : stage.v, fmt::format("{}", stage.pages),
+                    fmt::format("{}", stage.tokens), PerToken(bytes, stage.tokens),
+                    HumanBytes(static_cast<double>(bytes))});
+    }
+  }
+  table.AddRow({"all", "", "", "", "", "", fmt::format("{}", options.ctx),
+                PerToken(cost.bytes, options.ctx), HumanBytes(static_cast<double>(cost.bytes))});
+  table.AddRow({"f16", "", "", "", "", "", fmt::format("{}", options.ctx),
+                PerToken(cost.bytes_f16, options.ctx),
+                HumanBytes(static_cast<double>(cost.bytes_f16))});
+  table.Print(stdout);
+  fmt::print("\n{} bytes, {:.2f} times smaller than f16 ({} bytes)\n", cost.bytes, Ratio(cost),
+             cost.bytes_f16);
+}
+
+Json ReportJson(const PlanReportOptions& options, const Plan& plan, const PlanCost& cost) {
+  Json ranges = Json::array();
+  for (const RangeCost& range : cost.ranges) {
+    Json stages = Json::array();
+    for (const StageCost& stage : range.stages) {
+      stages.push_back({{"state", stage.state},
+                        {"age", stage.age},
+                        {"k", stage.k},
+                        {"v", stage.v},
+                        {"pages", stage.pages},
+                        {"tokens", stage.tokens},
+                        {"bytes", stage.layer_bytes * LayersOf(range)}});
+    }
+    ranges.push_back(
+        {{"layers", LayerSpanText(range)}, {"bytes", range.bytes}, {"stages", std::move(stages)}});
+  }
+  const double ctx = static_cast<double>(std::max<int64_t>(1, options.ctx));
+  return Json::array({{{"plan", options.plan},
+                       {"canonical", PrintPlan(plan)},
+                       {"ctx", options.ctx},
+                       {"page_tokens", cost.page_tokens},
+                       {"bytes", cost.bytes},
+                       {"bytes_per_token", static_cast<double>(cost.bytes) / ctx},
+                       {"bytes_f16", cost.bytes_f16},
+                       {"ratio", Ratio(cost)},
+                       {"ranges", std::move(ranges)}}});
+}
+
+}  // namespace
+
+Result<PlanCost> CostOfPlan(const Plan& plan, const CacheShape& shape, int64_t num_tokens) {
+  Result<std::vector<LayerPlan>> layers = ResolvePlan(plan, shape);
+  if (!layers.ok()) return layers.status();
+  CacheShape paged = shape;
+  if (paged.page_tokens == 0) paged.page_tokens = plan.PageTokens();
+
+  PlanCost cost;
+  cost.page_tokens = paged.page_tokens;
+  for (int first = 0; first < shape.num_layers;) {
+    const LayerPlan& layer = (*layers)[static_cast<size_t>(first)];
+    int end = first + 1;
+    while (end < shape.num_layers && (*layers)[static_cast<size_t>(end)] == layer) ++end;
+    Result<std::vector<StageCost>> stages = CostOfLayer(layer, paged, num_tokens);
+    if (!stages.ok()) return stages.status();
+    RangeCost range;
+    range.first_layer = first;
+    range.last_layer = end - 1;
+    range.stages = std::move(*stages);
+    for (const StageCost& stage : range.stages) range.bytes += stage.layer_bytes * LayersOf(range);
+    cost.bytes += range.bytes;
+    cost.ranges.push_back(std::move(range));
+    first = end;
+  }
+  cost.bytes_f16 = static_cast<uint64_t>(num_tokens) * static_cast<uint64_t>(shape.num_layers) *
+                   static_cast<uint64_t>(shape.num_kv_heads) *
+                   static_cast<uint64_t>(shape.key_dim + shape.value_dim) * 2;
+  return cost;
+}
+
+void AddPlanReportOptions(CLI::App* command, PlanReportOptions* options) {
+  command->add_option("PLAN", options->plan, "a plan, or @file.json")->required();
+  command->add_option("--layers", options->layers, "layers of the model")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command->add_option("--heads", options->heads, "query heads")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  command->add_option("--kv-heads", options->kv_heads, "KV heads")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command->add_option("--dim", options->dim, "head_dim of K and V")
+      ->check(CLI::Range(16, 512))
+      ->capture_default_str();
+  command->add_option("--ctx", options->ctx, "tokens in the sequence")
+      ->check(CLI::Range(int64_t{0}, kMaxContext))
+      ->capture_default_str();
+  command->add_option("--json", options->json,
+                      "write JSON to FILE (- is stdout, without the table)");
+}
+
+int ReportPlan(const PlanReportOptions& options) {
+  Result<Plan> plan = ReadPlanArgument(options.plan);
+  if (!plan.ok()) return ReportError(plan.status());
+  if (options.heads % options.kv_heads != 0) {
+    return ReportError(InvalidArgument(fmt::format("--heads {} is not a multiple of --kv-heads {}",
+                                                   options.heads, options.kv_heads)));
+  }
+  CacheShape shape;
+  shape.num_layers = options.layers;
+  shape.num_kv_heads = options.kv_heads;
+  shape.group_size = options.heads / options.kv_heads;
+  shape.key_dim = options.dim;
+  shape.value_dim = options.dim;
+  Result<PlanCost> cost = CostOfPlan(*plan, shape, options.ctx);
+  if (!cost.ok()) {
+    if (options.json != "-") fmt::print("plan   {}\n", PrintPlan(*plan));
+    std::fflush(stdout);
+    return ReportError(cost.status());
+  }
+  if (options.json != "-") PrintReport(options, *plan, *cost);
+  if (!options.json.empty()) {
+    const Status written = WriteJson(options.json, "plan", ReportJson(options, *plan, *cost));
+    if (!written.ok()) return ReportError(written);
+  }
+  return kExitDone;
+}
+
+}  // namespace varve::cli

@@ -1,0 +1,67 @@
+// What a plan means and costs, before anything runs: the stages of every layer range, and the bytes
+// of one sequence at a context length. Shared by `varve plan` and `varve inspect plan`.
+
+#ifndef VARVE_CLI_PLAN_REPORT_H_
+#define VARVE_CLI_PLAN_REPORT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "varve/cache.h"
+#include "varve/plan.h"
+#include "varve/status.h"
+
+namespace CLI {
+class App;
+}
+
+namespace varve::cli {
+
+// Pages of one layer that are in one state.
+struct StageCost {
+  std::string state;  // "filling", "open", "sealed" or "dropped"
+  std::string age;    // "0-127", "512-"
+  std::string k;      // rung names; empty where dropped
+  std::string v;
+  int64_t pages = 0;
+  int64_t tokens = 0;        // rows in those pages
+  uint64_t layer_bytes = 0;  // payload in one layer; a filling page counts whole
+};
+
+struct RangeCost {
+  int first_layer = 0;
+  int last_layer = 0;  // inclusive
+  std::vector<StageCost> stages;
+  uint64_t bytes = 0;  // all layers of the range
+};
+
+struct PlanCost {
+  std::vector<RangeCost> ranges;  // neighbouring layers with the same plan are one range
+  int page_tokens = 0;
+  uint64_t bytes = 0;
+  uint64_t bytes_f16 = 0;  // every token of every layer in plain f16
+};
+
+// The cost of one sequence of num_tokens, page by page. Fails where the plan cannot run.
+Result<PlanCost> CostOfPlan(const Plan& plan, const CacheShape& shape, int64_t num_tokens);
+
+struct PlanReportOptions {
+  std::string plan;  // as typed
+  int layers = 32;
+  int heads = 32;
+  int kv_heads = 8;
+  int dim = 128;
+  int64_t ctx = 4096;
+  std::string json;  // file, "-", or empty
+};
+
+// Registers the options on a subcommand; `options` must outlive the parse.
+void AddPlanReportOptions(CLI::App* command, PlanReportOptions* options);
+
+// Prints the report; returns the exit code.
+int ReportPlan(const PlanReportOptions& options);
+
+}  // namespace varve::cli
+
+#endif  // VARVE_CLI_PLAN_REPORT_H_

@@ -1,0 +1,71 @@
+#include "cli/plan_report.h"
+
+#include <gtest/gtest.h>
+
+namespace varve::cli {
+namespace {
+
+CacheShape Shape(int num_layers) {
+  CacheShape shape;
+  shape.num_layers = num_layers;
+  shape.num_kv_heads = 2;
+  shape.key_dim = 64;
+  shape.value_dim = 64;
+  return shape;
+}
+
+PlanCost Cost(std::string_view text, int num_layers, int64_t num_tokens) {
+  Result<PlanCost> cost = CostOfPlan(*ParsePlan(text), Shape(num_layers), num_tokens);
+  EXPECT_TRUE(cost.ok()) << cost.status().message();
+  return cost.ok() ? *cost : PlanCost();
+}
+
+TEST(PlanReport, F16CostsWhatF16Costs) {
+  const PlanCost cost = Cost("f16", 3, 640);
+  EXPECT_EQ(cost.bytes_f16, 640u * 3 * 2 * 128 * 2);
+  EXPECT_EQ(cost.bytes, cost.bytes_f16);
+  EXPECT_EQ(cost.page_tokens, 64);
+}
+
+TEST(PlanReport, ScalesOfBlocksAreCounted) {
+  // 34 bytes hold 32 values in q8_0, 18 in q4_0.
+  const PlanCost cost = Cost("k=q8_0,v=q4_0", 1, 64);
+  EXPECT_EQ(cost.bytes, 64u * 2 * 2 * (34 + 18));
+}
+
+TEST(PlanReport, AFillingPageCountsWhole) {
+  EXPECT_EQ(Cost("f16", 1, 65).bytes, Cost("f16", 1, 128).bytes);
+  EXPECT_EQ(Cost("f16", 1, 0).bytes, 0u);
+}
+
+TEST(PlanReport, EveryPageIsInOneStage) {
+  const PlanCost cost = Cost("age=f16:128/q8_0:512/q4_0,open=64,window=1024,sink=1", 1, 2000);
+  ASSERT_EQ(cost.ranges.size(), 1u);
+  // filling 16 tokens; ages of full pages are 16, 80, 144, … 1936.
+  const std::vector<StageCost>& stages = cost.ranges[0].stages;
+  ASSERT_EQ(stages.size(), 6u);
+  EXPECT_EQ(stages[0].tokens, 16);
+  EXPECT_EQ(stages[1].pages, 1);  // open, age 0-63
+  EXPECT_EQ(stages[2].pages, 1);  // f16, age 64-127
+  EXPECT_EQ(stages[3].pages, 6);  // q8_0, age 128-511: 144 … 464
+  EXPECT_EQ(stages[4].pages, 9);  // q4_0, age 512-1023: 528 … 976, and the sink page
+  EXPECT_EQ(stages[5].state, "dropped");
+  EXPECT_EQ(stages[5].pages, 14);
+  EXPECT_EQ(stages[5].layer_bytes, 0u);
+}
+
+TEST(PlanReport, LayersWithTheSamePlanAreOneRange) {
+  const PlanCost cost = Cost("0-1: f16; 3-: q8_0", 6, 64);
+  ASSERT_EQ(cost.ranges.size(), 2u);  // layer 2 is f16 by default
+  EXPECT_EQ(cost.ranges[0].last_layer, 2);
+  EXPECT_EQ(cost.ranges[1].first_layer, 3);
+  EXPECT_EQ(cost.ranges[1].last_layer, 5);
+}
+
+TEST(PlanReport, APlanThatCannotRunIsAnError) {
+  EXPECT_EQ(CostOfPlan(*ParsePlan("h2o"), Shape(1), 64).status().code(),
+            StatusCode::kUnimplemented);
+}
+
+}  // namespace
+}  // namespace varve::cli
