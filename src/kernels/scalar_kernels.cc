@@ -168,13 +168,15 @@ void Softmax(const SoftmaxArgs& args) {
     const float new_max = std::max(old_max, page_max);
     float sum = 0.0f;
     for (int token = 0; token < args.page_tokens; ++token) {
-      const bool wanted = token < args.num_tokens && new_max > -kInf;
-      scores[token] = wanted ? std::exp(scores[token] - new_max) : 0.0f;
+      const float score = token < args.num_tokens ? scores[token] : -kInf;
+      // No maximum yet: every score is masked or NaN, and a NaN must stay visible.
+      if (new_max > -kInf) scores[token] = std::exp(score - new_max);
+      else scores[token] = std::isnan(score) ? score : 0.0f;
       sum += scores[token];
     }
     args.page_sum[row] = sum;
     args.running_max[row] = new_max;
-    args.rescale[row] = new_max > -kInf ? std::exp(old_max - new_max) : 1.0f;
+    args.rescale[row] = old_max == new_max ? 1.0f : std::exp(old_max - new_max);  // also inf, inf
     args.weight_max[row] = new_max > -kInf ? std::exp(page_max - new_max) : 0.0f;
   }
 }
@@ -290,7 +292,7 @@ void Hadamard(float* rows, int num_rows, int dim, int block) {
 
 void PageMass(const float* page_max, const float* page_sum, size_t count, float log_sum_exp, float* mass) {
   for (size_t i = 0; i < count; ++i) {
-    mass[i] = page_sum[i] > 0.0f ? page_sum[i] * std::exp(page_max[i] - log_sum_exp) : 0.0f;
+    mass[i] = page_sum[i] == 0.0f ? 0.0f : page_sum[i] * std::exp(page_max[i] - log_sum_exp);
   }
 }
 

@@ -161,7 +161,7 @@ HWY_INLINE void QuantizeWeights(const AddValuesArgs& args, int row, size_t b, We
     for (int r = 0; r < kRows; ++r) {
       const VF scaled = hn::Mul(hn::Mul(hn::LoadU(df, weights + r * tokens + t), scale),
                                 hn::Set(df, to_levels[r]));
-      const VI level = hn::NearestInt(scaled);
+      const VI level = NearestLevel(scaled);
       if constexpr (kQ8) {
         StoreLowBytes(level, &planes.low[r][t]);
         StoreLowBytes(hn::ShiftRight<8>(level), &planes.high[r][t]);
@@ -174,7 +174,8 @@ HWY_INLINE void QuantizeWeights(const AddValuesArgs& args, int row, size_t b, We
     }
   }
   for (int r = 0; r < kRows; ++r) {
-    planes.offset[r] = kQ8 ? 0 : -8 * hn::GetLane(hn::SumOfLanes(di, sum[r]));
+    // Shifted first: what a NaN put into the top bits drops out.
+    planes.offset[r] = kQ8 ? 0 : -hn::GetLane(hn::SumOfLanes(di, hn::ShiftLeft<3>(sum[r])));
   }
 }
 

@@ -39,8 +39,14 @@ inline void Softmax(const SoftmaxArgs& args) {
     const float page_max = hn::GetLane(hn::MaxOfLanes(df, max));
     const float new_max = HWY_MAX(old_max, page_max);
     if (new_max == minus_inf) {
-      for (size_t t = 0; t < page_tokens; t += n) hn::StoreU(hn::Zero(df), df, scores + t);
-      args.page_sum[row] = 0.0f;
+      VF nans = hn::Zero(df);  // all else is masked
+      for (size_t t = 0; t < page_tokens; t += n) {
+        const VF score = hn::LoadU(df, scores + t);
+        const VF weight = hn::IfThenZeroElse(hn::Eq(score, score), score);
+        nans = hn::Add(nans, weight);
+        hn::StoreU(weight, df, scores + t);
+      }
+      args.page_sum[row] = hn::GetLane(hn::SumOfLanes(df, nans));
       args.rescale[row] = 1.0f;
       args.weight_max[row] = 0.0f;
       continue;
@@ -96,6 +102,10 @@ inline void AddScaled(float* into, const float* from, size_t count, float factor
 }
 
 inline void NarrowF16(const float* values, size_t count, uint16_t* out) {
+#if HWY_TARGET == HWY_SSE4
+  // No F16C, and Highway 1.0.3 truncates here.
+  ScalarKernels().narrow_f16(values, count, out);
+#else
   const DF df;
   const hn::Rebind<hwy::float16_t, DF> d16;
   const size_t n = hn::Lanes(df);
@@ -105,6 +115,7 @@ inline void NarrowF16(const float* values, size_t count, uint16_t* out) {
                reinterpret_cast<hwy::float16_t*>(out + i));
   }
   ScalarKernels().narrow_f16(values + i, count - i, out + i);
+#endif
 }
 
 inline void WidenF16(const uint16_t* bits, size_t count, float* out) {

@@ -77,6 +77,20 @@ HWY_INLINE void StoreLowBytes(VI v, uint8_t* to) {
 #endif
 }
 
+// Nearest integer, ties to even, of |x| < 2^31. For NaN the low 24 bits are zero: the level of a
+// weight is cut to 16 bits, so a NaN counts as 0 there. (Highway's NearestInt makes NaN 2^31 - 1.)
+HWY_INLINE VI NearestLevel(VF x) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  return VI{_mm512_cvtps_epi32(x.raw)};
+#elif HWY_TARGET == HWY_AVX2
+  return VI{_mm256_cvtps_epi32(x.raw)};
+#elif HWY_TARGET == HWY_SSE4
+  return VI{_mm_cvtps_epi32(x.raw)};
+#else
+  return hn::NearestInt(x);
+#endif
+}
+
 HWY_INLINE VI LoadI32(const void* from) {
   return hn::LoadU(DI(), static_cast<const int32_t*>(from));
 }
@@ -87,6 +101,27 @@ HWY_INLINE VI BroadcastI32(const void* from) {
   return hn::Set(DI(), value);
 }
 
+// f16 -> f32, exact.
+HWY_INLINE VF WidenF16(const hwy::float16_t* from) {
+  const DF df;
+#if HWY_TARGET == HWY_SSE4
+  // No F16C, and Highway 1.0.3 reads infinity as 65536 here. The exponent is rebiased by a product,
+  // which takes subnormals along; exponent 31 (infinity, NaN) becomes all ones.
+  const hn::RebindToUnsigned<DF> du;
+  const hn::Rebind<uint16_t, DF> du16;
+  const auto bits = hn::PromoteTo(du, hn::LoadU(du16, reinterpret_cast<const uint16_t*>(from)));
+  const auto magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(du, 0x7FFF)));
+  const auto scaled = hn::BitCast(du, hn::Mul(hn::BitCast(df, magnitude), hn::Set(df, 0x1p112f)));
+  const auto special = hn::Gt(hn::BitCast(DI(), magnitude), hn::Set(DI(), 0x0F7FE000));
+  const auto exponent = hn::BitCast(du, hn::IfThenElseZero(special, hn::Set(DI(), 0x7F800000)));
+  const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000)));
+  return hn::BitCast(df, hn::Or(hn::Or(scaled, exponent), sign));
+#else
+  const hn::Rebind<hwy::float16_t, DF> d16;
+  return hn::PromoteTo(df, hn::LoadU(d16, from));
+#endif
+}
+
 // N consecutive values of a strip as f32.
 template <FloatType kType>
 HWY_INLINE VF LoadValues(const std::byte* base, size_t index) {
@@ -94,8 +129,7 @@ HWY_INLINE VF LoadValues(const std::byte* base, size_t index) {
   if constexpr (kType == FloatType::kF32) {
     return hn::LoadU(df, reinterpret_cast<const float*>(base) + index);
   } else if constexpr (kType == FloatType::kF16) {
-    const hn::Rebind<hwy::float16_t, DF> d16;
-    return hn::PromoteTo(df, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(base) + index));
+    return WidenF16(reinterpret_cast<const hwy::float16_t*>(base) + index);
   } else {
     const hn::Rebind<hwy::bfloat16_t, DF> d16;
     return hn::PromoteTo(df, hn::LoadU(d16, reinterpret_cast<const hwy::bfloat16_t*>(base) + index));
