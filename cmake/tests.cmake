@@ -4,6 +4,7 @@
 find_package(GTest REQUIRED)
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 include(GoogleTest)
+include(cmake/test_support.cmake)
 
 set(VARVE_TEST_TIMEOUT_S 120 CACHE STRING "Seconds that one quick test may take; a slow one has five times as long")
 math(EXPR VARVE_SLOW_TEST_TIMEOUT_S "5 * ${VARVE_TEST_TIMEOUT_S}")
@@ -14,7 +15,7 @@ file(GLOB VARVE_OUTER_TEST_SOURCES CONFIGURE_DEPENDS cli/*_test.cc tests/*_test.
 list(APPEND VARVE_TEST_SOURCES ${VARVE_OUTER_TEST_SOURCES})
 if(VARVE_TEST_SOURCES)
   add_executable(varve_tests ${VARVE_TEST_SOURCES})
-  target_link_libraries(varve_tests PRIVATE varve_cli_objects GTest::gtest GTest::gtest_main)
+  target_link_libraries(varve_tests PRIVATE varve_cli_objects varve_test_support GTest::gtest GTest::gtest_main)
   target_compile_definitions(varve_tests PRIVATE VARVE_TEST_DATA_DIR="${PROJECT_SOURCE_DIR}/tests/data")
   # Listing the tests when ctest starts, not after linking, keeps a crash at start-up a test failure.
   gtest_discover_tests(varve_tests
@@ -34,7 +35,7 @@ foreach(source ${VARVE_FUZZER_SOURCES})
   get_filename_component(name ${source} NAME_WE)
   string(REGEX REPLACE "_fuzzer$" "" name ${name})
   add_executable(fuzz_replay_${name} ${source} fuzz/replay_main.cc)
-  target_link_libraries(fuzz_replay_${name} PRIVATE varve_static)
+  target_link_libraries(fuzz_replay_${name} PRIVATE varve_test_support)
   add_dependencies(varve_fuzz_replays fuzz_replay_${name})
   add_test(NAME fuzz-replay-${name}
     COMMAND fuzz_replay_${name} ${PROJECT_SOURCE_DIR}/fuzz/corpus/${name})

@@ -276,7 +276,10 @@ void Attention::MergePartial(const Job& job, Partial& total, const Partial& part
   }
   for (int row = 0; row < job.rows; ++row) {
     const float new_max = std::max(total.max[row], part.max[row]);
-    if (new_max == kMinusInf) continue;  // neither side has seen a row
+    if (new_max == kMinusInf) {
+      total.sum[row] += part.sum[row];  // 0: no row seen so far; or NaN, from nothing but NaN scores
+      continue;
+    }
     const float keep = total.max[row] == new_max ? 1.0f : std::exp(total.max[row] - new_max);
     const float add = part.max[row] == new_max ? 1.0f : std::exp(part.max[row] - new_max);
     total.max[row] = new_max;

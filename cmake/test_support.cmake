@@ -1,0 +1,7 @@
+# What tests and fuzzers share: tests/*.cc that are no tests themselves (reference models).
+include_guard()
+file(GLOB VARVE_TEST_SUPPORT_SOURCES CONFIGURE_DEPENDS tests/*.cc)
+list(FILTER VARVE_TEST_SUPPORT_SOURCES EXCLUDE REGEX "_test\\.cc$")
+add_library(varve_test_support STATIC ${VARVE_TEST_SUPPORT_SOURCES})
+target_include_directories(varve_test_support PUBLIC ${PROJECT_SOURCE_DIR})
+target_link_libraries(varve_test_support PUBLIC varve_static)

@@ -1,0 +1,301 @@
+// A random program of cache operations, from bytes, run on a small cache and on the reference model
+// side by side. After every operation everything that can be read of every sequence must agree, bit
+// for bit for stored rows; a bad call must name its error and change nothing. At the end every
+// sequence is freed and no byte may be left.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "tests/cache_twin.h"
+#include "varve/cache.h"
+
+namespace {
+
+using varve::AttendOptions;
+using varve::SequenceId;
+using varve::Status;
+using varve::StatusCode;
+using varve::StepEntry;
+
+constexpr const char* kPlans[] = {
+    "f16",
+    "q8_0",
+    "q4_0,open=20",
+    "k=q8_0,v=q4_0r",
+    "f32,open_rung=f32",
+    "age=f16:23/q8_0:50/q4_0",
+    "age=q8_0r:17/q4_0r,open=5,window=77",
+    "bf16,open_rung=bf16,window=40,sink=20",
+    "0: f16; 1: q4_0,window=33",
+    "0: q8_0,open=100; 1: age=f16:40/q8_0",
+    "age=q8_0:30/f16",
+};
+
+constexpr size_t kMaxSequences = 5;
+constexpr int64_t kMaxPosition = 300;
+constexpr int kMaxOperations = 150;
+
+[[noreturn]] void Fail(const char* operation, const Status& status) {
+  std::fprintf(stderr, "%s: %s\n", operation, status.ToString().c_str());
+  std::abort();
+}
+
+class Bytes {
+ public:
+  Bytes(const uint8_t* data, size_t size) : data_(data), size_(size) {}
+  bool empty() const { return size_ == 0; }
+  int Next() {
+    if (size_ == 0) return 0;
+    --size_;
+    return *data_++;
+  }
+  // In [0, limit].
+  int64_t UpTo(int64_t limit) { return (Next() * 256 + Next()) % (limit + 1); }
+
+ private:
+  const uint8_t* data_;
+  size_t size_;
+};
+
+varve::CacheShape Shape() {
+  varve::CacheShape shape;
+  shape.num_layers = 2;
+  shape.num_kv_heads = 2;
+  shape.group_size = 2;
+  shape.key_dim = 64;
+  shape.value_dim = 32;
+  shape.page_tokens = 16;
+  return shape;
+}
+
+class Program {
+ public:
+  Program(Bytes bytes, const char* plan, varve::CacheOptions options, int rows_per_nan)
+      : bytes_(bytes), capped_(options.max_bytes > 0), twin_(Shape(), plan, options) {
+    twin_.PutNaNEvery(rows_per_nan);
+  }
+
+  void Run() {
+    for (int i = 0; i < kMaxOperations && !bytes_.empty(); ++i) Operation();
+    while (!live_.empty()) Free();
+    const varve::CacheStats stats = twin_.cache().Stats();
+    if (stats.bytes_used != 0 || stats.pages != 0) Fail("end", varve::Internal("pages are left"));
+  }
+
+ private:
+  void Operation() {
+    const int operation = bytes_.Next() % 16;
+    if (live_.empty() || operation == 0) return Create();
+    switch (operation) {
+      case 1:
+        return Fork();
+      case 2:
+        return Free();
+      case 3:
+        return Truncate();
+      case 4:
+        return RemoveRange();
+      case 5:
+        return KeepOnly();
+      case 6:
+        return Slide();
+      case 7:
+        return AbortedStep();
+      case 8:
+        return BadSequenceCall();
+      case 9:
+        return BadStep();
+      case 10:
+        return Attend();
+      default:
+        return Step();
+    }
+  }
+
+  SequenceId Pick() { return live_[bytes_.Next() % live_.size()]; }
+  int64_t Next(SequenceId id) const { return twin_.reference().next_position(id); }
+
+  void Create() {
+    if (live_.size() < kMaxSequences) live_.push_back(twin_.Create());
+  }
+  void Fork() {
+    if (live_.size() >= kMaxSequences) return;
+    const varve::Result<SequenceId> id = twin_.Fork(Pick());
+    if (!id.ok()) Fail("Fork", id.status());
+    live_.push_back(*id);
+    Expect("Fork", twin_.Compare());
+  }
+  void Free() {
+    const SequenceId id = Pick();
+    Expect("Free", twin_.Free(id));
+    std::erase(live_, id);
+    freed_.push_back(id);
+  }
+  void Truncate() {
+    const SequenceId id = Pick();
+    Expect("Truncate", twin_.Truncate(id, bytes_.UpTo(Next(id))));
+  }
+  void RemoveRange() {
+    const SequenceId id = Pick();
+    const int64_t begin = bytes_.UpTo(Next(id));
+    Expect("RemoveRange", twin_.RemoveRange(id, begin, begin + bytes_.UpTo(Next(id) - begin)));
+  }
+  void KeepOnly() {
+    const SequenceId id = Pick();
+    const int64_t begin = bytes_.UpTo(Next(id));
+    Expect("KeepOnly", twin_.KeepOnly(id, begin, begin + bytes_.UpTo(Next(id) - begin)));
+  }
+  void Slide() {
+    const SequenceId id = Pick();
+    const int64_t tokens = 1 + bytes_.UpTo(kMaxPosition);
+    Expect("SlideWindow", twin_.SlideWindow(id, tokens, bytes_.Next() % 64));
+  }
+
+  // One entry for every live sequence that a bit mask names and that has room.
+  std::vector<StepEntry> Entries() {
+    std::vector<StepEntry> entries;
+    const int mask = bytes_.Next();
+    for (size_t i = 0; i < live_.size(); ++i) {
+      if (!(mask >> i & 1) || Next(live_[i]) >= kMaxPosition) continue;
+      const int most = *twin_.cache().MaxStepTokens(live_[i]);
+      const int byte = bytes_.Next();
+      entries.push_back({live_[i], byte >= 128 ? most : 1 + byte % most});
+    }
+    return entries;
+  }
+  AttendOptions Options() {
+    AttendOptions options;
+    const int byte = bytes_.Next();
+    if (byte & 1) options.window = 1 + byte;
+    if (byte & 2) options.soft_cap = 3.0f;
+    if (byte & 4) options.scale = 0.3f;
+    options.causal = (byte & 24) != 24;
+    return options;
+  }
+  void Step() {
+    const std::vector<StepEntry> entries = Entries();
+    if (entries.empty()) return;
+    ExpectOrFull("Step", twin_.Step(entries, Options()));
+  }
+  void AbortedStep() {
+    const std::vector<StepEntry> entries = Entries();
+    if (entries.empty()) return;
+    ExpectOrFull("AbortedStep", twin_.AbortedStep(entries, bytes_.Next() % 3));
+  }
+  void Attend() {
+    const SequenceId id = Pick();
+    const int queries = 1 + static_cast<int>(bytes_.UpTo(std::clamp<int64_t>(Next(id) - 1, 0, 40)));
+    Expect("Attend", twin_.Attend(bytes_.Next() % 2, id, queries, Options()));
+  }
+
+  // --- calls that must be refused ---
+
+  void BadSequenceCall() {
+    varve::Cache& cache = twin_.cache();
+    const SequenceId gone = freed_.empty() ? SequenceId{999} : freed_.back();
+    const SequenceId id = Pick();
+    switch (bytes_.Next() % 8) {
+      case 0:
+        Refused("Free", cache.Free(gone), StatusCode::kNotFound);
+        break;
+      case 1:
+        Refused("Fork", cache.Fork(gone).status(), StatusCode::kNotFound);
+        break;
+      case 2:
+        Refused("Truncate", cache.Truncate(id, Next(id) + 1), StatusCode::kInvalidArgument);
+        break;
+      case 3:
+        Refused("Remove", cache.RemoveRange(id, 1, 0), StatusCode::kInvalidArgument);
+        break;
+      case 4:
+        Refused("Keep", cache.KeepOnly(id, -1, 0), StatusCode::kInvalidArgument);
+        break;
+      case 5:
+        Refused("Slide", cache.SlideWindow(id, 0, 0), StatusCode::kInvalidArgument);
+        break;
+      case 6:
+        Refused("EndStep", cache.EndStep(), StatusCode::kFailedPrecondition);
+        break;
+      default:
+        Refused("Describe", cache.Describe(id, 2).status(), StatusCode::kInvalidArgument);
+        break;
+    }
+  }
+
+  // Opens a step and breaks it.
+  void BadStep() {
+    varve::Cache& cache = twin_.cache();
+    const std::vector<StepEntry> entries = Entries();
+    if (entries.empty()) return;
+    const Status begun = cache.BeginStep(entries);
+    if (!begun.ok()) return ExpectOrFull("BeginStep", begun);
+    const SequenceId id = entries[0].sequence;
+    const std::vector<float> rows(17 * 2 * 64, 1.0f);
+    const varve::RowsView one = {rows.data(), 1, 0, 0};
+    const varve::RowsView many = {rows.data(), 17, 0, 0};
+    const varve::RowsView none = {nullptr, 1, 0, 0};
+    std::vector<float> out(2 * 2 * 64);
+    const varve::AttendRequest request = {id, 1, rows.data(), 0, 0, out.data(), 0, 0, nullptr};
+    const int layer = bytes_.Next() % 2;
+    switch (bytes_.Next() % 6) {
+      case 0:
+        Refused("EndStep", cache.EndStep(), StatusCode::kFailedPrecondition);
+        break;
+      case 1:
+        Refused("Append", cache.Append(layer, id, many, many), StatusCode::kInvalidArgument);
+        break;
+      case 2:
+        Refused("Append", cache.Append(2, id, one, one), StatusCode::kInvalidArgument);
+        break;
+      case 3:
+        Refused("Append", cache.Append(layer, id, one, none), StatusCode::kInvalidArgument);
+        break;
+      case 4:
+        Refused("Append", cache.Append(layer, {999}, one, one), StatusCode::kNotFound);
+        break;
+      default:
+        Refused("Attend", cache.Attend(layer, {&request, 1}, {}), StatusCode::kFailedPrecondition);
+        break;
+    }
+    // The step is closed.
+    Refused("EndStep", cache.EndStep(), StatusCode::kFailedPrecondition);
+  }
+
+  void Refused(const char* operation, const Status& status, StatusCode code) {
+    if (status.code() != code || status.message().empty()) Fail(operation, status);
+    Expect(operation, twin_.Compare());
+  }
+  void Expect(const char* operation, const Status& status) {
+    if (!status.ok()) Fail(operation, status);
+  }
+  // With a cap, a step may be refused whole; once begun it must not run out of memory.
+  void ExpectOrFull(const char* operation, const Status& status) {
+    if (!capped_ || status.code() != StatusCode::kOutOfMemory) return Expect(operation, status);
+    Expect(operation, twin_.Compare());
+  }
+
+  Bytes bytes_;
+  bool capped_;
+  varve::CacheTwin twin_;
+  std::vector<SequenceId> live_;
+  std::vector<SequenceId> freed_;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  Bytes bytes(data, size);
+  const char* plan = kPlans[bytes.Next() % std::size(kPlans)];
+  const int flags = bytes.Next();
+  varve::CacheOptions options;
+  options.num_threads = flags & 1 ? 2 : 1;
+  if (flags & 2) options.max_bytes = 40 << 10;  // 5 open pages
+  if (flags & 4) options.max_bytes = 200 << 10;
+  const int rows_per_nan = flags & 8 ? 6 : 0;
+  Program(bytes, plan, options, rows_per_nan).Run();
+  return 0;
+}

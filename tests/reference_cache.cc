@@ -1,0 +1,287 @@
+#include "tests/reference_cache.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <string>
+
+namespace varve {
+
+int ReferencePage::num_live() const {
+  return static_cast<int>(
+      std::count_if(rows.begin(), rows.end(), [](const auto& row) { return row.live; }));
+}
+
+ReferenceCache::ReferenceCache(const CacheShape& shape, const Plan& plan)
+    : shape_(shape), plan_(plan) {}
+
+// --- the plan ---
+
+const LayerRule& ReferenceCache::RuleOf(int layer) const {
+  for (const LayerRule& rule : plan_.rules) {
+    if (rule.first_layer <= layer && (rule.last_layer == -1 || layer <= rule.last_layer))
+      return rule;
+  }
+  return uncovered_;
+}
+
+const Rung* ReferenceCache::OpenRung(int layer) const {
+  return FindRung(RuleOf(layer).open_rung.value_or("f16"));
+}
+
+ReferenceCache::RungPair ReferenceCache::RungsAt(int layer, int64_t age) const {
+  const LayerRule& rule = RuleOf(layer);
+  std::string by_age = "f16";
+  for (const AgeStep& step : rule.age) {
+    by_age = step.rung;
+    if (step.until_tokens == -1 || age < step.until_tokens) break;
+  }
+  return {FindRung(rule.k.value_or(by_age)), FindRung(rule.v.value_or(by_age))};
+}
+
+// --- a page's life ---
+
+// Only the last page may still grow: it does while it is open, has room and reaches up to the
+// next position.
+bool ReferenceCache::CanGrow(const Sequence& sequence, int layer) const {
+  const Pages& pages = sequence.layers[layer];
+  if (pages.empty()) return false;
+  const ReferencePage& last = pages.back();
+  return last.sunk_age < 0 && static_cast<int>(last.rows.size()) < shape_.page_tokens &&
+         last.end_position() == sequence.next_position;
+}
+
+bool ReferenceCache::Complete(const Pages& pages, size_t index) const {
+  const ReferencePage& page = pages[index];
+  return index + 1 < pages.size() || page.sunk_age >= 0 ||
+         static_cast<int>(page.rows.size()) == shape_.page_tokens;
+}
+
+bool ReferenceCache::FallsOutOfWindow(int layer, const ReferencePage& page,
+                                      int64_t next_position) const {
+  const LayerRule& rule = RuleOf(layer);
+  return rule.window_tokens && page.first_position >= rule.sink_tokens.value_or(0) &&
+         next_position - page.end_position() >= *rule.window_tokens;
+}
+
+bool ReferenceCache::Sinks(int layer, const ReferencePage& page, int64_t next_position) const {
+  const int64_t age = next_position - page.end_position();
+  if (age < RuleOf(layer).open_tokens.value_or(0)) return false;
+  return page.sunk_age < 0 ||
+         (age > page.sunk_age && RungsAt(layer, age) != RungsAt(layer, page.sunk_age));
+}
+
+bool ReferenceCache::Changes(const Sequence& sequence, int64_t next_position) const {
+  for (int layer = 0; layer < shape_.num_layers; ++layer) {
+    const Pages& pages = sequence.layers[layer];
+    for (size_t i = 0; i < pages.size(); ++i) {
+      if (!Complete(pages, i)) continue;
+      if (FallsOutOfWindow(layer, pages[i], next_position) || Sinks(layer, pages[i], next_position))
+        return true;
+    }
+  }
+  return false;
+}
+
+void ReferenceCache::Store(Part part, const Rung& rung, int layer, ReferencePage& page) const {
+  const bool key = part == Part::kKey;
+  const int dim = key ? shape_.key_dim : shape_.value_dim;
+  const int num_rows = static_cast<int>(page.rows.size());
+  for (int head = 0; head < shape_.num_kv_heads; ++head) {
+    const StripShape strip_shape = {layer, head, dim, shape_.page_tokens};
+    const auto of_head = [&](ReferenceRow& row) {
+      return (key ? row.key : row.value).begin() + head * dim;
+    };
+    std::vector<float> rows;
+    for (ReferenceRow& row : page.rows) rows.insert(rows.end(), of_head(row), of_head(row) + dim);
+    // A vector of doubles is aligned for any strip.
+    std::vector<double> strip(rung.StripBytes(strip_shape) / sizeof(double) + 1);
+    auto* bytes = reinterpret_cast<std::byte*>(strip.data());
+    rung.Encode(part, strip_shape, rows.data(), num_rows, bytes);
+    rung.Decode(part, strip_shape, bytes, 0, num_rows, rows.data());
+    for (int i = 0; i < num_rows; ++i)
+      std::copy_n(rows.begin() + i * dim, dim, of_head(page.rows[i]));
+  }
+}
+
+// --- sequences ---
+
+void ReferenceCache::Create(SequenceId id) {
+  Sequence sequence;
+  sequence.layers.resize(shape_.num_layers);
+  sequences_[id.value] = sequence;
+}
+
+void ReferenceCache::Kill(Pages& pages, int64_t begin, int64_t end) const {
+  for (ReferencePage& page : pages) {
+    for (ReferenceRow& row : page.rows) {
+      if (row.position >= begin && row.position < end) row.live = false;
+    }
+  }
+  std::erase_if(pages, [](const ReferencePage& page) { return page.num_live() == 0; });
+}
+
+void ReferenceCache::Truncate(SequenceId id, int64_t position) {
+  Sequence& sequence = sequences_.at(id.value);
+  for (int layer = 0; layer < shape_.num_layers; ++layer) {
+    Pages& pages = sequence.layers[layer];
+    Kill(pages, position, sequence.next_position);
+    for (ReferencePage& page : pages) {
+      if (page.end_position() <= position) continue;
+      std::erase_if(page.rows,
+                    [position](const ReferenceRow& row) { return row.position >= position; });
+      // Rows that are still as exact as new ones may be followed by new ones.
+      const Rung* open = OpenRung(layer);
+      if (page.key_rung == open && page.value_rung == open) page.sunk_age = -1;
+    }
+  }
+  sequence.next_position = position;
+}
+
+void ReferenceCache::RemoveRange(SequenceId id, int64_t begin, int64_t end) {
+  for (Pages& pages : sequences_.at(id.value).layers) Kill(pages, begin, end);
+}
+
+void ReferenceCache::KeepOnly(SequenceId id, int64_t begin, int64_t end) {
+  Sequence& sequence = sequences_.at(id.value);
+  RemoveRange(id, 0, begin);
+  RemoveRange(id, end, sequence.next_position);
+}
+
+void ReferenceCache::SlideWindow(SequenceId id, int64_t num_tokens, int64_t sink_tokens) {
+  Sequence& sequence = sequences_.at(id.value);
+  for (Pages& pages : sequence.layers) {
+    std::erase_if(pages, [&](const ReferencePage& page) {
+      return page.first_position >= sink_tokens &&
+             page.end_position() <= sequence.next_position - num_tokens;
+    });
+  }
+}
+
+int64_t ReferenceCache::live_rows(SequenceId id, int layer) const {
+  int64_t rows = 0;
+  for (const ReferencePage& page : pages(id, layer)) rows += page.num_live();
+  return rows;
+}
+
+// --- steps ---
+
+int ReferenceCache::MaxStepTokens(SequenceId id) const {
+  const Sequence& sequence = sequences_.at(id.value);
+  int room = shape_.page_tokens;
+  for (int layer = 0; layer < shape_.num_layers; ++layer) {
+    if (!CanGrow(sequence, layer)) continue;
+    room = std::min(
+        room, shape_.page_tokens - static_cast<int>(sequence.layers[layer].back().rows.size()));
+  }
+  for (int tokens = 1; tokens < room; ++tokens) {
+    if (Changes(sequence, sequence.next_position + tokens)) return tokens;
+  }
+  return room;
+}
+
+void ReferenceCache::Append(int layer, SequenceId id, const float* keys, const float* values,
+                            int num_tokens) {
+  Sequence& sequence = sequences_.at(id.value);
+  Pages& pages = sequence.layers[layer];
+  const Rung* open = OpenRung(layer);
+  // Appends of one step may come in parts: the page that the first part made goes on growing.
+  const bool grows = CanGrow(sequence, layer) ||
+                     (!pages.empty() && pages.back().end_position() > sequence.next_position);
+  if (!grows) pages.push_back({sequence.next_position, {}, open, open, -1});
+  const size_t key_floats = static_cast<size_t>(shape_.num_kv_heads) * shape_.key_dim;
+  const size_t value_floats = static_cast<size_t>(shape_.num_kv_heads) * shape_.value_dim;
+  ReferencePage fresh = {pages.back().end_position(), {}, open, open, -1};
+  for (int t = 0; t < num_tokens; ++t) {
+    fresh.rows.push_back({fresh.first_position + t,
+                          true,
+                          {keys + t * key_floats, keys + (t + 1) * key_floats},
+                          {values + t * value_floats, values + (t + 1) * value_floats}});
+  }
+  Store(Part::kKey, *open, layer, fresh);
+  Store(Part::kValue, *open, layer, fresh);
+  std::vector<ReferenceRow>& rows = pages.back().rows;
+  rows.insert(rows.end(), fresh.rows.begin(), fresh.rows.end());
+}
+
+void ReferenceCache::Commit(SequenceId id, int num_tokens) {
+  Sequence& sequence = sequences_.at(id.value);
+  sequence.next_position += num_tokens;
+  for (int layer = 0; layer < shape_.num_layers; ++layer) {
+    Pages& pages = sequence.layers[layer];
+    Pages kept;
+    for (size_t i = 0; i < pages.size(); ++i) {
+      ReferencePage& page = pages[i];
+      if (Complete(pages, i)) {
+        if (FallsOutOfWindow(layer, page, sequence.next_position)) continue;
+        if (Sinks(layer, page, sequence.next_position)) {
+          page.sunk_age = sequence.next_position - page.end_position();
+          const auto [key_rung, value_rung] = RungsAt(layer, page.sunk_age);
+          if (key_rung != page.key_rung) Store(Part::kKey, *key_rung, layer, page);
+          if (value_rung != page.value_rung) Store(Part::kValue, *value_rung, layer, page);
+          page.key_rung = key_rung;
+          page.value_rung = value_rung;
+        }
+      }
+      kept.push_back(page);
+    }
+    pages = std::move(kept);
+  }
+}
+
+// --- attention ---
+
+ReferenceAttention ReferenceCache::Attend(int layer, SequenceId id, const float* queries,
+                                          int num_queries, int64_t first_position,
+                                          const AttendOptions& options) const {
+  const Pages& table = pages(id, layer);
+  const int heads = shape_.num_kv_heads * shape_.group_size;
+  const int key_dim = shape_.key_dim;
+  const int value_dim = shape_.value_dim;
+  const double scale =
+      options.scale != 0.0f ? options.scale : 1.0 / std::sqrt(static_cast<double>(key_dim));
+  ReferenceAttention result;
+  for (int i = 0; i < num_queries * heads; ++i) {
+    const int64_t query_position = first_position + i / heads;
+    const int kv_head = i % heads / shape_.group_size;
+    const float* query = queries + static_cast<size_t>(i) * key_dim;
+    struct Seen {
+      const ReferenceRow* row;
+      size_t page;
+      double score;
+    };
+    std::vector<Seen> seen;
+    double max = -std::numeric_limits<double>::infinity();
+    for (size_t p = 0; p < table.size(); ++p) {
+      for (const ReferenceRow& row : table[p].rows) {
+        if (!row.live || (options.causal && row.position > query_position)) continue;
+        if (options.window > 0 && row.position <= query_position - options.window) continue;
+        double score = 0.0;
+        for (int d = 0; d < key_dim; ++d)
+          score += static_cast<double>(query[d]) * row.key[kv_head * key_dim + d];
+        score *= scale;
+        if (options.soft_cap > 0.0f) score = options.soft_cap * std::tanh(score / options.soft_cap);
+        seen.push_back({&row, p, score});
+        max = std::max(max, score);
+      }
+    }
+    if (std::isinf(max) && max < 0) max = 0.0;  // nothing seen, or nothing but NaN
+    double sum = 0.0;
+    for (const Seen& s : seen) sum += std::exp(s.score - max);
+    const size_t out = result.output.size();
+    const size_t mass = result.mass.size();
+    result.output.resize(out + value_dim, 0.0);
+    result.mass.resize(mass + table.size(), 0.0);
+    result.log_sum_exp.push_back(max + std::log(sum));
+    for (const Seen& s : seen) {
+      const double weight = std::exp(s.score - max) / sum;
+      result.mass[mass + s.page] += weight;
+      const float* value = s.row->value.data() + static_cast<size_t>(kv_head) * value_dim;
+      for (int d = 0; d < value_dim; ++d) result.output[out + d] += weight * value[d];
+    }
+  }
+  return result;
+}
+
+}  // namespace varve

@@ -1,0 +1,109 @@
+// ReferenceCache: what a Cache must hold and compute, written for reading and not for speed.
+//
+// Every sequence owns its pages outright: forking copies them, nothing is shared, no memory is
+// counted. A row keeps the values that its page's rungs give back, so a page that sinks is passed
+// through Encode and Decode of the new rung once, as the real one is; stored values are predicted
+// bit for bit. Attention is plain softmax in double precision over those values.
+//
+// Takes nothing from src/cache: page boundaries, sealing, ladders, windows and masks are written a
+// second time from the text of include/varve/cache.h and the plan. Calls are assumed valid: who
+// uses the model decides what is an error. A value type: copy it before a step to roll back.
+
+#ifndef VARVE_TESTS_REFERENCE_CACHE_H_
+#define VARVE_TESTS_REFERENCE_CACHE_H_
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "rungs/rung.h"
+#include "varve/cache.h"
+#include "varve/plan.h"
+
+namespace varve {
+
+struct ReferenceRow {
+  int64_t position = 0;
+  bool live = true;
+  std::vector<float> key;    // [kv_heads, key_dim] as the page's rung gives it back
+  std::vector<float> value;  // [kv_heads, value_dim]
+};
+
+struct ReferencePage {
+  int64_t first_position = 0;
+  std::vector<ReferenceRow> rows;
+  const Rung* key_rung = nullptr;
+  const Rung* value_rung = nullptr;
+  int64_t sunk_age = -1;  // the age up to which the plan has been carried out; -1 while open
+
+  int64_t end_position() const { return first_position + static_cast<int64_t>(rows.size()); }
+  int num_live() const;
+};
+
+struct ReferenceAttention {
+  std::vector<double> output;       // [num_queries, query heads, value_dim]
+  std::vector<double> log_sum_exp;  // [num_queries, query heads]
+  std::vector<double> mass;         // [num_queries, query heads, pages]
+};
+
+class ReferenceCache {
+ public:
+  // page_tokens of the shape must be filled in.
+  ReferenceCache(const CacheShape& shape, const Plan& plan);
+
+  void Create(SequenceId id);
+  void Fork(SequenceId source, SequenceId id) {
+    sequences_[id.value] = sequences_.at(source.value);
+  }
+  void Free(SequenceId id) { sequences_.erase(id.value); }
+  void Truncate(SequenceId id, int64_t position);
+  void RemoveRange(SequenceId id, int64_t begin, int64_t end);
+  void KeepOnly(SequenceId id, int64_t begin, int64_t end);
+  void SlideWindow(SequenceId id, int64_t num_tokens, int64_t sink_tokens);
+
+  int MaxStepTokens(SequenceId id) const;
+  // Dense rows [num_tokens, kv_heads, dim]. Between Append and Commit the rows are visible, and no
+  // page has sunk.
+  void Append(int layer, SequenceId id, const float* keys, const float* values, int num_tokens);
+  void Commit(SequenceId id, int num_tokens);
+
+  // Dense queries [num_queries, query heads, key_dim]; the first one stands at first_position.
+  ReferenceAttention Attend(int layer, SequenceId id, const float* queries, int num_queries,
+                            int64_t first_position, const AttendOptions& options) const;
+
+  int64_t next_position(SequenceId id) const { return sequences_.at(id.value).next_position; }
+  const std::vector<ReferencePage>& pages(SequenceId id, int layer) const {
+    return sequences_.at(id.value).layers[layer];
+  }
+  int64_t live_rows(SequenceId id, int layer) const;
+
+ private:
+  struct Sequence {
+    int64_t next_position = 0;
+    std::vector<std::vector<ReferencePage>> layers;
+  };
+  using Pages = std::vector<ReferencePage>;
+  using RungPair = std::pair<const Rung*, const Rung*>;  // K, V
+
+  const LayerRule& RuleOf(int layer) const;
+  RungPair RungsAt(int layer, int64_t age) const;
+  const Rung* OpenRung(int layer) const;
+  bool CanGrow(const Sequence& sequence, int layer) const;
+  bool Complete(const Pages& pages, size_t index) const;
+  bool FallsOutOfWindow(int layer, const ReferencePage& page, int64_t next_position) const;
+  bool Sinks(int layer, const ReferencePage& page, int64_t next_position) const;
+  bool Changes(const Sequence& sequence, int64_t next_position) const;
+  // Passes all rows of one part through a rung.
+  void Store(Part part, const Rung& rung, int layer, ReferencePage& page) const;
+  void Kill(Pages& pages, int64_t begin, int64_t end) const;
+
+  CacheShape shape_;
+  Plan plan_;
+  LayerRule uncovered_;
+  std::map<uint64_t, Sequence> sequences_;
+};
+
+}  // namespace varve
+
+#endif  // VARVE_TESTS_REFERENCE_CACHE_H_
