@@ -12,12 +12,13 @@
 namespace varve {
 namespace {
 
-// NaN and infinity must not spread over the whole rotated block.
-uint64_t ReplaceNonFinite(float* values, size_t count) {
+// Before a rotation: a NaN must not spread over the whole block, nor may the sums overflow. Beyond
+// the range of f16 a value is cut off.
+uint64_t ReplaceBeyondF16(float* values, size_t count) {
   constexpr float kLimit = 65504.0f;
   uint64_t replaced = 0;
   for (size_t i = 0; i < count; ++i) {
-    if (std::isfinite(values[i])) continue;
+    if (std::abs(values[i]) <= kLimit) continue;
     values[i] = std::isnan(values[i]) ? 0.0f : std::copysign(kLimit, values[i]);
     ++replaced;
   }
@@ -44,7 +45,7 @@ uint64_t BlockRung::Encode(Part part, const StripShape& shape, const float* rows
   uint64_t replaced = 0;
   if (rotated_) {
     rotated.assign(rows, rows + count);
-    replaced = ReplaceNonFinite(rotated.data(), count);
+    replaced = ReplaceBeyondF16(rotated.data(), count);
     RotateRows(rotated.data(), num_rows, shape.dim);
     rows = rotated.data();
   }

@@ -4,8 +4,8 @@
 // max|x| / 127 and 8.5 bits a value, q4_0 scale = -(value of largest magnitude) / 8 and 4.5 bits.
 // Absolute error of a value: at most half a scale step plus the rounding of the scale to f16 (q4_0:
 // a whole step for the value opposite in sign to the largest). head_dim must be a multiple of 32.
-// NaN is stored as 0 and a value that would overflow the f16 scale as the largest that does not;
-// Encode counts both.
+// NaN is stored as 0 and a value that would overflow the f16 scale as the largest that does not (the
+// rotated rungs: a value beyond +-65504 as that limit, before it is rotated); Encode counts both.
 //
 // Attention: K by integer dot products with the query in 15 bits (q8_0) or 8 bits (q4_0) per block
 // of 32; V by integer sums over tokens with the weights in 16 bits. Refused after counting: weights
