@@ -105,7 +105,7 @@ std::vector<double> QueryValues(const std::vector<std::byte>& prepared, BlockTyp
                                 int row) {
   const std::byte* base = prepared.data() + row * BlockQueryBytes(dim);
   const float* scale = reinterpret_cast<const float*>(base);
-  const int8_t* hi = reinterpret_cast<const int8_t*>(base + 12 * (dim / 32));
+  const int8_t* hi = reinterpret_cast<const int8_t*>(base + BlockQueryCodesAt(dim));
   const int8_t* lo = hi + dim;
   std::vector<double> values(dim);
   for (int d = 0; d < dim; ++d) {

@@ -1,0 +1,75 @@
+// What the tests of rungs share: names, shapes, and a strip with the rows that it holds. Not part
+// of the library.
+
+#ifndef VARVE_RUNGS_RUNG_TESTING_H_
+#define VARVE_RUNGS_RUNG_TESTING_H_
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "kernels/kernel_testing.h"
+#include "rungs/rung.h"
+
+namespace varve {
+
+inline const std::vector<std::string>& AllRungNames() {
+  static const std::vector<std::string> names = {"f32",   "f16",  "bf16", "q8_0",
+                                                 "q8_0r", "q4_0", "q4_0r"};
+  return names;
+}
+
+inline bool IsRotated(const Rung& rung) { return rung.name().ends_with('r'); }
+inline bool IsBlock(const Rung& rung) { return rung.name().starts_with('q'); }
+inline bool IsQ4(const Rung& rung) { return rung.name().starts_with("q4"); }
+
+// The dims of the issue that the rung stores.
+inline std::vector<int> DimsOf(const Rung& rung) {
+  std::vector<int> dims;
+  for (const int dim : {16, 32, 64, 80, 96, 128, 256, 512}) {
+    if (rung.CheckDim(dim).ok()) dims.push_back(dim);
+  }
+  return dims;
+}
+
+// An encoded strip and what Decode reads from it, zeros past num_rows included.
+struct StoredRows {
+  StripShape shape;
+  std::vector<std::byte> strip;
+  std::vector<float> decoded;  // [page_tokens, dim]
+
+  float value(int token, int d) const {
+    return decoded[static_cast<size_t>(token) * shape.dim + d];
+  }
+};
+
+inline StoredRows Store(const Rung& rung, Part part, int dim, int page_tokens,
+                        const std::vector<float>& rows) {
+  StoredRows stored{{0, 0, dim, page_tokens}, {}, {}};
+  stored.strip.resize(rung.StripBytes(stored.shape), std::byte{0xA5});
+  stored.decoded.resize(static_cast<size_t>(page_tokens) * dim);
+  const int num_rows = static_cast<int>(rows.size()) / dim;
+  EXPECT_EQ(rung.Encode(part, stored.shape, rows.data(), num_rows, stored.strip.data()), 0u);
+  rung.Decode(part, stored.shape, stored.strip.data(), 0, page_tokens, stored.decoded.data());
+  return stored;
+}
+
+inline double Norm(const float* values, size_t count) {
+  double sum = 0.0;
+  for (size_t i = 0; i < count; ++i) sum += static_cast<double>(values[i]) * values[i];
+  return std::sqrt(sum);
+}
+
+// A suite that runs once per rung.
+class EveryRung : public testing::TestWithParam<std::string> {
+ protected:
+  const Rung& rung() const { return *FindRung(GetParam()); }
+};
+
+inline std::string RungName(const testing::TestParamInfo<std::string>& info) { return info.param; }
+
+}  // namespace varve
+
+#endif  // VARVE_RUNGS_RUNG_TESTING_H_
