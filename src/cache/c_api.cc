@@ -139,7 +139,7 @@ AttendRequest RequestOf(const varve_attend_request& from) {
 
 Status ReadAttendOptions(const char* call, const varve_attend_options* given, AttendOptions* to) {
   if (given == nullptr) return Status();
-  varve_attend_options from;
+  varve_attend_options from = {};
   VARVE_RETURN_IF_ERROR(ReadStruct(call, "options", given, &from));
   VARVE_RETURN_IF_ERROR(CheckReserved(call, "options", from.reserved));
   if (from.see_all_rows != 0 && from.see_all_rows != 1) {
@@ -207,7 +207,7 @@ Status CreateCache(const varve_shape* given_shape, const char* plan,
                    const varve_cache_options* given_options, varve_cache** out) {
   constexpr const char* kCall = "varve_cache_create";
   VARVE_RETURN_IF_ERROR(CheckNotNull(kCall, {{"shape", given_shape}, {"cache", out}}));
-  varve_shape from;
+  varve_shape from = {};
   VARVE_RETURN_IF_ERROR(ReadStruct(kCall, "shape", given_shape, &from));
   CacheShape shape;
   shape.num_layers = from.num_layers;
@@ -224,7 +224,7 @@ Status CreateCache(const varve_shape* given_shape, const char* plan,
 
   auto handle = std::make_unique<varve_cache>();
   if (given_options != nullptr) {
-    varve_cache_options wanted;
+    varve_cache_options wanted = {};
     VARVE_RETURN_IF_ERROR(ReadStruct(kCall, "options", given_options, &wanted));
     VARVE_RETURN_IF_ERROR(CheckReserved(kCall, "options", wanted.reserved));
     options.max_bytes = wanted.max_bytes;
