@@ -292,6 +292,25 @@ TEST_F(CApi, SequencesGrowForkAndShrink) {
   ASSERT_EQ(varve_sequence_end_prompt(cache_, sequence_), VARVE_OK);
 }
 
+TEST_F(CApi, PagesAreTakenWhenTokensArrive) {
+  EXPECT_EQ(Stats().bytes_held, 0u);
+  Step(1);
+  EXPECT_EQ(Stats().pages, 1u * kLayers);
+  Step(kPage - 1);  // the same page
+  Step(1);
+  EXPECT_EQ(Stats().pages, 2u * kLayers);
+}
+
+TEST_F(CApi, AFinishedSequenceLeavesItsPagesToTheNext) {
+  for (int i = 0; i < 3; ++i) Step(kPage);
+  const uint64_t held = Stats().bytes_held;
+  ASSERT_EQ(varve_sequence_free(cache_, sequence_), VARVE_OK);
+  EXPECT_EQ(Stats().bytes_used, 0u);
+  ASSERT_EQ(varve_sequence_create(cache_, &sequence_), VARVE_OK);
+  for (int i = 0; i < 3; ++i) Step(kPage);
+  EXPECT_EQ(Stats().bytes_held, held);
+}
+
 TEST_F(CApi, AFreedSequenceIsNotFoundByAnyCall) {
   ASSERT_EQ(varve_sequence_free(cache_, sequence_), VARVE_OK);
   uint64_t id = 0;

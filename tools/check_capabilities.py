@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Checks that docs/capabilities.md and the links between documents hold.
+
+    check_capabilities.py [ROOT]   check the tree at ROOT (default: the repository of this file)
+
+The table must number its rows 1 to 100, each `shown` or `not yet`. A row that is shown names, in
+backticks, at least one test, command or file. Every test named there (`Suite.Name`) must exist as a TEST,
+TEST_F or TEST_P, every path as a file. In all Markdown files, relative links and paths in backticks that begin with a
+folder of the tree must exist. Prints one line per fault; exits 1 if there was any.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+ROWS = 100
+TEST_FOLDERS = ("src", "cli", "tests")
+TREE_FOLDERS = ("include/", "src/", "cli/", "examples/", "fuzz/", "tests/", "tools/", "docs/", "cmake/")
+
+TEST_MACRO = re.compile(r"\bTEST(?:_F|_P)?\(\s*(\w+)\s*,\s*(\w+)\s*\)")
+TEST_NAME = re.compile(r"[A-Z]\w*\.[A-Z]\w*")
+ROW = re.compile(r"^\|\s*(\d+)\s*\|([^|]*)\|\s*([^|]*?)\s*\|(.*)\|\s*$")
+CODE = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def known_tests(root: Path) -> set[str]:
+    """Every Suite.Name of the sources."""
+    tests = set()
+    for folder in TEST_FOLDERS:
+        for path in sorted((root / folder).rglob("*_test.cc")):
+            tests.update(".".join(found) for found in TEST_MACRO.findall(path.read_text()))
+    return tests
+
+
+def check_table(root: Path) -> list[str]:
+    faults = []
+    document = root / "docs/capabilities.md"
+    tests = known_tests(root)
+    expected = 1
+    for line in document.read_text().splitlines():
+        row = ROW.match(line)
+        if not row:
+            continue
+        number, status, shown_by = int(row[1]), row[3], CODE.findall(row[4])
+        if number != expected:
+            faults.append(f"row {number} stands where {expected} should")
+        expected = number + 1
+        if status not in ("shown", "not yet"):
+            faults.append(f'row {number}: status "{status}" is neither "shown" nor "not yet"')
+        if status == "shown" and not shown_by:
+            faults.append(f"row {number}: shown, but by nothing")
+        for name in shown_by:
+            if TEST_NAME.fullmatch(name) and name not in tests:
+                faults.append(f"row {number}: no test {name}")
+    if expected != ROWS + 1:
+        faults.append(f"the last row is {expected - 1}, not {ROWS}")
+    return [f"docs/capabilities.md: {fault}" for fault in faults]
+
+
+def check_paths(root: Path) -> list[str]:
+    faults = []
+    documents = sorted(root.glob("*.md")) + sorted((root / "docs").rglob("*.md"))
+    for document in documents:
+        text = document.read_text()
+        targets = [document.parent / link for link in LINK.findall(text) if "://" not in link]
+        for code in CODE.findall(text):
+            # Commands, patterns and placeholders are no paths.
+            if code.startswith(TREE_FOLDERS) and not re.search(r"[\s*A-Z<]", code):
+                targets.append(root / code)
+        for target in targets:
+            if not target.exists():
+                name = document.relative_to(root)
+                faults.append(f"{name}: {target.resolve().relative_to(root.resolve())} does not exist")
+    return faults
+
+
+def main() -> int:
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent
+    faults = check_table(root) + check_paths(root)
+    for fault in faults:
+        print(fault)
+    print(f"capabilities: {len(faults)} faults")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
