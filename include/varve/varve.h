@@ -172,7 +172,7 @@ varve_status varve_sequence_slide_window(varve_cache* cache, uint64_t sequence, 
 varve_status varve_sequence_next_position(const varve_cache* cache, uint64_t sequence,
                                           int64_t* position);
 
-// The rows that attention sees in one layer.
+// The rows that attention sees in one layer, those of an open step included.
 varve_status varve_sequence_live_rows(const varve_cache* cache, uint64_t sequence, int32_t layer,
                                       int64_t* num_rows);
 
