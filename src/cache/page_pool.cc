@@ -13,11 +13,17 @@ struct PageSlab {
   std::byte* base = nullptr;
   size_t bytes = 0;
   uint32_t used = 0;
-  // Free slots: [0, num_warm) of `warm` are resident, those of `cold` are not.
+  // Free slots: those of `warm` are resident, those of `cold` are not. A slab without a used slot
+  // has a warm one: it is the last one given back.
   std::vector<uint32_t> warm;
   std::vector<uint32_t> cold;
-  PageSlab* previous = nullptr;  // in the class's list of slabs with a free slot
-  PageSlab* next = nullptr;
+  // In a doubly linked list, once per kind of list.
+  struct Links {
+    PageSlab* previous = nullptr;
+    PageSlab* next = nullptr;
+  };
+  Links partial_links;
+  Links warm_links;
 
   bool has_free() const { return !warm.empty() || !cold.empty(); }
   std::byte* slot(uint32_t index) const { return base + index * size_class->slot_bytes; }
@@ -25,17 +31,20 @@ struct PageSlab {
 
 namespace {
 
-void Link(PageSlab** head, PageSlab* slab) {
-  slab->previous = nullptr;
-  slab->next = *head;
-  if (*head != nullptr) (*head)->previous = slab;
+using SlabLinks = PageSlab::Links PageSlab::*;
+
+void Link(PageSlab** head, PageSlab* slab, SlabLinks links) {
+  (slab->*links).previous = nullptr;
+  (slab->*links).next = *head;
+  if (*head != nullptr) ((*head)->*links).previous = slab;
   *head = slab;
 }
 
-void Unlink(PageSlab** head, PageSlab* slab) {
-  if (slab->previous != nullptr) slab->previous->next = slab->next;
-  if (slab->next != nullptr) slab->next->previous = slab->previous;
-  if (*head == slab) *head = slab->next;
+void Unlink(PageSlab** head, PageSlab* slab, SlabLinks links) {
+  const auto [previous, next] = slab->*links;
+  if (previous != nullptr) (previous->*links).next = next;
+  if (next != nullptr) (next->*links).previous = previous;
+  if (*head == slab) *head = next;
 }
 
 class AnonymousMemory final : public PageMemory {
@@ -95,14 +104,15 @@ Result<PageSlab*> PagePool::AddSlab(SizeClass& size_class) {
     slab->cold[i] = size_class.slots_per_slab - 1 - i;  // lowest address first
   }
   slab->warm.reserve(size_class.slots_per_slab);
-  Link(&size_class.partial, slab);
+  Link(&size_class.partial, slab, &PageSlab::partial_links);
   ++num_slabs_;
   return slab;
 }
 
 void PagePool::RemoveSlab(PageSlab* slab) {
+  if (!slab->warm.empty()) Unlink(&warm_, slab, &PageSlab::warm_links);
   warm_bytes_ -= slab->warm.size() * slab->size_class->slot_bytes;
-  Unlink(&slab->size_class->partial, slab);
+  Unlink(&slab->size_class->partial, slab, &PageSlab::partial_links);
   memory_->Unmap(slab->base, slab->bytes);
   --num_slabs_;
   delete slab;
@@ -110,7 +120,7 @@ void PagePool::RemoveSlab(PageSlab* slab) {
 
 Status PagePool::CheckRoom(uint64_t bytes) {
   if (max_bytes_ == 0) return Status();
-  if (used_bytes_ + warm_bytes_ + bytes > max_bytes_) DiscardAllWarm();
+  while (warm_ != nullptr && used_bytes_ + warm_bytes_ + bytes > max_bytes_) TrimWarm();
   if (used_bytes_ + bytes <= max_bytes_) return Status();
   return OutOfMemory("page pool: " + std::to_string(bytes) + " bytes wanted, bytes_held " +
                      std::to_string(used_bytes_) + ", max_bytes " + std::to_string(max_bytes_));
@@ -125,52 +135,53 @@ Result<PageSlot> PagePool::Take(size_t bytes) {
     if (!slab.ok()) return slab.status();
   }
   PageSlab* slab = size_class.partial;
-  std::vector<uint32_t>& free = slab->warm.empty() ? slab->cold : slab->warm;
-  if (&free == &slab->warm) warm_bytes_ -= size_class.slot_bytes;
-  const uint32_t index = free.back();
-  free.pop_back();
+  uint32_t index;
+  if (slab->warm.empty()) {
+    index = slab->cold.back();
+    slab->cold.pop_back();
+  } else {
+    index = RemoveWarm(slab);
+  }
   ++slab->used;
   used_bytes_ += size_class.slot_bytes;
-  if (!slab->has_free()) Unlink(&size_class.partial, slab);
+  if (!slab->has_free()) Unlink(&size_class.partial, slab, &PageSlab::partial_links);
   return PageSlot{slab->slot(index), slab, index};
 }
 
 void PagePool::GiveBack(const PageSlot& slot) {
   PageSlab* slab = slot.slab;
   SizeClass& size_class = *slab->size_class;
-  if (!slab->has_free()) Link(&size_class.partial, slab);
+  // First in line, so that the next Take finds a warm slot.
+  if (slab->has_free()) Unlink(&size_class.partial, slab, &PageSlab::partial_links);
+  Link(&size_class.partial, slab, &PageSlab::partial_links);
   --slab->used;
   used_bytes_ -= size_class.slot_bytes;
-  warm_bytes_ += size_class.slot_bytes;
-  slab->warm.push_back(slot.index);
-  if (warm_bytes_ <= WarmLimit()) return;
-  if (slab->used == 0) {
-    RemoveSlab(slab);
-  } else {
-    DiscardLastWarm(slab);  // the slot just pushed
-  }
+  AddWarm(slab, slot.index);
+  // The limit sinks with what is in use. Every slot is trimmed at most once: O(1) on average.
+  while (warm_bytes_ > WarmLimit()) TrimWarm();
 }
 
-void PagePool::DiscardLastWarm(PageSlab* slab) {
+void PagePool::AddWarm(PageSlab* slab, uint32_t index) {
+  if (!slab->warm.empty()) Unlink(&warm_, slab, &PageSlab::warm_links);
+  Link(&warm_, slab, &PageSlab::warm_links);
+  slab->warm.push_back(index);
+  warm_bytes_ += slab->size_class->slot_bytes;
+}
+
+uint32_t PagePool::RemoveWarm(PageSlab* slab) {
   const uint32_t index = slab->warm.back();
-  memory_->Discard(slab->slot(index), slab->size_class->slot_bytes);
   slab->warm.pop_back();
-  slab->cold.push_back(index);
   warm_bytes_ -= slab->size_class->slot_bytes;
+  if (slab->warm.empty()) Unlink(&warm_, slab, &PageSlab::warm_links);
+  return index;
 }
 
-void PagePool::DiscardAllWarm() {
-  for (auto& [bytes, size_class] : classes_) {
-    for (PageSlab* slab = size_class->partial; slab != nullptr;) {
-      PageSlab* next = slab->next;
-      if (slab->used == 0) {
-        RemoveSlab(slab);
-      } else {
-        while (!slab->warm.empty()) DiscardLastWarm(slab);
-      }
-      slab = next;
-    }
-  }
+void PagePool::TrimWarm() {
+  PageSlab* slab = warm_;
+  if (slab->used == 0) return RemoveSlab(slab);
+  const uint32_t index = RemoveWarm(slab);
+  memory_->Discard(slab->slot(index), slab->size_class->slot_bytes);
+  slab->cold.push_back(index);
 }
 
 }  // namespace varve

@@ -63,14 +63,16 @@ class PagePool {
   struct SizeClass {
     size_t slot_bytes = 0;
     uint32_t slots_per_slab = 0;
-    PageSlab* partial = nullptr;  // slabs with a free slot, doubly linked, any order
+    PageSlab* partial = nullptr;  // slabs with a free slot, any order
   };
 
   SizeClass& ClassOf(size_t slot_bytes);
   Result<PageSlab*> AddSlab(SizeClass& size_class);
   void RemoveSlab(PageSlab* slab);
-  void DiscardLastWarm(PageSlab* slab);
-  void DiscardAllWarm();
+  void AddWarm(PageSlab* slab, uint32_t index);
+  uint32_t RemoveWarm(PageSlab* slab);
+  // Gives the warm slot that was last given back to the system, with its slab if that is empty.
+  void TrimWarm();
   uint64_t WarmLimit() const;
 
   PageMemory* memory_;
@@ -79,6 +81,7 @@ class PagePool {
   uint64_t warm_bytes_ = 0;
   size_t num_slabs_ = 0;
   std::unordered_map<size_t, std::unique_ptr<SizeClass>> classes_;
+  PageSlab* warm_ = nullptr;  // slabs with a warm slot, the last used first
 
   friend struct PageSlab;
 };
