@@ -57,6 +57,10 @@ class CacheImpl final : public Cache {
       int appended = 0;
       int rows_before = 0;     // of the last entry
       bool new_entry = false;  // the last entry was made by this step
+      // For a roll-back: the shared page that a copy has replaced, held until the step ends; or
+      // the state of the page that the step writes to in place.
+      Page* original = nullptr;
+      PageState state_before = PageState::kFilling;
     };
     std::vector<Layer> layers;
   };

@@ -107,14 +107,16 @@ Status CacheImpl::ReserveLayer(StepSequence& step, int layer) {
   TableEntry& last = table.entries.back();
   undo.rows_before = last.rows;
   if (last.page->refs > 1) {
-    // Copy on write. The copy holds the same rows, so a roll-back may keep it.
+    // Copy on write.
     Result<Page*> copy = store_.Make(layer, last.page->first_position, PageState::kFilling, open, open);
     if (!copy.ok()) return copy.status();
     store_.CopyContent(*last.page, *copy);
-    store_.Release(last.page);
+    undo.original = last.page;
     last.page = *copy;
+  } else {
+    undo.state_before = last.page->state;
+    store_.SetState(last.page, PageState::kFilling);
   }
-  if (last.page->state != PageState::kFilling) store_.SetState(last.page, PageState::kFilling);
   // A page about to change is no longer what its successor was made from.
   if (last.page->successor != nullptr) {
     last.page->successor->predecessor = nullptr;
@@ -170,10 +172,16 @@ void CacheImpl::AbortStep() {
       if (undo.new_entry) {
         store_.Release(last.page);
         table.entries.pop_back();
+        continue;
+      }
+      last.rows = undo.rows_before;
+      last.live.Fill(undo.rows_before, shape_.page_tokens, false);
+      if (undo.original != nullptr) {
+        store_.Release(last.page);
+        last.page = undo.original;
       } else {
-        last.rows = undo.rows_before;
         last.page->rows = undo.rows_before;
-        last.live.Fill(undo.rows_before, shape_.page_tokens, false);
+        store_.SetState(last.page, undo.state_before);
       }
     }
   }
@@ -300,7 +308,12 @@ Status CacheImpl::EndStep() {
                                      std::to_string(step.tokens) + " rows appended; step rolled back"));
     }
   }
-  for (StepSequence& step : step_) step.sequence->next_position += step.tokens;
+  for (StepSequence& step : step_) {
+    step.sequence->next_position += step.tokens;
+    for (const StepSequence::Layer& layer : step.layers) {
+      if (layer.original != nullptr) store_.Release(layer.original);
+    }
+  }
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     for (StepSequence& step : step_) {
       LayerTable& table = step.sequence->layers[layer];

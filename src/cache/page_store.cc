@@ -40,6 +40,7 @@ void PageStore::Release(Page* page) {
 }
 
 void PageStore::SetState(Page* page, PageState state) {
+  if (page->state == state) return;
   Count(*page, -1);
   page->state = state;
   Count(*page, +1);
