@@ -141,6 +141,19 @@ TEST_P(CacheSequences, ForksCutInsideTheSamePageDoNotOverwriteEachOther) {
   ASSERT_OK(twin_.Grow(a, 30));
 }
 
+// A ladder that comes back to the open rung makes pages that can grow again after a cut; what then is
+// in them is no longer what a fork may adopt.
+TEST(CacheSequenceForks, APageThatGrowsAgainIsNotAdopted) {
+  CacheTwin twin(ShapeOf({}), "age=q8_0:30/f16");
+  const SequenceId a = twin.Create();
+  ASSERT_OK(twin.Grow(a, 20));
+  const SequenceId b = *twin.Fork(a);
+  ASSERT_OK(twin.Grow(a, 26));  // page 0 goes from q8_0 to f16 for a alone
+  ASSERT_OK(twin.Truncate(a, 9));
+  ASSERT_OK(twin.Grow(a, 3));
+  ASSERT_OK(twin.Grow(b, 40));
+}
+
 TEST(CacheSequenceErrors, NameFieldValueAndLimit) {
   auto cache = MakeCache(ShapeOf({.layers = 2}), "f16");
   const SequenceId id = *cache->CreateSequence();

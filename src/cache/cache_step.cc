@@ -117,11 +117,7 @@ Status CacheImpl::ReserveLayer(StepSequence& step, int layer) {
     undo.state_before = last.page->state;
     store_.SetState(last.page, PageState::kFilling);
   }
-  // A page about to change is no longer what its successor was made from.
-  if (last.page->successor != nullptr) {
-    last.page->successor->predecessor = nullptr;
-    last.page->successor = nullptr;
-  }
+  store_.Detach(last.page);
   last.page->rows = last.rows;
   return Status();
 }

@@ -32,11 +32,17 @@ Result<Page*> PageStore::Make(int layer, int64_t first_position, PageState state
 
 void PageStore::Release(Page* page) {
   if (--page->refs > 0) return;
-  if (page->successor != nullptr) page->successor->predecessor = nullptr;
-  if (page->predecessor != nullptr) page->predecessor->successor = nullptr;
+  Detach(page);
   Count(*page, -1);
   pool_.GiveBack(page->slot);
   delete page;
+}
+
+void PageStore::Detach(Page* page) {
+  if (page->successor != nullptr) page->successor->predecessor = nullptr;
+  if (page->predecessor != nullptr) page->predecessor->successor = nullptr;
+  page->successor = nullptr;
+  page->predecessor = nullptr;
 }
 
 void PageStore::SetState(Page* page, PageState state) {

@@ -33,6 +33,8 @@ class PageStore {
   void Release(Page* page);
   // Changes the state of a page, with the accounts.
   void SetState(Page* page, PageState state);
+  // For a page whose content will change: nobody may adopt it, or its successor, any more.
+  void Detach(Page* page);
   // Copies all strips of `from` (same rungs) and its row count.
   void CopyContent(const Page& from, Page* to);
 
