@@ -33,7 +33,8 @@ class RowRandom {
 };
 
 // How far an output may lie from double precision on the decoded rows, in units of the largest
-// |value|: what f32 sums and the rounding of queries (K) and weights (V) of a block rung allow.
+// |value| and at the usual scale: what f32 sums and the rounding of queries (K) and weights (V) of
+// a block rung allow.
 double AttentionTolerance(std::string_view key_rung, std::string_view value_rung);
 
 class CacheTwin {

@@ -141,8 +141,8 @@ TEST_P(CacheSequences, ForksCutInsideTheSamePageDoNotOverwriteEachOther) {
   ASSERT_OK(twin_.Grow(a, 30));
 }
 
-// A ladder that comes back to the open rung makes pages that can grow again after a cut; what then is
-// in them is no longer what a fork may adopt.
+// A ladder that comes back to the open rung makes pages that can grow again after a cut; what then
+// is in them is no longer what a fork may adopt.
 TEST(CacheSequenceForks, APageThatGrowsAgainIsNotAdopted) {
   CacheTwin twin(ShapeOf({}), "age=q8_0:30/f16");
   const SequenceId a = twin.Create();
