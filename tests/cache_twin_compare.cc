@@ -27,7 +27,9 @@ double AttentionTolerance(std::string_view key_rung, std::string_view value_rung
   double tolerance = 1e-5;
   if (is(key_rung, "q8_0")) tolerance += 2e-4;
   if (is(key_rung, "q4_0")) tolerance += 3e-2;
-  if (is(value_rung, "q8_0") || is(value_rung, "q4_0")) tolerance += 2e-4;
+  if (is(value_rung, "q8_0")) tolerance += 2e-4;
+  // Coarse weights: up to 1/8 of the split's mass in 127 levels, errors of many tokens add up.
+  if (is(value_rung, "q4_0")) tolerance += 1e-2;
   return tolerance;
 }
 

@@ -1,37 +1,26 @@
-// Attention of a batch of ragged requests over one layer's page tables.
+// Attention of a batch of ragged requests over one layer's page tables: who computes what, when.
 //
 // Order of work, which is what makes results independent of the thread count, bit for bit:
 //   prepare   each request and KV head: scale the queries, bring them into every key space in use
-//   split     each run of 16 pages by index: scores, running softmax, weighted values (parallel)
+//   split     each run of 16 pages by index (parallel; see split_attention.h)
 //   merge     each request and KV head: splits in ascending order, value spaces brought together
-// With many query rows (prefill) one task walks all splits of a KV head and merges as it goes: the
-// same arithmetic in the same order, without keeping every split's accumulators.
-//
-// All query heads of a KV head, of all queries of a request, are rows of one problem: a page is
-// read once for all of them. Row = query * group_size + head in group.
+// With many query rows (prefill) the rows are cut into chunks, and one task walks all splits of a
+// chunk and merges as it goes: the same arithmetic in the same order, without keeping every split's
+// accumulators. A row's result does not depend on the rows beside it.
 
 #ifndef VARVE_CACHE_ATTENTION_H_
 #define VARVE_CACHE_ATTENTION_H_
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
-#include "cache/page.h"
+#include "cache/split_attention.h"
 #include "varve/cache.h"
 
 namespace varve {
-
-inline constexpr int kSplitPages = 16;
-
-// One rung for every key space and value space that pages of a layer may be in; null if unused.
-struct LayerSpaces {
-  std::array<const Rung*, kNumKeySpaces> key = {};
-  std::array<const Rung*, kNumValueSpaces> value = {};
-};
 
 struct AttentionRequest {
   const AttendRequest* request = nullptr;
@@ -42,7 +31,9 @@ struct AttentionRequest {
 // A byte buffer that only grows; aligned to 64.
 class ScratchBuffer {
  public:
+  // At least `bytes`; the content does not survive growth.
   std::byte* Reserve(size_t bytes);
+  std::byte* data() const { return data_.get(); }
   size_t bytes() const { return bytes_; }
 
  private:
@@ -65,28 +56,30 @@ class Attention {
   size_t scratch_bytes() const;
 
  private:
-  struct Job;      // one request
-  struct Partial;  // running softmax and accumulators of the rows of one KV head
+  struct Job;   // one request
+  struct Task;  // some rows of some KV heads of a job, over one split or all
 
-  size_t AccumulatorBytes(const LayerSpaces& spaces, int rows) const;
-  void Prepare(Job& job, int head) const;
-  void RunSplit(const Job& job, int head, int split, int worker, Partial& partial);
-  void AddPageValues(const Job& job, const TableEntry& entry, int head, bool all_visible, float* weights,
-                     const float* weight_max, float* accumulators, Prefetch next) const;
-  void MergePartial(const Job& job, Partial& total, const Partial& part) const;
-  void Finish(const Job& job, int head, const Partial& total, int worker);
-  void RunHeadAtOnce(const Job& job, int head, int worker);
+  Job MakeJob(int layer, const LayerSpaces& spaces, const AttentionRequest& request,
+              const AttendOptions& options) const;
+  void Prepare(const Job& job, int head) const;
+  PreparedQueries PreparedFor(const Job& job, int head, const QueryRows& chunk) const;
+  void RunSplitTask(const Job& job, const Task& task, int worker);
+  void RunChunkTask(const Job& job, const Task& task, int worker);
+  void MergeHead(const Job& job, int head, int worker);
+  void Finish(const Job& job, int head, const QueryRows& chunk, const Partial& total);
+  float* PageSumsFor(const Job& job, const QueryRows& chunk, int worker) const;
+  void KeepPageSums(const Job& job, int head, const QueryRows& chunk, int split, const Partial& part,
+                    const float* page_sums) const;
   void Observe(const Job& job, AttentionObserver* observer);
-  bool PageVisible(const Job& job, const TableEntry& entry) const;
-  bool PageFullyVisible(const Job& job, const TableEntry& entry) const;
-  bool RowVisible(const Job& job, const TableEntry& entry, int query, int row) const;
-  Partial PartialAt(const Job& job, std::byte* base) const;
-  void Reset(const Job& job, Partial& partial) const;
 
   CacheShape shape_;
   Executor* executor_;
   ScratchBuffer shared_;
-  std::vector<ScratchBuffer> workers_;
+  struct Worker {
+    ScratchBuffer scratch;
+    ReadAhead ahead;
+  };
+  std::vector<Worker> workers_;
   std::vector<float> mass_;
 };
 

@@ -47,16 +47,61 @@ void Unlink(PageSlab** head, PageSlab* slab, SlabLinks links) {
   if (*head == slab) *head = next;
 }
 
+// Slabs are aligned to 2 MiB and ask for huge pages: attention walks over gigabytes in strips of a few
+// KiB, and with 4 KiB pages a good part of its time goes into address translation.
 class AnonymousMemory final : public PageMemory {
  public:
   std::byte* Map(size_t bytes) override {
-    void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                         -1, 0);
-    return address == MAP_FAILED ? nullptr : static_cast<std::byte*>(address);
+    const size_t padded = bytes + kSlabGranule;
+    void* address = mmap(nullptr, padded, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (address == MAP_FAILED) return nullptr;
+    auto* begin = static_cast<std::byte*>(address);
+    std::byte* aligned = AlignUp(begin);
+    if (aligned > begin) munmap(begin, aligned - begin);
+    const size_t tail = begin + padded - (aligned + bytes);
+    if (tail > 0) munmap(aligned + bytes, tail);
+    madvise(aligned, bytes, MADV_HUGEPAGE);
+    return aligned;
   }
-  void Discard(std::byte* address, size_t bytes) override { madvise(address, bytes, MADV_DONTNEED); }
+  void Discard(std::byte* address, size_t bytes) override {
+    // The kernel must not fill the hole again by making the region huge once more.
+    std::byte* begin = AlignUp(address - kSlabGranule + 1);
+    madvise(begin, AlignUp(address + bytes) - begin, MADV_NOHUGEPAGE);
+    madvise(address, bytes, MADV_DONTNEED);
+  }
   void Unmap(std::byte* address, size_t bytes) override { munmap(address, bytes); }
+
+ private:
+  static std::byte* AlignUp(std::byte* address) {
+    const uintptr_t value = reinterpret_cast<uintptr_t>(address);
+    return address + (kSlabGranule - value % kSlabGranule) % kSlabGranule;
+  }
 };
+
+size_t SlabBytes(size_t slot_bytes, size_t slots) {
+  return (slot_bytes * slots + kSlabGranule - 1) / kSlabGranule * kSlabGranule;
+}
+
+// The smallest slab in which next to nothing is left over behind the last slot (a huge page would make
+// that resident, too), or else the one with the smallest share left over.
+uint32_t SlotsPerSlab(size_t slot_bytes) {
+  constexpr size_t kMostGranules = 16;
+  size_t best_slots = 1;
+  double best_share = 1.0;
+  for (size_t granules = 1; granules <= kMostGranules; ++granules) {
+    const size_t slots = granules * kSlabGranule / slot_bytes;
+    if (slots == 0) continue;
+    const size_t bytes = SlabBytes(slot_bytes, slots);
+    const double share = static_cast<double>(bytes - slots * slot_bytes) / static_cast<double>(bytes);
+    if (share < best_share) {
+      best_slots = slots;
+      best_share = share;
+    }
+    if (best_share <= 1.0 / 64) break;
+  }
+  return static_cast<uint32_t>(best_slots);
+}
 
 }  // namespace
 
@@ -82,14 +127,13 @@ PagePool::SizeClass& PagePool::ClassOf(size_t slot_bytes) {
   if (size_class == nullptr) {
     size_class = std::make_unique<SizeClass>();
     size_class->slot_bytes = slot_bytes;
-    size_class->slots_per_slab = static_cast<uint32_t>(std::max<size_t>(1, kSlabGranule / slot_bytes));
+    size_class->slots_per_slab = SlotsPerSlab(slot_bytes);
   }
   return *size_class;
 }
 
 Result<PageSlab*> PagePool::AddSlab(SizeClass& size_class) {
-  const size_t wanted = size_class.slot_bytes * size_class.slots_per_slab;
-  const size_t bytes = (wanted + kSlabGranule - 1) / kSlabGranule * kSlabGranule;
+  const size_t bytes = SlabBytes(size_class.slot_bytes, size_class.slots_per_slab);
   std::byte* base = memory_->Map(bytes);
   if (base == nullptr) {
     return OutOfMemory("page pool: the system refused a slab of " + std::to_string(bytes) +

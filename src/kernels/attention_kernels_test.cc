@@ -50,21 +50,24 @@ INSTANTIATE_TEST_SUITE_P(Tables, AttentionKernel, testing::ValuesIn(AllTables())
 using KeyScores = void (*)(const KeyScoresArgs&);
 using AddValues = void (*)(const AddValuesArgs&);
 
-// Runs the kernel into a guarded buffer; columns that nobody asked for must stay as they were.
+// Runs the kernel into a guarded buffer whose rows lie apart; columns that nobody asked for must
+// stay as they were. Returns [num_rows, page_tokens].
 std::vector<float> RunScores(KeyScores kernel, const OracleStrip& s, const Case& c,
-                             const std::vector<std::byte>& query, Prefetch next = {}) {
-  GuardedBuffer<float> scores(static_cast<size_t>(c.num_rows) * c.page_tokens);
+                             const std::vector<std::byte>& query, ReadAhead* ahead = nullptr) {
+  const size_t stride = static_cast<size_t>(c.page_tokens) + (c.num_rows % 2) * 5;
+  GuardedBuffer<float> scores((c.num_rows - 1) * stride + c.page_tokens);
   scores.Fill(kUntouched);
   kernel({s.bytes.data(), c.dim, c.page_tokens, c.num_tokens, query.data(), c.num_rows,
-          scores.data(), next});
+          scores.data(), stride, ahead});
   EXPECT_TRUE(scores.ZonesIntact());
-  const int written = (c.num_tokens + kTileTokens - 1) / kTileTokens * kTileTokens;
-  for (int r = 0; r < c.num_rows; ++r) {
-    for (int t = written; t < c.page_tokens; ++t) {
-      EXPECT_EQ(scores[static_cast<size_t>(r) * c.page_tokens + t], kUntouched) << "column " << t;
-    }
+  const size_t written =
+      (static_cast<size_t>(c.num_tokens) + kTileTokens - 1) / kTileTokens * kTileTokens;
+  std::vector<float> rows;
+  for (size_t at = 0; at < scores.size(); ++at) {
+    EXPECT_TRUE(at % stride < written || scores[at] == kUntouched) << "column " << at % stride;
+    if (at % stride < static_cast<size_t>(c.page_tokens)) rows.push_back(scores[at]);
   }
-  return {scores.data(), scores.data() + scores.size()};
+  return rows;
 }
 
 std::vector<std::byte> AsBytes(const std::vector<float>& values) {
@@ -128,6 +131,7 @@ TEST_P(AttentionKernel, BlockScoresAreExactWithinABlock) {
       }
       const std::vector<float> scores =
           RunScores(GetParam()->key_scores_block[static_cast<int>(type)], s, c, queries);
+      const int roundings = c.dim / 32 + 3;
       for (int r = 0; r < c.num_rows; ++r) {
         const std::vector<double> query = QueryValues(queries, type, c.dim, r);
         for (int t = 0; t < c.num_tokens; ++t) {
@@ -141,7 +145,7 @@ TEST_P(AttentionKernel, BlockScoresAreExactWithinABlock) {
           // Per block: integer to f32, product of the scales, product, sum. Inside it no rounding
           // at all, which is why the bound is on the blocks' sums and not on 32 terms each.
           ASSERT_NEAR(scores[static_cast<size_t>(r) * c.page_tokens + t], exact,
-                      (c.dim / 32 + 3) * kUnitRoundoff * size)
+                      roundings * kUnitRoundoff * size)
               << c.dim << '/' << c.page_tokens << " token " << t << " row " << r;
         }
       }
@@ -216,9 +220,9 @@ TEST_P(AttentionKernel, FloatStripsKeepNanAndInfinity) {
       s = RandomFloatStrip(type, false, 32, 16, random);
       put(FloatValueAt(s, 5, 9));
       std::vector<float> sum(32, 0.0f);
-      const std::vector<float> weights(16, 0.25f), max(1, 0.25f);
+      const std::vector<float> weights(16, 0.25f), total(1, 4.0f);
       GetParam()->add_values_float[index](
-          {s.bytes.data(), 32, 16, 0, 16, weights.data(), max.data(), 1, sum.data(), {}});
+          {s.bytes.data(), 32, 16, 0, 16, weights.data(), 16, total.data(), 1, sum.data()});
       for (int d = 0; d < 32; ++d) {
         ASSERT_TRUE(d == 9 || std::isfinite(sum[d])) << d;
       }
@@ -227,7 +231,7 @@ TEST_P(AttentionKernel, FloatStripsKeepNanAndInfinity) {
   }
 }
 
-TEST_P(AttentionKernel, APrefetchRangeChangesNoResult) {
+TEST_P(AttentionKernel, ReadingAheadChangesNoResult) {
   TestRandom random(16);
   const Case c{96, 64, 33, 5};
   const std::vector<std::byte> next(5000);
@@ -241,12 +245,17 @@ TEST_P(AttentionKernel, APrefetchRangeChangesNoResult) {
                                     &prepared[r * BlockQueryBytes(c.dim)]);
   }
   const KeyScores kernels[] = {GetParam()->key_scores_float[1], GetParam()->key_scores_block[1]};
-  for (const size_t bytes : {0, 1, 63, 64, 65, 5000}) {
-    const Prefetch range = {next.data(), bytes};
-    EXPECT_EQ(RunScores(kernels[0], key, c, queries, range),
-              RunScores(kernels[0], key, c, queries));
-    EXPECT_EQ(RunScores(kernels[1], block, c, prepared, range),
-              RunScores(kernels[1], block, c, prepared));
+  for (const int rate : {0, 1, 2}) {
+    for (const size_t bytes : {0, 1, 63, 64, 65, 5000}) {
+      ReadAhead ahead;
+      for (int i = 0; i < 3; ++i) ahead.Add(next.data(), bytes);
+      ahead.cursor.rate = rate;
+      EXPECT_EQ(RunScores(kernels[0], key, c, queries, &ahead),
+                RunScores(kernels[0], key, c, queries));
+      EXPECT_EQ(RunScores(kernels[1], block, c, prepared, &ahead),
+                RunScores(kernels[1], block, c, prepared));
+      EXPECT_LE(ahead.entered(), 3u);
+    }
   }
 }
 

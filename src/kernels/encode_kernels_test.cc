@@ -238,6 +238,23 @@ TEST_P(EncodeKernel, NarrowingIsThePortableOne) {
   }
 }
 
+TEST_P(EncodeKernel, WideningIsExactForEveryHalf) {
+  std::vector<uint16_t> bits(0x10000);
+  for (size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<uint16_t>(i);
+  for (const size_t count : {bits.size(), bits.size() - 1, size_t{33}, size_t{1}}) {
+    GuardedBuffer<float> f16(count), bf16(count);
+    GetParam()->widen_f16(bits.data(), count, f16.data());
+    GetParam()->widen_bf16(bits.data(), count, bf16.data());
+    ASSERT_TRUE(f16.ZonesIntact() && bf16.ZonesIntact());
+    for (size_t i = 0; i < count; ++i) {
+      const float want = F16ToF32(bits[i]);  // a signalling NaN may come back quiet
+      ASSERT_TRUE(std::isnan(want) ? std::isnan(f16[i]) : FloatBits(f16[i]) == FloatBits(want))
+          << i;
+      ASSERT_EQ(FloatBits(bf16[i]), FloatBits(BF16ToF32(bits[i]))) << i;
+    }
+  }
+}
+
 TEST_P(EncodeKernel, NarrowingStopsAtTheCount) {
   TestRandom random(8);
   for (size_t count = 0; count < 70; ++count) {

@@ -19,6 +19,8 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace varve {
 
@@ -35,18 +37,50 @@ constexpr size_t FloatBytes(FloatType type) { return type == FloatType::kF32 ? 4
 constexpr size_t BlockCodeBytes(BlockType type) { return type == BlockType::kQ8 ? 32 : 16; }
 constexpr int ValueChunk(int dim) { return dim % 32 == 0 ? 32 : 16; }
 
-// Bytes that the caller will read next; a kernel fetches them toward the cache while it works.
-struct Prefetch {
-  const std::byte* address = nullptr;
-  size_t bytes = 0;
+// The bytes that a task will read, in order of use. Kernels fetch them toward the cache while they
+// work, at a rate that the caller sets, so that memory is busy in every pass: decode attention is
+// bound by it. One thread at a time.
+class ReadAhead {
+ public:
+  // Where the next line comes from. Kernels keep a copy in registers.
+  struct Cursor {
+    const std::byte* at = nullptr;
+    const std::byte* end = nullptr;
+    int rate = 0;  // 0: nothing, 1: about as many lines as are read, 2: catch up
+  };
+
+  void Clear() {
+    ranges_.clear();
+    next_ = 0;
+    cursor = {};
+  }
+  void Add(const std::byte* address, size_t bytes) { ranges_.emplace_back(address, address + bytes); }
+  // Moves a cursor to the next range; false if there is none.
+  bool Next(Cursor& from) {
+    if (next_ == ranges_.size()) return false;
+    from.at = ranges_[next_].first;
+    from.end = ranges_[next_].second;
+    ++next_;
+    return true;
+  }
+  // Ranges that the cursor has entered.
+  size_t entered() const { return next_; }
+
+  Cursor cursor;
+
+ private:
+  std::vector<std::pair<const std::byte*, const std::byte*>> ranges_;
+  size_t next_ = 0;
 };
 
 // A query in block form: q ≈ scale[b] * (256 * hi + lo) per block b of 32 values, |hi| <= 127,
 // -128 <= lo <= 127. q4_0 uses hi alone, which is q rounded to 8 bits. Layout of one row:
-//   f32 scale[dim/32], i32 hi_sum[dim/32], i32 lo_sum[dim/32], i8 hi[dim], i8 lo[dim]
-// padded to a multiple of 64 bytes. The sums undo the offset of unsigned codes.
+//   f32 scale[dim/32], f32 scale4[dim/32] = 256 * scale,
+//   i32 hi_offset8[dim/32], i32 lo_offset8[dim/32], i32 hi_offset4[dim/32], i8 hi[dim], i8 lo[dim]
+// padded to a multiple of 64 bytes. The offsets are -128 and -8 times the sum of a block's codes:
+// what the unsigned codes of K add too much.
 constexpr size_t BlockQueryBytes(int dim) {
-  return (static_cast<size_t>(dim) / kBlockValues * 12 + 2 * static_cast<size_t>(dim) + 63) / 64 * 64;
+  return (static_cast<size_t>(dim) / kBlockValues * 20 + 2 * static_cast<size_t>(dim) + 63) / 64 * 64;
 }
 
 struct KeyScoresArgs {
@@ -56,8 +90,9 @@ struct KeyScoresArgs {
   int num_tokens;          // scores wanted; the kernel may write up to the next multiple of 16
   const std::byte* query;  // float: f32 [num_rows, dim]; block: num_rows block queries
   int num_rows;
-  float* scores;           // [num_rows, page_tokens]
-  Prefetch next;
+  float* scores;           // [num_rows], scores_stride floats apart
+  size_t scores_stride;
+  ReadAhead* ahead = nullptr;
 };
 
 struct AddValuesArgs {
@@ -67,21 +102,23 @@ struct AddValuesArgs {
   int first;                // float: tokens [first, first + count); block reads the whole page
   int count;
   const float* weights;     // [num_rows, page_tokens], >= 0, zero where not wanted
-  const float* weight_max;  // [num_rows] >= every weight of the row
+  size_t weights_stride;    // floats from row to row
+  const float* weight_sum;  // [num_rows] what the page's weights are a part of: the split's sum
   int num_rows;
   float* accumulators;      // [num_rows, dim], added to
-  Prefetch next;
+  ReadAhead* ahead = nullptr;
 };
 
 struct SoftmaxArgs {
-  float* scores;      // [num_rows, page_tokens]; becomes exp(score - running_max), 0 from num_tokens on
+  float* scores;       // [num_rows], stride floats apart; become exp(score - max of the row)
   int num_rows;
+  size_t stride;
   int page_tokens;
-  int num_tokens;
-  float* running_max;  // [num_rows] in and out; -inf before the first page
-  float* page_sum;     // [num_rows] sum of the new weights
-  float* rescale;      // [num_rows] factor for what was accumulated before: exp(old max - new max)
-  float* weight_max;   // [num_rows] largest new weight
+  int num_pages;       // num_pages * page_tokens columns; hidden ones hold -inf
+  float* max;          // [num_rows]
+  float* sum;          // [num_rows]
+  float* page_sum;     // [num_rows, num_pages], or null
+  ReadAhead* ahead = nullptr;
 };
 
 struct Kernels {

@@ -42,7 +42,7 @@ void KeyScoresFloat(const KeyScoresArgs& args) {
       for (int d = 0; d < args.dim; ++d) {
         sum += query[d] * LoadFloat<kType>(args.strip, (tile + d) * kTileTokens + token % kTileTokens);
       }
-      args.scores[static_cast<size_t>(row) * args.page_tokens + token] = sum;
+      args.scores[row * args.scores_stride + token] = sum;
     }
   }
 }
@@ -51,7 +51,7 @@ template <FloatType kType>
 void AddValuesFloat(const AddValuesArgs& args) {
   const int chunk = ValueChunk(args.dim);
   for (int row = 0; row < args.num_rows; ++row) {
-    const float* weights = args.weights + static_cast<size_t>(row) * args.page_tokens;
+    const float* weights = args.weights + row * args.weights_stride;
     float* out = args.accumulators + static_cast<size_t>(row) * args.dim;
     for (int token = args.first; token < args.first + args.count; ++token) {
       for (int d = 0; d < args.dim; ++d) {
@@ -76,7 +76,6 @@ int KeyCode(const uint8_t* block, int token, int i) {
 
 template <BlockType kType>
 void KeyScoresBlock(const KeyScoresArgs& args) {
-  constexpr int kOffset = kType == BlockType::kQ8 ? 128 : 8;
   const int blocks = args.dim / kBlockValues;
   const size_t block_bytes = BlockCodeBytes(kType) * kTileTokens;
   const uint8_t* codes = reinterpret_cast<const uint8_t*>(args.strip) +
@@ -84,9 +83,10 @@ void KeyScoresBlock(const KeyScoresArgs& args) {
   for (int row = 0; row < args.num_rows; ++row) {
     const std::byte* query = args.query + static_cast<size_t>(row) * BlockQueryBytes(args.dim);
     const float* query_scale = reinterpret_cast<const float*>(query);
-    const int32_t* hi_sum = reinterpret_cast<const int32_t*>(query) + blocks;
-    const int32_t* lo_sum = hi_sum + blocks;
-    const int8_t* hi = reinterpret_cast<const int8_t*>(lo_sum + blocks);
+    const int32_t* offsets = reinterpret_cast<const int32_t*>(query) + 2 * blocks;
+    const int32_t* hi_offset = kType == BlockType::kQ8 ? offsets : offsets + 2 * blocks;
+    const int32_t* lo_offset = offsets + blocks;
+    const int8_t* hi = reinterpret_cast<const int8_t*>(offsets + 3 * blocks);
     const int8_t* lo = hi + args.dim;
     for (int token = 0; token < args.num_tokens; ++token) {
       float score = 0.0f;
@@ -94,8 +94,8 @@ void KeyScoresBlock(const KeyScoresArgs& args) {
         const size_t tile_block = static_cast<size_t>(token / kTileTokens) * blocks + b;
         const uint8_t* block = codes + tile_block * block_bytes;
         // |sum| <= 32 * 127 * 128 per plane: 2^19, and 2^27 once hi is shifted.
-        int32_t sum_hi = -kOffset * hi_sum[b];
-        int32_t sum_lo = -kOffset * lo_sum[b];
+        int32_t sum_hi = hi_offset[b];
+        int32_t sum_lo = lo_offset[b];
         for (int i = 0; i < kBlockValues; ++i) {
           const int code = KeyCode<kType>(block, token % kTileTokens, i);
           sum_hi += code * hi[b * kBlockValues + i];
@@ -105,7 +105,7 @@ void KeyScoresBlock(const KeyScoresArgs& args) {
         const float key_scale = LoadScale(args.strip, tile_block * kTileTokens + token % kTileTokens);
         score += static_cast<float>(sum) * (key_scale * query_scale[b]);
       }
-      args.scores[static_cast<size_t>(row) * args.page_tokens + token] = score;
+      args.scores[row * args.scores_stride + token] = score;
     }
   }
 }
@@ -121,63 +121,74 @@ int ValueCode(const uint8_t* block, int token, int c) {
   }
 }
 
-// The weights of a page are multiplied by the tokens' scales and rounded to 16 bits (q8_0, whose
-// scales are not negative) or 15 bits and sign (q4_0), relative to weight_max * the page's largest
-// scale; then the sum over tokens is exact integer arithmetic:
+// Weights of a page as integers. A weight is multiplied by its token's scale, both relative to the
+// largest of the page, and rounded to kWeightLevels; then the sum over tokens is exact:
 //   |sum| <= 65535 * 127 * 128 tokens < 2^30.
+// q4_0 rounds coarsely, to multiples of 256 levels, the rows in which no token of the page has more
+// than 1/8 of the split's mass: half the work, an error far below that of the codes. There the
+// rounding is dithered, so that the many small weights keep their mass.
 template <BlockType kType>
 void AddValuesBlock(const AddValuesArgs& args) {
-  constexpr float kLevels = kType == BlockType::kQ8 ? 65535.0f : 32512.0f;
   const int blocks = args.dim / kBlockValues;
   const size_t block_bytes = BlockCodeBytes(kType) * args.page_tokens;
   const uint8_t* codes = reinterpret_cast<const uint8_t*>(args.strip) +
                          static_cast<size_t>(args.page_tokens) * blocks * 2;
-  for (int b = 0; b < blocks; ++b) {
-    const std::byte* scales = args.strip + static_cast<size_t>(b) * args.page_tokens * 2;
-    float scale_max = 0.0f;
-    for (int token = 0; token < args.page_tokens; ++token) {
-      scale_max = std::max(scale_max, std::abs(LoadScale(scales, token)));
-    }
-    for (int row = 0; row < args.num_rows; ++row) {
-      const float* weights = args.weights + static_cast<size_t>(row) * args.page_tokens;
-      const float range = args.weight_max[row] * scale_max;
-      if (!(range > 0.0f)) continue;  // an empty page; a NaN shows in the softmax sum
-      const float to_levels = kLevels / range;
-      if (!(to_levels < kInf)) continue;  // weights below 2^-100: nothing that f32 could add
+  for (int row = 0; row < args.num_rows; ++row) {
+    const float* weights = args.weights + row * args.weights_stride;
+    float weight_max = 0.0f;
+    for (int token = 0; token < args.page_tokens; ++token) weight_max = std::max(weight_max, weights[token]);
+    // Weights below 2^-100 are nothing that f32 could add; NaN shows in the sum.
+    if (!(weight_max > 0x1p-100f)) continue;
+    const bool coarse = UseCoarseWeights(kType, weight_max, args.weight_sum[row]);
+    const float factor = kWeightLevels[static_cast<int>(kType)] / weight_max * (coarse ? 1.0f / 256 : 1.0f);
+    float* out = args.accumulators + static_cast<size_t>(row) * args.dim;
+    for (int b = 0; b < blocks; ++b) {
+      const std::byte* scales = args.strip + static_cast<size_t>(b) * args.page_tokens * 2;
+      float scale_max = 0.0f;
+      for (int token = 0; token < args.page_tokens; ++token) {
+        scale_max = std::max(scale_max, std::abs(LoadScale(scales, token)));
+      }
+      const float inverse = scale_max > 0.0f ? 1.0f / scale_max : 0.0f;
       int32_t sums[kBlockValues] = {};
       for (int token = 0; token < args.page_tokens; ++token) {
-        const float scaled = weights[token] * LoadScale(scales, token) * to_levels;
-        const int32_t weight = std::isfinite(scaled) ? static_cast<int32_t>(std::nearbyint(scaled)) : 0;
+        float level = (weights[token] * factor) * (LoadScale(scales, token) * inverse);
+        if (coarse) level += kDither[token];
+        int32_t weight = std::isfinite(level) ? static_cast<int32_t>(std::nearbyint(level)) : 0;
+        if (coarse) weight *= 256;
         for (int c = 0; c < kBlockValues; ++c) {
           sums[c] += weight * ValueCode<kType>(codes + b * block_bytes, token, c);
         }
       }
-      float* out = args.accumulators + static_cast<size_t>(row) * args.dim + b * kBlockValues;
-      const float step = range / kLevels;
-      for (int c = 0; c < kBlockValues; ++c) out[c] += static_cast<float>(sums[c]) * step;
+      const float step = weight_max * scale_max * (1.0f / kWeightLevels[static_cast<int>(kType)]);
+      for (int c = 0; c < kBlockValues; ++c) {
+        out[b * kBlockValues + c] += static_cast<float>(sums[c]) * step;
+      }
     }
   }
 }
 
 void Softmax(const SoftmaxArgs& args) {
   for (int row = 0; row < args.num_rows; ++row) {
-    float* scores = args.scores + static_cast<size_t>(row) * args.page_tokens;
-    const float old_max = args.running_max[row];
-    float page_max = -kInf;
-    for (int token = 0; token < args.num_tokens; ++token) page_max = std::max(page_max, scores[token]);
-    const float new_max = std::max(old_max, page_max);
+    float* scores = args.scores + row * args.stride;
+    const int columns = args.num_pages * args.page_tokens;
+    float max = -kInf;
+    for (int i = 0; i < columns; ++i) max = std::max(max, scores[i]);
     float sum = 0.0f;
-    for (int token = 0; token < args.page_tokens; ++token) {
-      const float score = token < args.num_tokens ? scores[token] : -kInf;
-      // No maximum yet: every score is masked or NaN, and a NaN must stay visible.
-      if (new_max > -kInf) scores[token] = std::exp(score - new_max);
-      else scores[token] = std::isnan(score) ? score : 0.0f;
-      sum += scores[token];
+    for (int page = 0; page < args.num_pages; ++page) {
+      float page_sum = 0.0f;
+      for (int i = page * args.page_tokens; i < (page + 1) * args.page_tokens; ++i) {
+        if (max > -kInf) {
+          scores[i] = std::exp(scores[i] - max);
+        } else if (!std::isnan(scores[i])) {  // nothing visible; a NaN must stay so
+          scores[i] = 0.0f;
+        }
+        page_sum += scores[i];
+      }
+      if (args.page_sum != nullptr) args.page_sum[row * args.num_pages + page] = page_sum;
+      sum += page_sum;
     }
-    args.page_sum[row] = sum;
-    args.running_max[row] = new_max;
-    args.rescale[row] = old_max == new_max ? 1.0f : std::exp(old_max - new_max);  // also inf, inf
-    args.weight_max[row] = new_max > -kInf ? std::exp(page_max - new_max) : 0.0f;
+    args.max[row] = max;
+    args.sum[row] = sum;
   }
 }
 
@@ -227,9 +238,11 @@ uint64_t QuantizeBlocks(const float* values, size_t count, uint16_t* scales, uin
 void PrepareBlockQuery(const float* query, int dim, std::byte* out) {
   const int blocks = dim / kBlockValues;
   float* scale = reinterpret_cast<float*>(out);
-  int32_t* hi_sum = reinterpret_cast<int32_t*>(out) + blocks;
-  int32_t* lo_sum = hi_sum + blocks;
-  int8_t* hi = reinterpret_cast<int8_t*>(lo_sum + blocks);
+  float* scale4 = scale + blocks;
+  int32_t* hi_offset8 = reinterpret_cast<int32_t*>(out) + 2 * blocks;
+  int32_t* lo_offset8 = hi_offset8 + blocks;
+  int32_t* hi_offset4 = lo_offset8 + blocks;
+  int8_t* hi = reinterpret_cast<int8_t*>(hi_offset4 + blocks);
   int8_t* lo = hi + dim;
   for (int b = 0; b < blocks; ++b) {
     float largest = 0.0f;
@@ -242,8 +255,10 @@ void PrepareBlockQuery(const float* query, int dim, std::byte* out) {
     // 32512 = 127 * 256: the largest value whose high byte, rounded, still is 127. A query that is
     // not finite gives NaN scores through its scale.
     scale[b] = finite ? largest / 32512.0f : std::numeric_limits<float>::quiet_NaN();
+    scale4[b] = 256.0f * scale[b];
     const float inverse = largest / 32512.0f > 0.0f ? 32512.0f / largest : 0.0f;
-    hi_sum[b] = lo_sum[b] = 0;
+    int32_t hi_sum = 0;
+    int32_t lo_sum = 0;
     for (int i = 0; i < kBlockValues; ++i) {
       const float scaled = finite && inverse < kInf ? query[b * kBlockValues + i] * inverse : 0.0f;
       const int code = static_cast<int>(std::nearbyint(scaled));
@@ -251,9 +266,12 @@ void PrepareBlockQuery(const float* query, int dim, std::byte* out) {
       const int high = (code - low) / 256;
       hi[b * kBlockValues + i] = static_cast<int8_t>(high);
       lo[b * kBlockValues + i] = static_cast<int8_t>(low);
-      hi_sum[b] += high;
-      lo_sum[b] += low;
+      hi_sum += high;
+      lo_sum += low;
     }
+    hi_offset8[b] = -128 * hi_sum;
+    lo_offset8[b] = -128 * lo_sum;
+    hi_offset4[b] = -8 * hi_sum;
   }
 }
 

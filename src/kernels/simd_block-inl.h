@@ -8,6 +8,7 @@
 #define VARVE_KERNELS_SIMD_BLOCK_INL_H_
 #endif
 
+#include "kernels/kernel_tables.h"
 #include "kernels/simd_primitives-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -24,18 +25,18 @@ struct BlockQueryView {
   int blocks;
   int dim;
 
-  HWY_INLINE float Scale(int r, int b) const {
-    return reinterpret_cast<const float*>(base + r * stride)[b];
+  // Of 256 * hi + lo (q8_0), and of hi alone (q4_0).
+  HWY_INLINE float Scale8(int r, int b) const { return reinterpret_cast<const float*>(base + r * stride)[b]; }
+  HWY_INLINE float Scale4(int r, int b) const {
+    return reinterpret_cast<const float*>(base + r * stride)[blocks + b];
   }
-  HWY_INLINE int32_t HighSum(int r, int b) const {
-    return reinterpret_cast<const int32_t*>(base + r * stride)[blocks + b];
-  }
-  HWY_INLINE int32_t LowSum(int r, int b) const {
-    return reinterpret_cast<const int32_t*>(base + r * stride)[2 * blocks + b];
-  }
+  // What undoes the offset of q8_0 codes in the high and in the low plane, and of q4_0 codes.
+  HWY_INLINE const std::byte* HighOffset8(int r, int b) const { return base + r * stride + 4 * (2 * blocks + b); }
+  HWY_INLINE const std::byte* LowOffset8(int r, int b) const { return base + r * stride + 4 * (3 * blocks + b); }
+  HWY_INLINE const std::byte* HighOffset4(int r, int b) const { return base + r * stride + 4 * (4 * blocks + b); }
   // Four codes as one dword.
   HWY_INLINE const std::byte* High(int r, int dword) const {
-    return base + r * stride + 12 * blocks + 4 * dword;
+    return base + r * stride + 20 * blocks + 4 * dword;
   }
   HWY_INLINE const std::byte* Low(int r, int dword) const { return High(r, dword) + dim; }
 };
@@ -59,27 +60,30 @@ HWY_INLINE void ScoreBlockTiles(const KeyScoresArgs& args, const BlockQueryView&
       VI low[kRows][kTiles];  // q8_0 only
       for (int r = 0; r < kRows; ++r) {
         for (int t = 0; t < kTiles; ++t) {
-          high[r][t] = hn::Set(di, (kQ8 ? -128 : -8) * query.HighSum(r, static_cast<int>(b)));
-          low[r][t] = kQ8 ? hn::Set(di, -128 * query.LowSum(r, static_cast<int>(b))) : hn::Zero(di);
+          const int block = static_cast<int>(b);
+          high[r][t] = BroadcastI32(kQ8 ? query.HighOffset8(r, block) : query.HighOffset4(r, block));
+          low[r][t] = kQ8 ? BroadcastI32(query.LowOffset8(r, block)) : hn::Zero(di);
         }
       }
+      // Three quarters of the lines read here; the passes over scores and values do the rest.
+      prefetcher.Lines<kDwords * kTiles * 3 / 4>();
+      HWY_UNROLL(8)
       for (int j = 0; j < kDwords; ++j) {
         const int dword = static_cast<int>(b) * 8 + j;
         for (int t = 0; t < kTiles; ++t) {
-          prefetcher.Line();
           const size_t at = (((tile + t) * blocks + b) * kDwords + j) * kTileTokens + lane;
           const VI code = LoadI32(codes + 4 * at);
           if constexpr (kQ8) {
             for (int r = 0; r < kRows; ++r) {
-              high[r][t] = DotBytes(high[r][t], code, BroadcastI32(query.High(r, dword)));
-              low[r][t] = DotBytes(low[r][t], code, BroadcastI32(query.Low(r, dword)));
+              high[r][t] = DotBroadcast(high[r][t], code, query.High(r, dword));
+              low[r][t] = DotBroadcast(low[r][t], code, query.Low(r, dword));
             }
           } else {
             const VI first = LowNibbles(code);
             const VI second = HighNibbles(code);
             for (int r = 0; r < kRows; ++r) {
-              high[r][t] = DotBytes(high[r][t], first, BroadcastI32(query.High(r, dword)));
-              high[r][t] = DotBytes(high[r][t], second, BroadcastI32(query.High(r, dword + 4)));
+              high[r][t] = DotBroadcast(high[r][t], first, query.High(r, dword));
+              high[r][t] = DotBroadcast(high[r][t], second, query.High(r, dword + 4));
             }
           }
         }
@@ -88,15 +92,15 @@ HWY_INLINE void ScoreBlockTiles(const KeyScoresArgs& args, const BlockQueryView&
         const VF key_scale =
             LoadValues<FloatType::kF16>(args.strip, ((tile + t) * blocks + b) * kTileTokens + lane);
         for (int r = 0; r < kRows; ++r) {
-          const VI total = kQ8 ? hn::Add(hn::ShiftLeft<8>(high[r][t]), low[r][t])
-                               : hn::ShiftLeft<8>(high[r][t]);
-          const VF scale = hn::Mul(key_scale, hn::Set(df, query.Scale(r, static_cast<int>(b))));
+          const int block = static_cast<int>(b);
+          const VI total = kQ8 ? hn::Add(hn::ShiftLeft<8>(high[r][t]), low[r][t]) : high[r][t];
+          const VF scale = hn::Mul(key_scale, hn::Set(df, kQ8 ? query.Scale8(r, block) : query.Scale4(r, block)));
           score[r][t] = hn::MulAdd(hn::ConvertTo(df, total), scale, score[r][t]);
         }
       }
     }
     for (int r = 0; r < kRows; ++r) {
-      float* scores = args.scores + static_cast<size_t>(row + r) * args.page_tokens;
+      float* scores = args.scores + (row + r) * args.scores_stride;
       for (int t = 0; t < kTiles; ++t) {
         hn::StoreU(score[r][t], df, scores + (tile + t) * kTileTokens + lane);
       }
@@ -110,145 +114,380 @@ void KeyScoresBlock(const KeyScoresArgs& args) {
   constexpr int kTiles = kType == BlockType::kQ8 ? 1 : 2;
   const int tiles = (args.num_tokens + kTileTokens - 1) / kTileTokens;
   const size_t stride = BlockQueryBytes(args.dim);
-  LinePrefetcher prefetcher(args.next);
+  LinePrefetcher prefetcher(args.ahead);
   ForRowTiles(args.num_rows, [&]<int kRows>(int row) HWY_ATTR {
     const BlockQueryView query = {args.query + row * stride, stride, args.dim / kBlockValues, args.dim};
+    LinePrefetcher local = prefetcher;  // in registers
     int tile = 0;
     for (; tile + kTiles <= tiles; tile += kTiles) {
-      ScoreBlockTiles<kType, kRows, kTiles>(args, query, row, tile, prefetcher);
+      ScoreBlockTiles<kType, kRows, kTiles>(args, query, row, tile, local);
     }
-    if (tile < tiles) ScoreBlockTiles<kType, kRows, 1>(args, query, row, tile, prefetcher);
+    if (tile < tiles) ScoreBlockTiles<kType, kRows, 1>(args, query, row, tile, local);
+    prefetcher = local;
   });
-  prefetcher.Rest();
+  prefetcher.Save();
 }
 
-// Weights of one block of channels, times the tokens' scales, as two planes of bytes.
+// The weights of a page as integers (see scalar_kernels.cc), for one block of channels: level = 256 *
+// high + low. One dword is a quad of tokens. Coarse rows have low = 0.
 template <int kRows>
 struct WeightPlanes {
   alignas(64) uint8_t high[kRows][kMaxPageTokens];
   alignas(64) uint8_t low[kRows][kMaxPageTokens];
-  float step[kRows];      // value of one level
-  int32_t offset[kRows];  // q4_0: -8 * sum of the weights, since codes are unsigned
+  // q4_0: 8 and 128 times the sum of the levels, to undo the offset of unsigned codes; in units of 256
+  // levels if all rows are coarse.
+  alignas(16) int32_t sum8[kRows];
+  alignas(16) int32_t sum128[kRows];
 };
 
-template <BlockType kType, int kRows>
-HWY_INLINE void QuantizeWeights(const AddValuesArgs& args, int row, size_t b, WeightPlanes<kRows>& planes) {
-  constexpr bool kQ8 = kType == BlockType::kQ8;
-  constexpr float kLevels = kQ8 ? 65535.0f : 32512.0f;
-  const DF df;
-  const DI di;
-  const size_t n = hn::Lanes(df);
-  const size_t tokens = static_cast<size_t>(args.page_tokens);
-  const float* weights = args.weights + row * tokens;
+// What the rows of a page have in common for all blocks, and the blocks for all rows.
+template <int kRows>
+struct PageWeights {
+  // [kRows][page_tokens]: weight / weight_max * levels, for coarse rows * levels / 256.
+  alignas(64) float normal[kRows][kMaxPageTokens];
+  alignas(16) float weight_max[kRows];
+  bool coarse[kRows];
+  bool all_coarse;
+  // [blocks] inverse of the largest magnitude of a block's scales in the page.
+  alignas(64) float scale_inverse[kMaxDim / kBlockValues];
+  // [kRows][blocks] value of one unit in the sums of channels 0-15 and 16-31 of a block.
+  alignas(64) float step0[kRows][kMaxDim / kBlockValues];
+  alignas(64) float step1[kRows][kMaxDim / kBlockValues];
+};
 
-  VF max = hn::Zero(df);
-  for (size_t t = 0; t < tokens; t += n) {
-    max = hn::Max(max, hn::Abs(LoadValues<FloatType::kF16>(args.strip, b * tokens + t)));
+// Quads lie in the planes in groups of 4. PackLevels leaves the 16 quads of 64 tokens transposed:
+// dword j of group i is quad i + 4 j instead of 4 i + j.
+template <bool kPacked>
+constexpr size_t QuadAt(size_t group, size_t j) {
+  return kPacked ? group / 4 * 16 + group % 4 + 4 * j : 4 * group + j;
+}
+
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+// 64 levels to two planes of 64 bytes. Packing works within 128 bits, so the 4 tokens of a quad stay
+// together and quads come out as the 4 x 4 transpose; levels fit in 16 bits.
+template <BlockType kType>
+HWY_INLINE void PackLevels(const VI (&level)[4], uint8_t* high, uint8_t* low) {
+  const __m512i byte = _mm512_set1_epi16(0xFF);
+  __m512i a, b;
+  if constexpr (kType == BlockType::kQ8) {
+    a = _mm512_packus_epi32(level[0].raw, level[1].raw);
+    b = _mm512_packus_epi32(level[2].raw, level[3].raw);
+    _mm512_store_si512(high, _mm512_packus_epi16(_mm512_srli_epi16(a, 8), _mm512_srli_epi16(b, 8)));
+  } else {
+    // level = 256 * high + low with low in [-128, 127]: rounding the high byte carries over.
+    const __m512i half = _mm512_set1_epi16(128);
+    a = _mm512_packs_epi32(level[0].raw, level[1].raw);
+    b = _mm512_packs_epi32(level[2].raw, level[3].raw);
+    _mm512_store_si512(high, _mm512_packs_epi16(_mm512_srai_epi16(_mm512_add_epi16(a, half), 8),
+                                                _mm512_srai_epi16(_mm512_add_epi16(b, half), 8)));
   }
-  const float scale_max = hn::GetLane(hn::MaxOfLanes(df, max));
-  float to_levels[kRows];
-  VI sum[kRows];
+  _mm512_store_si512(low, _mm512_packus_epi16(_mm512_and_si512(a, byte), _mm512_and_si512(b, byte)));
+}
+
+// The same for coarse levels, which are the high plane.
+HWY_INLINE VI PackCoarseLevels(const VI (&level)[4]) {
+  return VI{_mm512_packs_epi16(_mm512_packs_epi32(level[0].raw, level[1].raw),
+                               _mm512_packs_epi32(level[2].raw, level[3].raw))};
+}
+
+// One dword (or float) per row from four vectors at once: `combine` is a sum or a maximum. Lanes of 128
+// bits become (row 0, 1, 2, 3), then the lanes are combined.
+template <class Combine512, class Combine256, class Combine128>
+HWY_INLINE __m128i ReduceFourRows(__m512i r0, __m512i r1, __m512i r2, __m512i r3, Combine512&& c512,
+                                  Combine256&& c256, Combine128&& c128) {
+  const __m512i r01 = c512(_mm512_unpacklo_epi32(r0, r1), _mm512_unpackhi_epi32(r0, r1));
+  const __m512i r23 = c512(_mm512_unpacklo_epi32(r2, r3), _mm512_unpackhi_epi32(r2, r3));
+  const __m512i all = c512(_mm512_unpacklo_epi64(r01, r23), _mm512_unpackhi_epi64(r01, r23));
+  const __m256i half = c256(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
+  return c128(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+}
+#endif
+
+// The largest lane of each row.
+template <int kRows>
+HWY_INLINE void StoreMaxima(const VF (&max)[kRows], float* out) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  if constexpr (kRows == 4) {
+    // Not negative, so they sort like integers.
+    _mm_store_si128(reinterpret_cast<__m128i*>(out),
+                    ReduceFourRows(
+                        _mm512_castps_si512(max[0].raw), _mm512_castps_si512(max[1].raw),
+                        _mm512_castps_si512(max[2].raw), _mm512_castps_si512(max[3].raw),
+                        [](__m512i a, __m512i b) HWY_ATTR { return _mm512_max_epi32(a, b); },
+                        [](__m256i a, __m256i b) HWY_ATTR { return _mm256_max_epi32(a, b); },
+                        [](__m128i a, __m128i b) HWY_ATTR { return _mm_max_epi32(a, b); }));
+    return;
+  }
+#endif
+  for (int r = 0; r < kRows; ++r) out[r] = hn::GetLane(hn::MaxOfLanes(DF(), max[r]));
+}
+
+// 8 and 128 times the sum of the lanes of each row.
+template <int kRows>
+HWY_INLINE void StoreSums(const VI (&sum)[kRows], int32_t* sum8, int32_t* sum128) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  if constexpr (kRows == 4) {
+    const __m128i rows = ReduceFourRows(
+        sum[0].raw, sum[1].raw, sum[2].raw, sum[3].raw,
+        [](__m512i a, __m512i b) HWY_ATTR { return _mm512_add_epi32(a, b); },
+        [](__m256i a, __m256i b) HWY_ATTR { return _mm256_add_epi32(a, b); },
+        [](__m128i a, __m128i b) HWY_ATTR { return _mm_add_epi32(a, b); });
+    _mm_store_si128(reinterpret_cast<__m128i*>(sum8), _mm_slli_epi32(rows, 3));
+    _mm_store_si128(reinterpret_cast<__m128i*>(sum128), _mm_slli_epi32(rows, 7));
+    return;
+  }
+#endif
   for (int r = 0; r < kRows; ++r) {
-    const float range = args.weight_max[row + r] * scale_max;
-    to_levels[r] = kLevels / range;
-    const bool usable = range > 0.0f && to_levels[r] < hwy::HighestValue<float>();
-    planes.step[r] = usable ? range / kLevels : 0.0f;
-    if (!usable) to_levels[r] = 0.0f;
-    sum[r] = hn::Zero(di);
-  }
-  for (size_t t = 0; t < tokens; t += n) {
-    const VF scale = LoadValues<FloatType::kF16>(args.strip, b * tokens + t);
-    for (int r = 0; r < kRows; ++r) {
-      const VF scaled = hn::Mul(hn::Mul(hn::LoadU(df, weights + r * tokens + t), scale),
-                                hn::Set(df, to_levels[r]));
-      const VI level = NearestLevel(scaled);
-      if constexpr (kQ8) {
-        StoreLowBytes(level, &planes.low[r][t]);
-        StoreLowBytes(hn::ShiftRight<8>(level), &planes.high[r][t]);
-      } else {
-        sum[r] = hn::Add(sum[r], level);
-        // level = 256 * high + low with low in [-128, 127]: rounding the high byte carries over.
-        StoreLowBytes(level, &planes.low[r][t]);
-        StoreLowBytes(hn::ShiftRight<8>(hn::Add(level, hn::Set(di, 128))), &planes.high[r][t]);
-      }
-    }
-  }
-  for (int r = 0; r < kRows; ++r) {
-    // Shifted first: what a NaN put into the top bits drops out.
-    planes.offset[r] = kQ8 ? 0 : -hn::GetLane(hn::SumOfLanes(di, hn::ShiftLeft<3>(sum[r])));
+    // As unsigned: what a NaN left behind may wrap.
+    const uint32_t total = static_cast<uint32_t>(hn::GetLane(hn::SumOfLanes(DI(), sum[r])));
+    sum8[r] = static_cast<int32_t>(total << 3);
+    sum128[r] = static_cast<int32_t>(total << 7);
   }
 }
 
+// f16 bits of the largest magnitude among the scales of a block: positive halves sort like integers.
+HWY_INLINE uint16_t LargestScale(const uint16_t* scales, size_t tokens) {
+  const hn::CappedTag<uint16_t, kTileTokens> d16;
+  const auto magnitude = hn::Set(d16, 0x7FFF);
+  auto max = hn::And(hn::LoadU(d16, scales), magnitude);
+  for (size_t t = hn::Lanes(d16); t < tokens; t += hn::Lanes(d16)) {
+    max = hn::Max(max, hn::And(hn::LoadU(d16, scales + t), magnitude));
+  }
+#if HWY_MAX_BYTES >= 32
+  const hn::Half<decltype(d16)> d8;
+  return hn::GetLane(hn::MaxOfLanes(d8, hn::Max(hn::LowerHalf(d8, max), hn::UpperHalf(d8, max))));
+#else
+  return hn::GetLane(hn::MaxOfLanes(d16, max));
+#endif
+}
+
 template <BlockType kType, int kRows>
-HWY_INLINE void AddBlock(const AddValuesArgs& args, int row, size_t b, const WeightPlanes<kRows>& planes,
-                         LinePrefetcher& prefetcher) {
+HWY_INLINE void PreparePage(const AddValuesArgs& args, int row, PageWeights<kRows>& page) {
+  const DF df;
+  const size_t n = hn::Lanes(df);
+  const size_t tokens = static_cast<size_t>(args.page_tokens);
+  VF max[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    const float* weights = args.weights + (row + r) * args.weights_stride;
+    max[r] = hn::Zero(df);
+    for (size_t t = 0; t < tokens; t += n) max[r] = hn::Max(hn::LoadU(df, weights + t), max[r]);
+  }
+  StoreMaxima(max, page.weight_max);
+  page.all_coarse = true;
+  for (int r = 0; r < kRows; ++r) {
+    const float* weights = args.weights + (row + r) * args.weights_stride;
+    // Weights below 2^-100 are nothing that f32 could add; NaN shows in the sum.
+    if (!(page.weight_max[r] > 0x1p-100f)) page.weight_max[r] = 0.0f;
+    page.coarse[r] = UseCoarseWeights(kType, page.weight_max[r], args.weight_sum[row + r]);
+    page.all_coarse = page.all_coarse && page.coarse[r];
+    const float levels = kWeightLevels[static_cast<int>(kType)] * (page.coarse[r] ? 1.0f / 256 : 1.0f);
+    const VF factor = hn::Set(df, page.weight_max[r] > 0.0f ? levels / page.weight_max[r] : 0.0f);
+    for (size_t t = 0; t < tokens; t += n) {
+      // A NaN counts as 0: packing to 16 bits would saturate its level, sums would overflow.
+      const VF weight = hn::LoadU(df, weights + t);
+      const VF known = hn::IfThenElseZero(hn::Eq(weight, weight), weight);
+      hn::Store(hn::Mul(known, factor), df, &page.normal[r][t]);
+    }
+  }
+  const size_t blocks = static_cast<size_t>(args.dim) / kBlockValues;
+  alignas(64) uint16_t bits[kMaxDim / kBlockValues] = {};
+  for (size_t b = 0; b < blocks; ++b) {
+    bits[b] = LargestScale(reinterpret_cast<const uint16_t*>(args.strip) + b * tokens, tokens);
+  }
+  for (size_t b = 0; b < blocks; b += n) {
+    const VF scale = LoadValues<FloatType::kF16>(reinterpret_cast<const std::byte*>(bits), b);
+    for (int r = 0; r < kRows; ++r) {
+      // Sums come in units of 256 levels if all rows are coarse, and those of high nibbles times 16.
+      const float unit = (page.all_coarse ? 256.0f : 1.0f) / kWeightLevels[static_cast<int>(kType)];
+      const VF step = hn::Mul(hn::Mul(hn::Set(df, page.weight_max[r]), scale), hn::Set(df, unit));
+      hn::Store(step, df, page.step0[r] + b);
+      hn::Store(kType == BlockType::kQ8 ? step : hn::Mul(step, hn::Set(df, 0.0625f)), df, page.step1[r] + b);
+    }
+    hn::Store(hn::IfThenElseZero(hn::Gt(scale, hn::Zero(df)), hn::Div(hn::Set(df, 1.0f), scale)), df,
+              page.scale_inverse + b);
+  }
+}
+
+template <BlockType kType, int kRows, bool kPacked>
+HWY_INLINE void QuantizeWeights(const std::byte* scales, size_t tokens, const PageWeights<kRows>& page,
+                                size_t b, WeightPlanes<kRows>& planes) {
   constexpr bool kQ8 = kType == BlockType::kQ8;
   const DF df;
   const DI di;
-  const size_t dim = static_cast<size_t>(args.dim);
-  const size_t tokens = static_cast<size_t>(args.page_tokens);
-  const std::byte* codes = args.strip + tokens * dim / 16 + b * BlockCodeBytes(kType) * tokens;
+  const VF inverse = hn::Set(df, page.scale_inverse[b]);
+  VI sum[kRows];
+  for (int r = 0; r < kRows; ++r) sum[r] = hn::Zero(di);
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  if constexpr (kPacked) {
+    for (size_t t = 0; t < tokens; t += 64) {
+      VF scale[4];
+      for (int i = 0; i < 4; ++i) {
+        scale[i] = hn::Mul(LoadValues<FloatType::kF16>(scales, t + 16 * i), inverse);
+      }
+      for (int r = 0; r < kRows; ++r) {
+        VI level[4];
+        if (!kQ8 && page.coarse[r]) {
+          for (int i = 0; i < 4; ++i) {
+            level[i] = NearestLevel(hn::MulAdd(hn::Load(df, &page.normal[r][t + 16 * i]), scale[i],
+                                               hn::Load(df, &kDither[t + 16 * i])));
+          }
+          const VI packed = PackCoarseLevels(level);
+          hn::Store(packed, di, reinterpret_cast<int32_t*>(&planes.high[r][t]));
+          if (!page.all_coarse) hn::Store(hn::Zero(di), di, reinterpret_cast<int32_t*>(&planes.low[r][t]));
+          sum[r] = DotBytes(sum[r], hn::Set(di, 0x01010101), packed);
+        } else {
+          for (int i = 0; i < 4; ++i) {
+            level[i] = NearestLevel(hn::Mul(hn::Load(df, &page.normal[r][t + 16 * i]), scale[i]));
+          }
+          PackLevels<kType>(level, &planes.high[r][t], &planes.low[r][t]);
+          if constexpr (!kQ8) {
+            sum[r] = hn::Add(sum[r], hn::Add(hn::Add(level[0], level[1]), hn::Add(level[2], level[3])));
+          }
+        }
+      }
+    }
+    for (int r = 0; !kQ8 && !page.all_coarse && r < kRows; ++r) {
+      if (page.coarse[r]) sum[r] = hn::ShiftLeft<8>(sum[r]);
+    }
+  }
+#endif
+  if constexpr (!kPacked) {
+    for (size_t t = 0; t < tokens; t += hn::Lanes(df)) {
+      const VF scale = hn::Mul(LoadValues<FloatType::kF16>(scales, t), inverse);
+      for (int r = 0; r < kRows; ++r) {
+        const VF normal = hn::Load(df, &page.normal[r][t]);
+        if (!kQ8 && page.coarse[r]) {
+          const VI coarse = NearestLevel(hn::MulAdd(normal, scale, hn::Load(df, &kDither[t])));
+          StoreLowBytes(hn::Zero(di), &planes.low[r][t]);
+          StoreLowBytes(coarse, &planes.high[r][t]);
+          sum[r] = hn::Add(sum[r], page.all_coarse ? coarse : hn::ShiftLeft<8>(coarse));
+        } else {
+          const VI level = NearestLevel(hn::Mul(normal, scale));
+          StoreLowBytes(level, &planes.low[r][t]);
+          StoreLowBytes(hn::ShiftRight<8>(kQ8 ? level : hn::Add(level, hn::Set(di, 128))), &planes.high[r][t]);
+          if constexpr (!kQ8) sum[r] = hn::Add(sum[r], level);
+        }
+      }
+    }
+  }
+  if constexpr (!kQ8) {
+    StoreSums(sum, planes.sum8, planes.sum128);
+  }
+}
+
+// Sums of one block of channels. kLow: whether any row uses the low plane.
+//
+// q4_0: with byte = c0 + 16 c1, the sums of w c0 and of w byte give that of w c1, so the high nibbles
+// are never taken apart. |sum| <= 32512 * 255 * 128 tokens < 2^30.
+template <BlockType kType, int kRows, bool kPacked, bool kLow>
+HWY_INLINE void AddBlock(const std::byte* codes, size_t tokens, size_t dim, const PageWeights<kRows>& page,
+                         size_t b, const WeightPlanes<kRows>& planes, float* out, LinePrefetcher& prefetcher) {
+  constexpr bool kQ8 = kType == BlockType::kQ8;
+  const DF df;
+  const DI di;
   for (size_t lane = 0; lane < 16; lane += hn::Lanes(df)) {
-    // Channels lane… and 16 + lane… of the block.
+    // q8_0: channels lane… and 16 + lane… of the block. q4_0: low nibbles and whole bytes.
     VI high[kRows][2];
     VI low[kRows][2];
     for (int r = 0; r < kRows; ++r) {
-      for (int half = 0; half < 2; ++half) {
-        high[r][half] = hn::Zero(di);
-        low[r][half] = hn::Set(di, planes.offset[r]);
-      }
+      for (int half = 0; half < 2; ++half) high[r][half] = low[r][half] = hn::Zero(di);
     }
-    for (size_t quad = 0; quad < tokens / 4; ++quad) {
-      prefetcher.Line();
-      if constexpr (kQ8) {
-        prefetcher.Line();
-        const VI code0 = LoadI32(codes + (quad * 32 + lane) * 4);
-        const VI code1 = LoadI32(codes + (quad * 32 + 16 + lane) * 4);
-        for (int r = 0; r < kRows; ++r) {
-          const VI weight_high = BroadcastI32(&planes.high[r][quad * 4]);
-          const VI weight_low = BroadcastI32(&planes.low[r][quad * 4]);
-          high[r][0] = DotBytes(high[r][0], weight_high, code0);
-          high[r][1] = DotBytes(high[r][1], weight_high, code1);
-          low[r][0] = DotBytes(low[r][0], weight_low, code0);
-          low[r][1] = DotBytes(low[r][1], weight_low, code1);
-        }
-      } else {
-        const VI code = LoadI32(codes + (quad * 16 + lane) * 4);
-        const VI code0 = LowNibbles(code);
-        const VI code1 = HighNibbles(code);
-        for (int r = 0; r < kRows; ++r) {
-          const VI weight_high = BroadcastI32(&planes.high[r][quad * 4]);
-          const VI weight_low = BroadcastI32(&planes.low[r][quad * 4]);
-          high[r][0] = DotBytes(high[r][0], code0, weight_high);
-          high[r][1] = DotBytes(high[r][1], code1, weight_high);
-          low[r][0] = DotBytes(low[r][0], code0, weight_low);
-          low[r][1] = DotBytes(low[r][1], code1, weight_low);
+    for (size_t group = 0; group < tokens / 16; ++group) {
+      prefetcher.Lines<kQ8 ? 8 : 4>();
+      const uint8_t* weights_high = &planes.high[0][16 * group];
+      const uint8_t* weights_low = &planes.low[0][16 * group];
+      HWY_UNROLL(4)
+      for (size_t j = 0; j < 4; ++j) {
+        const size_t quad = QuadAt<kPacked>(group, j);
+        if constexpr (kQ8) {
+          const VI code0 = LoadI32(codes + (quad * 32 + lane) * 4);
+          const VI code1 = LoadI32(codes + (quad * 32 + 16 + lane) * 4);
+          for (int r = 0; r < kRows; ++r) {
+            const VI weight_high = BroadcastI32(weights_high + r * kMaxPageTokens + 4 * j);
+            const VI weight_low = BroadcastI32(weights_low + r * kMaxPageTokens + 4 * j);
+            high[r][0] = DotBytes(high[r][0], weight_high, code0);
+            high[r][1] = DotBytes(high[r][1], weight_high, code1);
+            low[r][0] = DotBytes(low[r][0], weight_low, code0);
+            low[r][1] = DotBytes(low[r][1], weight_low, code1);
+          }
+        } else {
+          const VI code1 = LoadI32(codes + (quad * 16 + lane) * 4);
+          const VI code0 = LowNibbles(code1);
+          for (int r = 0; r < kRows; ++r) {
+            const uint8_t* weight_high = weights_high + r * kMaxPageTokens + 4 * j;
+            const uint8_t* weight_low = weights_low + r * kMaxPageTokens + 4 * j;
+            high[r][0] = DotBroadcast(high[r][0], code0, weight_high);
+            high[r][1] = DotBroadcast(high[r][1], code1, weight_high);
+            if constexpr (kLow) {
+              low[r][0] = DotBroadcast(low[r][0], code0, weight_low);
+              low[r][1] = DotBroadcast(low[r][1], code1, weight_low);
+            }
+          }
         }
       }
     }
     for (int r = 0; r < kRows; ++r) {
-      float* out = args.accumulators + (row + r) * dim + b * kBlockValues + lane;
-      const VF step = hn::Set(df, planes.step[r]);
+      float* row_out = out + r * dim + lane;
+      VI total[2];
       for (int half = 0; half < 2; ++half) {
-        const VI total = hn::Add(hn::ShiftLeft<8>(high[r][half]), low[r][half]);
-        const VF before = hn::LoadU(df, out + 16 * half);
-        hn::StoreU(hn::MulAdd(hn::ConvertTo(df, total), step, before), df, out + 16 * half);
+        total[half] = kLow ? hn::Add(hn::ShiftLeft<8>(high[r][half]), low[r][half]) : high[r][half];
       }
+      if constexpr (!kQ8) {
+        total[1] = hn::Sub(hn::Sub(total[1], total[0]), BroadcastI32(&planes.sum128[r]));  // 16 w (c1 - 8)
+        total[0] = hn::Sub(total[0], BroadcastI32(&planes.sum8[r]));
+      }
+      const VF step0 = hn::Set(df, page.step0[r][b]);
+      const VF step1 = hn::Set(df, page.step1[r][b]);
+      const VF before0 = hn::LoadU(df, row_out);
+      const VF before1 = hn::LoadU(df, row_out + 16);
+      hn::StoreU(hn::MulAdd(hn::ConvertTo(df, total[0]), step0, before0), df, row_out);
+      hn::StoreU(hn::MulAdd(hn::ConvertTo(df, total[1]), step1, before1), df, row_out + 16);
+    }
+  }
+}
+
+template <BlockType kType, int kRows, bool kPacked>
+HWY_INLINE void AddRowsBlock(const AddValuesArgs& args, int row, LinePrefetcher& prefetcher) {
+  const size_t tokens = static_cast<size_t>(args.page_tokens);
+  const size_t dim = static_cast<size_t>(args.dim);
+  const size_t blocks = dim / kBlockValues;
+  PageWeights<kRows> page;
+  PreparePage<kType, kRows>(args, row, page);
+  // All planes first: the chain from scales to levels of one block hides behind the others.
+  WeightPlanes<kRows> all_planes[kMaxDim / kBlockValues];
+  for (size_t b = 0; b < blocks; ++b) {
+    QuantizeWeights<kType, kRows, kPacked>(args.strip + b * tokens * 2, tokens, page, b, all_planes[b]);
+  }
+  for (size_t b = 0; b < blocks; ++b) {
+    const WeightPlanes<kRows>& planes = all_planes[b];
+    const std::byte* codes = args.strip + tokens * blocks * 2 + b * BlockCodeBytes(kType) * tokens;
+    float* out = args.accumulators + row * dim + b * kBlockValues;
+    if (kType == BlockType::kQ4 && page.all_coarse) {
+      AddBlock<kType, kRows, kPacked, false>(codes, tokens, dim, page, b, planes, out, prefetcher);
+    } else {
+      AddBlock<kType, kRows, kPacked, true>(codes, tokens, dim, page, b, planes, out, prefetcher);
     }
   }
 }
 
 template <BlockType kType>
 void AddValuesBlock(const AddValuesArgs& args) {
-  LinePrefetcher prefetcher(args.next);
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  const bool packed = args.page_tokens % 64 == 0;
+#else
+  const bool packed = false;
+#endif
+  LinePrefetcher prefetcher(args.ahead);
   ForRowTiles(args.num_rows, [&]<int kRows>(int row) HWY_ATTR {
-    WeightPlanes<kRows> planes;
-    for (size_t b = 0; b < static_cast<size_t>(args.dim) / kBlockValues; ++b) {
-      QuantizeWeights<kType, kRows>(args, row, b, planes);
-      AddBlock<kType, kRows>(args, row, b, planes, prefetcher);
+    LinePrefetcher local = prefetcher;  // in registers
+    if (packed) {
+      AddRowsBlock<kType, kRows, true>(args, row, local);
+    } else {
+      AddRowsBlock<kType, kRows, false>(args, row, local);
     }
+    prefetcher = local;
   });
-  prefetcher.Rest();
+  prefetcher.Save();
 }
 
 }  // namespace HWY_NAMESPACE

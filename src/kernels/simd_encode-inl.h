@@ -9,7 +9,6 @@
 
 #include <cmath>
 
-#include "hwy/contrib/math/math-inl.h"
 #include "kernels/kernel_tables.h"
 #include "kernels/simd_primitives-inl.h"
 
@@ -17,53 +16,97 @@ HWY_BEFORE_NAMESPACE();
 namespace varve {
 namespace HWY_NAMESPACE {
 
-// Highway's Exp gives 0 for NaN; a NaN score must stay visible.
-HWY_INLINE VF ExpKeepNan(VF x) {
-  const VF y = hn::Exp(DF(), x);
-  return hn::IfThenElse(hn::Eq(x, x), y, x);
+// exp(x) for x <= 0; 0 below -87.3 and for -inf, NaN for NaN. Relative error below 3e-7 + 2e-8 |x|, and
+// exp(0) is 1. Highway's Exp is more exact for very small results, twice as slow, and gives 0 for NaN.
+//   x = n ln 2 + r, |r| <= ln 2 / 2;  e^r by a polynomial of degree 5 (Chebyshev nodes)
+HWY_INLINE VF ExpNonPositive(VF x) {
+  const DF df;
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  // NaN is the second operand, so it stays.
+  const VF bounded = VF{_mm512_max_ps(_mm512_set1_ps(-110.0f), x.raw)};
+  const VF n = hn::Round(hn::Mul(bounded, hn::Set(df, 1.44269504f)));
+#else
+  const VF bounded = x;
+  const VI whole = NearestLevel(hn::Mul(x, hn::Set(df, 1.44269504f)));
+  const VF n = hn::ConvertTo(df, whole);
+#endif
+#if HWY_NATIVE_FMA
+  const VF r = hn::NegMulAdd(n, hn::Set(df, 0.693147182f), bounded);
+#else
+  // Without a fused product ln 2 comes in two parts, the first with few enough bits to be exact.
+  const VF coarse = hn::NegMulAdd(n, hn::Set(df, 0.693359375f), bounded);
+  const VF r = hn::NegMulAdd(n, hn::Set(df, -2.12194440e-4f), coarse);
+#endif
+  VF p = hn::Set(df, 0.00836914871f);
+  p = hn::MulAdd(p, r, hn::Set(df, 0.0419175066f));
+  p = hn::MulAdd(p, r, hn::Set(df, 0.166665047f));
+  p = hn::MulAdd(p, r, hn::Set(df, 0.499988705f));
+  p = hn::MulAdd(p, r, hn::Set(df, 1.0f));
+  p = hn::MulAdd(p, r, hn::Set(df, 1.0f));
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  // At the bound the result is below 2^-126: flushed by the mask, as elsewhere.
+  const VF y = VF{_mm512_scalef_ps(p.raw, n.raw)};
+#else
+  const DI di;
+  const VF y = hn::Mul(p, hn::BitCast(df, hn::ShiftLeft<23>(hn::Add(whole, hn::Set(di, 127)))));
+#endif
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(df, -87.3f)), y);
+}
+
+// One row; `max` is finite, +inf or NaN.
+HWY_INLINE float WeightsOfRow(const SoftmaxArgs& args, float* scores, float max, float* page_sums,
+                              LinePrefetcher& prefetcher) {
+  const DF df;
+  const size_t n = hn::Lanes(df);
+  const size_t page_tokens = static_cast<size_t>(args.page_tokens);
+  const VF shift = hn::Set(df, max);
+  VF total = hn::Zero(df);
+  for (int page = 0; page < args.num_pages; ++page, scores += page_tokens) {
+    VF sum = hn::Zero(df);
+    prefetcher.Lines<4>();
+    for (size_t t = 0; t < page_tokens; t += n) {
+      const VF weight = ExpNonPositive(hn::Sub(hn::LoadU(df, scores + t), shift));
+      sum = hn::Add(sum, weight);
+      hn::StoreU(weight, df, scores + t);
+    }
+    if (page_sums != nullptr) page_sums[page] = hn::GetLane(hn::SumOfLanes(df, sum));
+    total = hn::Add(total, sum);
+  }
+  return hn::GetLane(hn::SumOfLanes(df, total));
 }
 
 inline void Softmax(const SoftmaxArgs& args) {
   const DF df;
   const size_t n = hn::Lanes(df);
   const float minus_inf = -std::numeric_limits<float>::infinity();
-  const size_t tokens = static_cast<size_t>(args.num_tokens);
-  const size_t page_tokens = static_cast<size_t>(args.page_tokens);
+  const size_t columns = static_cast<size_t>(args.num_pages) * args.page_tokens;
+  LinePrefetcher prefetcher(args.ahead);
   for (int row = 0; row < args.num_rows; ++row) {
-    float* scores = args.scores + row * page_tokens;
-    // Columns from num_tokens on hold anything; -inf makes their weight zero.
-    for (size_t t = tokens; t < page_tokens; ++t) scores[t] = minus_inf;
-    VF max = hn::Set(df, minus_inf);
-    for (size_t t = 0; t < page_tokens; t += n) max = hn::Max(hn::LoadU(df, scores + t), max);
-    const float old_max = args.running_max[row];
-    const float page_max = hn::GetLane(hn::MaxOfLanes(df, max));
-    const float new_max = HWY_MAX(old_max, page_max);
-    if (new_max == minus_inf) {
-      VF nans = hn::Zero(df);  // all else is masked
-      for (size_t t = 0; t < page_tokens; t += n) {
-        const VF score = hn::LoadU(df, scores + t);
-        const VF weight = hn::IfThenZeroElse(hn::Eq(score, score), score);
-        nans = hn::Add(nans, weight);
-        hn::StoreU(weight, df, scores + t);
-      }
-      args.page_sum[row] = hn::GetLane(hn::SumOfLanes(df, nans));
-      args.rescale[row] = 1.0f;
-      args.weight_max[row] = 0.0f;
+    float* scores = args.scores + row * args.stride;
+    VF max0 = hn::Set(df, minus_inf);
+    VF max1 = max0;
+    size_t i = 0;
+    for (; i + 2 * n <= columns; i += 2 * n) {
+      max0 = hn::Max(hn::LoadU(df, scores + i), max0);
+      max1 = hn::Max(hn::LoadU(df, scores + i + n), max1);
+    }
+    if (i < columns) max0 = hn::Max(hn::LoadU(df, scores + i), max0);
+    const float max = hn::GetLane(hn::MaxOfLanes(df, hn::Max(max0, max1)));
+    if (max == minus_inf) {  // nothing visible: the scalar code keeps NaN
+      SoftmaxArgs one = args;
+      one.scores = scores;
+      one.num_rows = 1;
+      one.max = args.max + row;
+      one.sum = args.sum + row;
+      if (args.page_sum != nullptr) one.page_sum = args.page_sum + row * args.num_pages;
+      ScalarKernels().softmax(one);
       continue;
     }
-    VF sum = hn::Zero(df);
-    const VF shift = hn::Set(df, new_max);
-    for (size_t t = 0; t < page_tokens; t += n) {
-      const VF weight = ExpKeepNan(hn::Sub(hn::LoadU(df, scores + t), shift));
-      sum = hn::Add(sum, weight);
-      hn::StoreU(weight, df, scores + t);
-    }
-    args.page_sum[row] = hn::GetLane(hn::SumOfLanes(df, sum));
-    args.running_max[row] = new_max;
-    args.rescale[row] = old_max == new_max ? 1.0f : std::exp(old_max - new_max);
-    // Rounded the same way as the weights, so that it bounds them.
-    args.weight_max[row] = hn::GetLane(ExpKeepNan(hn::Set(df, page_max - new_max)));
+    float* page_sums = args.page_sum == nullptr ? nullptr : args.page_sum + row * args.num_pages;
+    args.sum[row] = WeightsOfRow(args, scores, max, page_sums, prefetcher);
+    args.max[row] = max;
   }
+  prefetcher.Save();
 }
 
 inline void PageMass(const float* page_max, const float* page_sum, size_t count, float log_sum_exp,
@@ -74,7 +117,7 @@ inline void PageMass(const float* page_max, const float* page_sum, size_t count,
   size_t i = 0;
   for (; i + n <= count; i += n) {
     const VF sum = hn::LoadU(df, page_sum + i);
-    const VF share = hn::Mul(sum, ExpKeepNan(hn::Sub(hn::LoadU(df, page_max + i), shift)));
+    const VF share = hn::Mul(sum, ExpNonPositive(hn::Sub(hn::LoadU(df, page_max + i), shift)));
     hn::StoreU(hn::IfThenZeroElse(hn::Eq(sum, hn::Zero(df)), share), df, mass + i);
   }
   ScalarKernels().page_mass(page_max + i, page_sum + i, count - i, log_sum_exp, mass + i);
@@ -128,8 +171,8 @@ inline void WidenF16(const uint16_t* bits, size_t count, float* out) {
   ScalarKernels().widen_f16(bits + i, count - i, out + i);
 }
 
-// Each stage of the butterfly with partners closer than a vector is a lane permutation by XOR and
-// a multiplication by +-1, which rounds exactly like the sum or difference.
+// Partners closer than a vector: a lane permutation by XOR and a multiplication by +-1, which rounds
+// exactly like the sum or difference.
 inline void Hadamard(float* rows, int num_rows, int dim, int block) {
   const DF df;
   const DI di;
@@ -138,29 +181,41 @@ inline void Hadamard(float* rows, int num_rows, int dim, int block) {
   if (run < n) return ScalarKernels().hadamard(rows, num_rows, dim, block);
   const VF norm = hn::Set(df, 1.0f / std::sqrt(static_cast<float>(block)));
   const VI lanes = hn::Iota(di, 0);
+  const auto partner = [&](int half) HWY_ATTR {
+    return hn::IndicesFromVec(df, hn::Xor(lanes, hn::Set(di, half)));
+  };
+  const auto sign = [&](int half) HWY_ATTR {
+    return hn::IfThenElse(hn::RebindMask(df, hn::Eq(hn::And(lanes, hn::Set(di, half)), hn::Zero(di))),
+                          hn::Set(df, 1.0f), hn::Set(df, -1.0f));
+  };
+  const size_t half8 = n > 8 ? 8 : 0;
+  const size_t half4 = n > 4 ? 4 : 0;
+  const auto partner1 = partner(1), partner2 = partner(2);
+  const auto partner4 = partner(half4), partner8 = partner(half8);
+  const VF sign1 = sign(1), sign2 = sign(2), sign4 = sign(4), sign8 = sign(8);
   float* const end = rows + static_cast<size_t>(num_rows) * dim;
   for (float* x = rows; x < end; x += run) {
-    for (size_t half = 1; half < n; half *= 2) {
-      const VI bit = hn::Set(di, static_cast<int32_t>(half));
-      const auto partner = hn::IndicesFromVec(df, hn::Xor(lanes, bit));
-      const VF sign = hn::IfThenElse(hn::RebindMask(df, hn::Eq(hn::And(lanes, bit), hn::Zero(di))),
-                                     hn::Set(df, 1.0f), hn::Set(df, -1.0f));
-      for (size_t i = 0; i < run; i += n) {
-        const VF v = hn::LoadU(df, x + i);
-        hn::StoreU(hn::MulAdd(v, sign, hn::TableLookupLanes(v, partner)), df, x + i);
-      }
+    for (size_t i = 0; i < run; i += n) {
+      VF v = hn::LoadU(df, x + i);
+      v = hn::MulAdd(v, sign1, hn::TableLookupLanes(v, partner1));
+      v = hn::MulAdd(v, sign2, hn::TableLookupLanes(v, partner2));
+      if (half4 != 0) v = hn::MulAdd(v, sign4, hn::TableLookupLanes(v, partner4));
+      if (half8 != 0) v = hn::MulAdd(v, sign8, hn::TableLookupLanes(v, partner8));
+      hn::StoreU(run == n ? hn::Mul(v, norm) : v, df, x + i);
     }
     for (size_t half = n; half < run; half *= 2) {
+      const bool last = 2 * half == run;
       for (size_t i = 0; i < run; i += 2 * half) {
         for (size_t j = i; j < i + half; j += n) {
           const VF a = hn::LoadU(df, x + j);
           const VF b = hn::LoadU(df, x + j + half);
-          hn::StoreU(hn::Add(a, b), df, x + j);
-          hn::StoreU(hn::Sub(a, b), df, x + j + half);
+          const VF sum = hn::Add(a, b);
+          const VF difference = hn::Sub(a, b);
+          hn::StoreU(last ? hn::Mul(sum, norm) : sum, df, x + j);
+          hn::StoreU(last ? hn::Mul(difference, norm) : difference, df, x + j + half);
         }
       }
     }
-    for (size_t i = 0; i < run; i += n) hn::StoreU(hn::Mul(hn::LoadU(df, x + i), norm), df, x + i);
   }
 }
 
@@ -230,9 +285,11 @@ inline void PrepareBlockQuery(const float* query, int dim, std::byte* out) {
   const size_t n = hn::Lanes(df);
   const size_t blocks = static_cast<size_t>(dim) / kBlockValues;
   float* scales = reinterpret_cast<float*>(out);
-  int32_t* hi_sum = reinterpret_cast<int32_t*>(out) + blocks;
-  int32_t* lo_sum = hi_sum + blocks;
-  uint8_t* hi = reinterpret_cast<uint8_t*>(lo_sum + blocks);
+  float* scales4 = scales + blocks;
+  int32_t* hi_offset8 = reinterpret_cast<int32_t*>(out) + 2 * blocks;
+  int32_t* lo_offset8 = hi_offset8 + blocks;
+  int32_t* hi_offset4 = lo_offset8 + blocks;
+  uint8_t* hi = reinterpret_cast<uint8_t*>(hi_offset4 + blocks);
   uint8_t* lo = hi + dim;
   for (size_t b = 0; b < blocks; ++b) {
     const float* block = query + b * kBlockValues;
@@ -246,6 +303,7 @@ inline void PrepareBlockQuery(const float* query, int dim, std::byte* out) {
     const float largest = hn::GetLane(hn::MaxOfLanes(df, max));
     const bool all_finite = hn::AllTrue(df, finite);
     scales[b] = all_finite ? largest / 32512.0f : std::numeric_limits<float>::quiet_NaN();
+    scales4[b] = 256.0f * scales[b];
     float inverse = largest / 32512.0f > 0.0f ? 32512.0f / largest : 0.0f;
     if (!all_finite || !(inverse <= hwy::HighestValue<float>())) inverse = 0.0f;
     VI high_total = hn::Zero(di);
@@ -259,8 +317,11 @@ inline void PrepareBlockQuery(const float* query, int dim, std::byte* out) {
       StoreLowBytes(high, hi + b * kBlockValues + i);
       StoreLowBytes(code, lo + b * kBlockValues + i);
     }
-    hi_sum[b] = hn::GetLane(hn::SumOfLanes(di, high_total));
-    lo_sum[b] = hn::GetLane(hn::SumOfLanes(di, total)) - 256 * hi_sum[b];
+    const int32_t hi_sum = hn::GetLane(hn::SumOfLanes(di, high_total));
+    const int32_t lo_sum = hn::GetLane(hn::SumOfLanes(di, total)) - 256 * hi_sum;
+    hi_offset8[b] = -128 * hi_sum;
+    lo_offset8[b] = -128 * lo_sum;
+    hi_offset4[b] = -8 * hi_sum;
   }
 }
 

@@ -65,6 +65,21 @@ HWY_INLINE VI DotBytes(VI acc, VI u, VI s) {
 #endif
 }
 
+// The same with one dword of signed bytes for every lane.
+HWY_INLINE VI DotBroadcast(VI acc, VI u, const void* s) {
+#if HWY_TARGET == HWY_AVX3_DL
+  // From memory, as part of the instruction: GCC 12 would go through a general register.
+  __asm__("vpdpbusd %2%{1to16%}, %1, %0"
+          : "+v"(acc.raw)
+          : "v"(u.raw), "m"(*static_cast<const int32_t*>(s)));
+  return acc;
+#else
+  int32_t dword;
+  __builtin_memcpy(&dword, s, 4);
+  return DotBytes(acc, u, hn::Set(DI(), dword));
+#endif
+}
+
 // Stores the low byte of every lane.
 HWY_INLINE void StoreLowBytes(VI v, uint8_t* to) {
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
@@ -96,6 +111,11 @@ HWY_INLINE VI LoadI32(const void* from) {
 }
 
 HWY_INLINE VI BroadcastI32(const void* from) {
+#if HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_AVX3
+  VI all;
+  __asm__("vpbroadcastd %1, %0" : "=v"(all.raw) : "m"(*static_cast<const int32_t*>(from)));
+  return all;
+#endif
   int32_t value;
   __builtin_memcpy(&value, from, 4);
   return hn::Set(DI(), value);
@@ -136,25 +156,38 @@ HWY_INLINE VF LoadValues(const std::byte* base, size_t index) {
   }
 }
 
-// Walks over the bytes to come, one cache line per call. Toward L2: the strip in work and the next
-// one together do not fit in L1.
+// Issues the lines of a ReadAhead. Toward L2: what is to come does not fit in L1.
 class LinePrefetcher {
  public:
-  explicit LinePrefetcher(Prefetch next)
-      : at_(reinterpret_cast<const char*>(next.address)), end_(at_ + next.bytes) {}
-  HWY_INLINE void Line() {
-    if (at_ < end_) {
-      __builtin_prefetch(at_, 0, 2);
-      at_ += 64;
-    }
+  explicit LinePrefetcher(ReadAhead* ahead) : ahead_(ahead) {
+    if (ahead != nullptr) cursor_ = ahead->cursor;
   }
-  HWY_INLINE void Rest() {
-    while (at_ < end_) Line();
+  // kCount lines, times the rate.
+  template <int kCount>
+  HWY_INLINE void Lines() {
+    if (cursor_.rate == 0) return;
+    Issue<kCount>();
+    if (cursor_.rate > 1) Issue<kCount>();
+  }
+  void Save() {
+    if (ahead_ != nullptr) ahead_->cursor = cursor_;
   }
 
  private:
-  const char* at_;
-  const char* end_;
+  template <int kCount>
+  HWY_INLINE void Issue() {
+    if (cursor_.end - cursor_.at < 64 * kCount) return Finish();
+    for (int i = 0; i < kCount; ++i) __builtin_prefetch(cursor_.at + 64 * i, 0, 2);
+    cursor_.at += 64 * kCount;
+  }
+  // The rest of a range, and on to the next.
+  HWY_NOINLINE void Finish() {
+    for (; cursor_.at < cursor_.end; cursor_.at += 64) __builtin_prefetch(cursor_.at, 0, 2);
+    if (!ahead_->Next(cursor_)) cursor_.rate = 0;
+  }
+
+  ReadAhead* ahead_;
+  ReadAhead::Cursor cursor_;
 };
 
 // Calls run.template operator()<R>(first_row) over all rows, R = kRowTile and then the remainder.

@@ -1,10 +1,13 @@
 // Strips of random content and what they hold, read a second time from the layouts in kernels.h in
-// double precision: the oracle of attention_kernels_test.cc. Not part of the library.
+// double precision: the oracle of the kernel tests. Not part of the library.
 
 #ifndef VARVE_KERNELS_STRIP_ORACLE_H_
 #define VARVE_KERNELS_STRIP_ORACLE_H_
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "base/half.h"
@@ -111,6 +114,55 @@ inline OracleStrip RandomBlockStrip(BlockType type, bool is_key, int dim, int pa
     }
   }
   return s;
+}
+
+// The weights of a page.
+struct Weights {
+  int page_tokens;
+  std::vector<float> values;  // [num_rows, page_tokens]
+  std::vector<float> total;   // [num_rows] what the weights are a part of
+
+  float at(int row, int token) const {
+    return values[static_cast<size_t>(row) * page_tokens + token];
+  }
+  float max(int row) const {
+    const float* first = &values[static_cast<size_t>(row) * page_tokens];
+    return *std::max_element(first, first + page_tokens);
+  }
+};
+
+// exp of a gaussian, as a softmax gives, and zero outside [first, first + count). The largest
+// weight is `share` of the total.
+inline Weights RandomWeights(int num_rows, int page_tokens, int first, int count, double share,
+                             TestRandom& random) {
+  Weights w{page_tokens, std::vector<float>(static_cast<size_t>(num_rows) * page_tokens, 0.0f), {}};
+  for (int r = 0; r < num_rows; ++r) {
+    for (int t = first; t < first + count; ++t) {
+      w.values[static_cast<size_t>(r) * page_tokens + t] =
+          std::exp(2.0f * random.Gaussian() - 4.0f);
+    }
+    w.total.push_back(static_cast<float>(w.max(r) / share));
+  }
+  return w;
+}
+
+// The kernel gets its weights with a gap of NaN between the rows.
+inline std::vector<float> RunAddValues(void (*kernel)(const AddValuesArgs&), const OracleStrip& s,
+                                       int first, int count, const Weights& w,
+                                       const std::vector<float>& before,
+                                       ReadAhead* ahead = nullptr) {
+  const size_t num_rows = w.total.size(), tokens = static_cast<size_t>(s.page_tokens);
+  const size_t stride = tokens + num_rows % 2 * 5;
+  std::vector<float> weights((num_rows - 1) * stride + tokens,
+                             std::numeric_limits<float>::quiet_NaN());
+  for (size_t r = 0; r < num_rows; ++r)
+    std::copy_n(&w.values[r * tokens], tokens, &weights[r * stride]);
+  GuardedBuffer<float> sums(before.size());
+  sums.Assign(before);
+  kernel({s.bytes.data(), s.dim, s.page_tokens, first, count, weights.data(), stride,
+          w.total.data(), static_cast<int>(num_rows), sums.data(), ahead});
+  EXPECT_TRUE(sums.ZonesIntact());
+  return {sums.data(), sums.data() + sums.size()};
 }
 
 }  // namespace varve

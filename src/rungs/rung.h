@@ -66,25 +66,26 @@ class Rung {
   // --- keys ---
 
   virtual KeySpace key_space() const = 0;
+  // Linear in num_rows: rows are prepared independently and lie one after the other.
   virtual size_t PreparedQueryBytes(const StripShape& shape, int num_rows) const = 0;
   // queries [num_rows, dim] f32, softmax scale multiplied in.
   virtual void PrepareQuery(const StripShape& shape, const float* queries, int num_rows,
                             std::byte* prepared) const = 0;
-  // scores [num_rows, page_tokens] f32 = query . key for tokens [0, num_tokens); columns up to the
-  // next multiple of 16 may be written with anything.
+  // scores [num_rows] rows of f32, scores_stride apart = query . key for tokens [0, num_tokens);
+  // columns up to the next multiple of 16 may be written with anything. `ahead` may be null.
   virtual void Scores(const StripShape& shape, const std::byte* strip, const std::byte* prepared,
-                      int num_rows, int num_tokens, float* scores, Prefetch next) const = 0;
+                      int num_rows, int num_tokens, float* scores, size_t scores_stride, ReadAhead* ahead) const = 0;
 
   // --- values ---
 
   virtual ValueSpace value_space() const = 0;
   virtual size_t AccumulatorFloats(const StripShape& shape) const = 0;
   // accumulators [num_rows, AccumulatorFloats] += weights [num_rows, page_tokens] x values, over
-  // tokens [first, first + count). Weights outside the range are zero; weight_max [num_rows] bounds
-  // the weights of each row.
+  // tokens [first, first + count), rows of weights weights_stride apart. Weights outside the range
+  // are zero; weight_sum [num_rows] is the sum that they are a part of, at least that of the page.
   virtual void AddValues(const StripShape& shape, const std::byte* strip, int first, int count,
-                         const float* weights, const float* weight_max, int num_rows,
-                         float* accumulators, Prefetch next) const = 0;
+                         const float* weights, size_t weights_stride, const float* weight_sum,
+                         int num_rows, float* accumulators, ReadAhead* ahead) const = 0;
   // output [num_rows, dim] += accumulators brought back to plain values.
   virtual void FinishValues(const StripShape& shape, const float* accumulators, int num_rows,
                             float* output) const = 0;

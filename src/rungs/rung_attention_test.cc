@@ -68,7 +68,7 @@ TEST_P(RungAttention, ScoresAreTheDotProductsWithTheDecodedKeys) {
       rung().PrepareQuery(key.shape, queries.data(), num_rows, prepared.data());
       GuardedBuffer<float> scores(static_cast<size_t>(num_rows) * page_tokens);
       rung().Scores(key.shape, key.strip.data(), prepared.data(), num_rows, num_tokens,
-                    scores.data(), {key.strip.data(), key.strip.size()});
+                    scores.data(), page_tokens, nullptr);
       ASSERT_TRUE(scores.ZonesIntact());
       const std::vector<float> rounded_keys = InRoundingSpace(key.decoded, dim);
       const std::vector<float> rounded_queries = InRoundingSpace(queries, dim);
@@ -108,7 +108,7 @@ TEST_P(RungAttention, ScoresAreTheDotProductsWithTheDecodedKeys) {
 
 struct Weights {
   std::vector<float> values;  // [num_rows, page_tokens]
-  std::vector<float> max;     // [num_rows]
+  std::vector<float> max;     // [num_rows]; as a total it makes every weight a large one
 };
 
 Weights RandomWeights(int num_rows, int page_tokens, int first, int count, TestRandom& random) {
@@ -173,8 +173,8 @@ TEST_P(RungAttention, AddedValuesAreTheWeightedSumOfTheDecodedRows) {
       sums.Fill(0.0f);
       const std::vector<float> before = random.Gaussians(output.size());
       output.Assign(before);
-      rung().AddValues(value.shape, value.strip.data(), first, count, w.values.data(), w.max.data(),
-                       num_rows, sums.data(), {value.strip.data(), value.strip.size()});
+      rung().AddValues(value.shape, value.strip.data(), first, count, w.values.data(), page_tokens,
+                       w.max.data(), num_rows, sums.data(), nullptr);
       rung().FinishValues(value.shape, sums.data(), num_rows, output.data());
       ASSERT_TRUE(sums.ZonesIntact() && output.ZonesIntact());
       const std::vector<float> stored = InRoundingSpace(value.decoded, dim);
@@ -225,8 +225,9 @@ TEST(RungSpaces, PagesOfDifferentRungsShareAnAccumulatorPerSpace) {
     const StoredRows value =
         Store(rung, Part::kValue, dim, page_tokens, random.Gaussians(size_t{32} * dim));
     const Weights w = RandomWeights(num_rows, page_tokens, 0, page_tokens, random);
-    rung.AddValues(shape, value.strip.data(), 0, page_tokens, w.values.data(), w.max.data(),
-                   num_rows, sums[static_cast<int>(rung.value_space())].data(), {});
+    rung.AddValues(shape, value.strip.data(), 0, page_tokens, w.values.data(), page_tokens,
+                   w.max.data(), num_rows, sums[static_cast<int>(rung.value_space())].data(),
+                   nullptr);
     for (int i = 0; i < num_rows * dim; ++i) {
       for (int t = 0; t < page_tokens; ++t) {
         const double term = double{w.values[i / dim * page_tokens + t]} * value.value(t, i % dim);
@@ -275,8 +276,8 @@ TEST_P(RungAttention, SmallWeightsBesideASinkKeepTheirShare) {
         Store(rung(), Part::kValue, dim, 64, random.Gaussians(size_t{64} * dim));
     std::vector<float> weights(64, 5e-4f), sums(dim, 0.0f), output(dim, 0.0f);
     weights[0] = 1.0f;
-    rung().AddValues(value.shape, value.strip.data(), 0, 64, weights.data(), weights.data(), 1,
-                     sums.data(), {});
+    rung().AddValues(value.shape, value.strip.data(), 0, 64, weights.data(), 64, weights.data(), 1,
+                     sums.data(), nullptr);
     rung().FinishValues(value.shape, sums.data(), 1, output.data());
     double error = 0.0, share = 0.0;
     for (int d = 0; d < dim; ++d) {

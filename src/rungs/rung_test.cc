@@ -242,9 +242,9 @@ TEST(RungKernels, RunTheTableInUse) {
   std::vector<std::byte> query(q8.PreparedQueryBytes(key.shape, 1));
   std::vector<float> scores(16), sums(32, 0.0f);
   q8.PrepareQuery(key.shape, rows.data(), 1, query.data());
-  q8.Scores(key.shape, key.strip.data(), query.data(), 1, 16, scores.data(), {});
-  FindRung("f16")->AddValues(value.shape, value.strip.data(), 0, 16, weights.data(), weights.data(),
-                             1, sums.data(), {});
+  q8.Scores(key.shape, key.strip.data(), query.data(), 1, 16, scores.data(), 16, nullptr);
+  FindRung("f16")->AddValues(value.shape, value.strip.data(), 0, 16, weights.data(), 16,
+                             weights.data(), 1, sums.data(), nullptr);
   EXPECT_EQ(g_quantized, 1);
   EXPECT_EQ(g_scored, 1);
   EXPECT_EQ(g_added, 1);

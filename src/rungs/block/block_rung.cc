@@ -96,17 +96,18 @@ void BlockRung::PrepareQuery(const StripShape& shape, const float* queries, int 
 }
 
 void BlockRung::Scores(const StripShape& shape, const std::byte* strip, const std::byte* prepared,
-                       int num_rows, int num_tokens, float* scores, Prefetch next) const {
+                       int num_rows, int num_tokens, float* scores, size_t scores_stride, ReadAhead* ahead) const {
   ActiveKernels().key_scores_block[static_cast<int>(type_)](
-      {strip, shape.dim, shape.page_tokens, num_tokens, prepared, num_rows, scores, next});
+      {strip, shape.dim, shape.page_tokens, num_tokens, prepared, num_rows, scores,
+       scores_stride, ahead});
 }
 
 void BlockRung::AddValues(const StripShape& shape, const std::byte* strip, int first, int count,
-                          const float* weights, const float* weight_max, int num_rows,
-                          float* accumulators, Prefetch next) const {
+                          const float* weights, size_t weights_stride, const float* weight_sum,
+                          int num_rows, float* accumulators, ReadAhead* ahead) const {
   ActiveKernels().add_values_block[static_cast<int>(type_)]({strip, shape.dim, shape.page_tokens, first,
-                                                             count, weights, weight_max, num_rows,
-                                                             accumulators, next});
+                                                             count, weights, weights_stride, weight_sum, num_rows,
+                                                             accumulators, ahead});
 }
 
 void BlockRung::FinishValues(const StripShape& shape, const float* accumulators, int num_rows,

@@ -1,0 +1,32 @@
+// The machine's read bandwidth, measured in the same run as what it is compared with.
+
+#ifndef VARVE_CLI_READ_BANDWIDTH_H_
+#define VARVE_CLI_READ_BANDWIDTH_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "varve/executor.h"
+
+namespace varve::cli {
+
+// A buffer beyond the caches that all threads of an executor read once per measurement.
+class ReadBandwidth {
+ public:
+  explicit ReadBandwidth(size_t bytes);
+  ~ReadBandwidth();
+  ReadBandwidth(const ReadBandwidth&) = delete;
+  ReadBandwidth& operator=(const ReadBandwidth&) = delete;
+
+  // Bytes per second of one pass.
+  double Measure(Executor& executor);
+
+ private:
+  size_t bytes_;
+  uint64_t* data_;
+  uint64_t sink_ = 0;  // keeps the reads alive
+};
+
+}  // namespace varve::cli
+
+#endif  // VARVE_CLI_READ_BANDWIDTH_H_

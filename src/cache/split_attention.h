@@ -1,0 +1,82 @@
+// Attention of some query rows of one KV head over one split (16 pages) of a table, and how the
+// results of splits are merged. The arithmetic of attention is here; attention.h says who runs it.
+//
+// A split is worked off in three passes: scores of all its pages, softmax over the whole row, then
+// the weighted values page by page. So the maximum is final before the first value is added, nothing
+// is ever rescaled, and block rungs know each page's share when they round its weights.
+//
+// Pure functions of their arguments: safe to run concurrently on different buffers.
+
+#ifndef VARVE_CACHE_SPLIT_ATTENTION_H_
+#define VARVE_CACHE_SPLIT_ATTENTION_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "cache/page.h"
+#include "varve/cache.h"
+
+namespace varve {
+
+inline constexpr int kSplitPages = 16;
+
+// One rung for every key space and value space that pages of a layer may be in; null if unused.
+struct LayerSpaces {
+  std::array<const Rung*, kNumKeySpaces> key = {};
+  std::array<const Rung*, kNumValueSpaces> value = {};
+};
+
+// Some consecutive queries of one request in one layer. Row = query * group_size + head in group.
+struct QueryRows {
+  const CacheShape* shape = nullptr;
+  const LayerSpaces* spaces = nullptr;
+  const AttendOptions* options = nullptr;
+  const LayerTable* table = nullptr;
+  int layer = 0;
+  int64_t first_position = 0;  // of the first query; the others follow
+  int num_queries = 0;
+
+  int rows() const { return num_queries * shape->group_size; }
+  int64_t last_position() const { return first_position + num_queries - 1; }
+};
+
+// Running softmax of some rows: max and sum of the weights, accumulators in every value space.
+struct Partial {
+  float* max = nullptr;  // [rows]
+  float* sum = nullptr;  // [rows]
+  uint32_t* touched = nullptr;  // bit per value space that has an accumulator
+  std::array<float*, kNumValueSpaces> accumulators = {};  // [rows, AccumulatorFloats]
+
+  static size_t Bytes(const QueryRows& rows);
+  static Partial At(const QueryRows& rows, std::byte* base);
+  // Nothing seen yet.
+  void Reset(int num_rows);
+};
+
+// The prepared queries of the rows, per key space.
+using PreparedQueries = std::array<const std::byte*, kNumKeySpaces>;
+
+// Scores of a split for `rows` rows: [rows, 16 * page_tokens] f32.
+size_t SplitScratchBytes(const QueryRows& rows);
+
+// Announces the strips that AttendSplit will read for this head and split, in its order.
+void AddReads(const QueryRows& rows, int head, int split, ReadAhead& ahead);
+
+// Attends to pages [16 * split, 16 * split + 16) of the table. page_sums [rows, pages of the split]
+// unless null gets every page's sum of weights, relative to partial.max. `ahead` holds what this
+// thread reads from here on, `*strips_read` how many of its ranges have been used up.
+void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueries& prepared,
+                 std::byte* scratch, float* page_sums, ReadAhead& ahead, size_t* strips_read,
+                 Partial& partial);
+
+// Adds `part` to `total`. Splits are merged in ascending order, always.
+void MergePartial(const QueryRows& rows, Partial& total, const Partial& part);
+
+// The output of one row: values brought back to plain space and divided by the sum; zeros if the row
+// saw nothing. Returns the log-sum-exp. output [value_dim].
+float FinishRow(const QueryRows& rows, int head, const Partial& total, int row, float* output);
+
+}  // namespace varve
+
+#endif  // VARVE_CACHE_SPLIT_ATTENTION_H_
