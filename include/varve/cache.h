@@ -205,6 +205,9 @@ class Cache {
   // Drops every page that lies wholly before next_position - num_tokens, except pages that touch
   // the first sink_tokens positions. The plan's window= does this after each step.
   virtual Status SlideWindow(SequenceId sequence, int64_t num_tokens, int64_t sink_tokens) = 0;
+  // The position that the next token will have; unchanged while a step is open.
+  virtual Result<int64_t> NextPosition(SequenceId sequence) const = 0;
+  // The pages of one layer. Inside a step live_rows counts the rows appended so far.
   virtual Result<SequenceInfo> Describe(SequenceId sequence, int layer) const = 0;
 
   // --- a step ---

@@ -1,6 +1,8 @@
 // Status and Result: how every call of Varve reports failure.
 //
-// No exception crosses the public API and nothing in the library prints or aborts. A message
+// No exception crosses the public API and nothing in the library prints. One thing is outside this
+// promise: when the ordinary heap (tables and work buffers, not page memory) is exhausted, the C++ API
+// throws std::bad_alloc or ends the process, as the standard library does. A message
 // names the field, its value and the limit: "page 7: row_count 60000 > 64".
 //
 // A Status is a value: copy it, keep it, compare its code. Thread-compatible, like std::string.

@@ -224,6 +224,12 @@ Status CacheImpl::SlideWindow(SequenceId id, int64_t num_tokens, int64_t sink_to
   return Status();
 }
 
+Result<int64_t> CacheImpl::NextPosition(SequenceId id) const {
+  Result<Sequence*> found = Find(id);
+  if (!found.ok()) return found.status();
+  return (*found)->next_position;
+}
+
 Result<SequenceInfo> CacheImpl::Describe(SequenceId id, int layer) const {
   Result<Sequence*> found = Find(id);
   if (!found.ok()) return found.status();
@@ -255,6 +261,9 @@ Result<int64_t> CacheImpl::ReadRows(SequenceId id, int layer, int kv_head, Part 
   if (kv_head < 0 || kv_head >= shape_.num_kv_heads) {
     return InvalidArgument("ReadRows: kv_head " + std::to_string(kv_head) + " is outside 0 … " +
                            std::to_string(shape_.num_kv_heads - 1));
+  }
+  if (begin > end) {
+    return InvalidArgument("ReadRows: begin " + std::to_string(begin) + " > end " + std::to_string(end));
   }
   if (out == nullptr) return InvalidArgument("ReadRows: out is null");
   const bool key = part == Part::kKey;

@@ -35,6 +35,7 @@ class CacheImpl final : public Cache {
   Status SlideWindow(SequenceId sequence, int64_t num_tokens, int64_t sink_tokens) override;
   Result<SequenceInfo> Describe(SequenceId sequence, int layer) const override;
 
+  Result<int64_t> NextPosition(SequenceId sequence) const override;
   Result<int> MaxStepTokens(SequenceId sequence) const override;
   Status BeginStep(std::span<const StepEntry> entries) override;
   Status Append(int layer, SequenceId sequence, const RowsView& keys, const RowsView& values) override;
@@ -78,7 +79,7 @@ class CacheImpl final : public Cache {
   bool CanGrow(int layer, const Sequence& sequence) const;
   Status CheckEntries(std::span<const StepEntry> entries) const;
   Status CheckRoom(std::span<const StepEntry> entries);
-  Status ReserveLayer(StepSequence& step, int layer);
+  Status ReserveLayer(Sequence& sequence, int layer, StepSequence::Layer& undo);
   Status CheckRows(int layer, const StepSequence* step, const RowsView& keys, const RowsView& values) const;
   Status CheckRequests(int layer, std::span<const AttendRequest> requests, const AttendOptions& options,
                        std::vector<AttentionRequest>* checked);

@@ -92,11 +92,9 @@ Status CacheImpl::CheckRoom(std::span<const StepEntry> entries) {
   return store_.pool().CheckRoom(bytes + extra.growth + extra.transient);
 }
 
-Status CacheImpl::ReserveLayer(StepSequence& step, int layer) {
-  Sequence& sequence = *step.sequence;
+Status CacheImpl::ReserveLayer(Sequence& sequence, int layer, StepSequence::Layer& undo) {
   LayerTable& table = sequence.layers[layer];
   const Rung& open = *layer_plans_[layer].open_rung;
-  StepSequence::Layer& undo = step.layers[layer];
   if (!CanGrow(layer, sequence)) {
     Result<Page*> page = store_.Make(layer, sequence.next_position, PageState::kFilling, open, open);
     if (!page.ok()) return page.status();
@@ -133,13 +131,12 @@ Status CacheImpl::BeginStep(std::span<const StepEntry> entries) {
     step.id = entry.sequence;
     step.sequence = sequences_.at(entry.sequence.value).get();
     step.tokens = entry.num_tokens;
+    step.layers.reserve(shape_.num_layers);
     for (int layer = 0; layer < shape_.num_layers; ++layer) {
-      step.layers.emplace_back();
-      Status status = ReserveLayer(step, layer);
-      if (!status.ok()) {
-        step.layers.pop_back();  // this layer has nothing to undo
-        return Fail(std::move(status));
-      }
+      StepSequence::Layer undo;
+      Status status = ReserveLayer(*step.sequence, layer, undo);
+      if (!status.ok()) return Fail(std::move(status));
+      step.layers.push_back(undo);  // only what was reserved is ever rolled back
     }
   }
   return Status();

@@ -16,8 +16,11 @@ namespace {
 // the range of f16 a value is cut off.
 uint64_t ReplaceBeyondF16(float* values, size_t count) {
   constexpr float kLimit = 65504.0f;
+  // Almost always there is nothing to do, and this loop has no branch in it.
+  uint32_t beyond = 0;
+  for (size_t i = 0; i < count; ++i) beyond += std::abs(values[i]) <= kLimit ? 0 : 1;
   uint64_t replaced = 0;
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = 0; beyond > 0 && i < count; ++i) {
     if (std::abs(values[i]) <= kLimit) continue;
     values[i] = std::isnan(values[i]) ? 0.0f : std::copysign(kLimit, values[i]);
     ++replaced;

@@ -1,7 +1,11 @@
 #include "rungs/block/block_strip.h"
 
+#include <cmath>
 #include <cstring>
+#include <string>
 #include <vector>
+
+#include "base/half.h"
 
 namespace varve {
 namespace {
@@ -113,7 +117,7 @@ void UnpackBlockStrip(BlockType type, Part part, const StripShape& shape, const 
   }
 }
 
-void ImportGgmlRows(BlockType type, Part part, const StripShape& shape, const std::byte* ggml,
+Status ImportGgmlRows(BlockType type, Part part, const StripShape& shape, const std::byte* ggml,
                     int num_rows, std::byte* strip) {
   const StripView view(type, shape);
   const size_t count = static_cast<size_t>(num_rows) * view.blocks;
@@ -122,9 +126,15 @@ void ImportGgmlRows(BlockType type, Part part, const StripShape& shape, const st
   for (size_t i = 0; i < count; ++i) {
     const std::byte* block = ggml + i * GgmlBlockBytes(type);
     std::memcpy(&scales[i], block, 2);
+    const float scale = F16ToF32(scales[i]);
+    if (!std::isfinite(scale) || (type == BlockType::kQ8 && scale < 0.0f)) {
+      return InvalidArgument("ggml block " + std::to_string(i) + ": scale " + std::to_string(scale) +
+                             (std::isfinite(scale) ? " < 0 in q8_0" : " is not finite"));
+    }
     std::memcpy(&codes[i * view.code_bytes], block + 2, view.code_bytes);
   }
   PackBlockStrip(type, part, shape, scales.data(), codes.data(), num_rows, strip);
+  return Status();
 }
 
 void ExportGgmlRows(BlockType type, Part part, const StripShape& shape, const std::byte* strip,

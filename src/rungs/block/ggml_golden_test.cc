@@ -109,7 +109,7 @@ TEST(GgmlExchange, ImportThenExportIsTheIdentity) {
           const std::vector<std::byte> in(golden.blocks.begin(), end);
           GuardedBuffer<std::byte> strip(BlockStripBytes(golden.type, shape));
           GuardedBuffer<std::byte> out(in.size());
-          ImportGgmlRows(golden.type, part, shape, in.data(), num_rows, strip.data());
+          ASSERT_TRUE(ImportGgmlRows(golden.type, part, shape, in.data(), num_rows, strip.data()).ok());
           ExportGgmlRows(golden.type, part, shape, strip.data(), 0, num_rows, out.data());
           ASSERT_TRUE(strip.ZonesIntact() && out.ZonesIntact());
           ASSERT_EQ(std::memcmp(in.data(), out.data(), in.size()), 0)
@@ -125,7 +125,7 @@ TEST(GgmlExchange, ExportTakesAnyRangeOfRows) {
     for (const Part part : {Part::kKey, Part::kValue}) {
       const StripShape shape{0, 0, golden.dim, 64};
       std::vector<std::byte> strip(BlockStripBytes(golden.type, shape));
-      ImportGgmlRows(golden.type, part, shape, golden.blocks.data(), kNumRows, strip.data());
+      ASSERT_TRUE(ImportGgmlRows(golden.type, part, shape, golden.blocks.data(), kNumRows, strip.data()).ok());
       for (const auto& [first, count] : {std::pair{0, 1}, {5, 13}, {15, 2}, {31, 1}, {7, 0}}) {
         std::vector<std::byte> out(count * golden.row_bytes());
         ExportGgmlRows(golden.type, part, shape, strip.data(), first, count, out.data());
@@ -141,13 +141,30 @@ TEST(GgmlExchange, ImportThenDecodeIsGgmlsDequantization) {
       for (const int page_tokens : {32, 128}) {
         const StripShape shape{0, 0, golden.dim, page_tokens};
         std::vector<std::byte> strip(BlockStripBytes(golden.type, shape));
-        ImportGgmlRows(golden.type, part, shape, golden.blocks.data(), kNumRows, strip.data());
+        ASSERT_TRUE(ImportGgmlRows(golden.type, part, shape, golden.blocks.data(), kNumRows, strip.data()).ok());
         std::vector<float> rows(golden.input.size());
         golden.rung().Decode(part, shape, strip.data(), 0, kNumRows, rows.data());
         ASSERT_TRUE(SameBits(rows.data(), golden.decoded.data(), rows.size()))
             << "dim " << golden.dim;
       }
     }
+  }
+}
+
+TEST(GgmlImport, RefusesScalesThatGgmlNeverWrites) {
+  const StripShape shape = {0, 0, 32, 16};
+  for (const BlockType type : {BlockType::kQ8, BlockType::kQ4}) {
+    std::vector<std::byte> ggml(2 * GgmlBlockBytes(type));
+    std::vector<std::byte> strip(BlockStripBytes(type, shape));
+    const auto import_second = [&](uint16_t scale_bits) {
+      std::memcpy(ggml.data() + GgmlBlockBytes(type), &scale_bits, 2);
+      return ImportGgmlRows(type, Part::kKey, shape, ggml.data(), 2, strip.data());
+    };
+    EXPECT_TRUE(import_second(0x3C00).ok());
+    EXPECT_EQ(import_second(0x7C00).message(), "ggml block 1: scale inf is not finite");
+    EXPECT_FALSE(import_second(0x7E00).ok());
+    // The sign of a q4_0 scale is that of its largest value; q8_0 has none.
+    EXPECT_EQ(import_second(0xBC00).ok(), type == BlockType::kQ4);
   }
 }
 
