@@ -34,13 +34,14 @@ struct Candidate {
   std::string plan;
   bool noise = false;  // the baseline's own cache, timed a second time
   FilledCache* filled = nullptr;
-  Error error;         // against the originals
-  Error kernel_error;  // against the decoded rows
+  Error error;             // against the originals
+  Error kernel_error;      // against the decoded rows
   std::vector<double> us;  // one per repetition: time of one layer
 };
 
 // One call of Attend for every sequence of the cache, over one layer.
-Status AttendLayer(const FilledCache& filled, const Workload& workload, int layer, std::vector<float>& output) {
+Status AttendLayer(const FilledCache& filled, const Workload& workload, int layer,
+                   std::vector<float>& output) {
   std::vector<AttendRequest> requests(filled.sequences.size());
   const size_t floats = workload.queries().size();
   output.resize(requests.size() * floats);
@@ -61,16 +62,18 @@ Status CheckAnswer(Candidate& candidate, const Workload& workload, Executor& exe
   Status read;
   const std::vector<double> decoded =
       workload.Reference(executor, [&](int head, Part part, float* rows) {
-        Result<int64_t> count = filled.cache->ReadRows(filled.sequences[0], filled.layers - 1, head, part, 0,
-                                                       workload.shape().ctx, rows);
-        if (!count.ok() || *count != workload.shape().ctx) read = Internal("bench: rows are missing");
+        Result<int64_t> count = filled.cache->ReadRows(filled.sequences[0], filled.layers - 1, head,
+                                                       part, 0, workload.shape().ctx, rows);
+        if (!count.ok() || *count != workload.shape().ctx)
+          read = Internal("bench: rows are missing");
       });
   VARVE_RETURN_IF_ERROR(read);
   for (size_t b = 0; b < filled.sequences.size(); ++b) {
     const std::vector<float> one(output.begin() + b * floats, output.begin() + (b + 1) * floats);
     const Error error = CompareOutputs(one, workload.exact());
     const Error kernel_error = CompareOutputs(one, decoded);
-    if (b > 0 && (error.max != candidate.error.max || kernel_error.max != candidate.kernel_error.max)) {
+    if (b > 0 &&
+        (error.max != candidate.error.max || kernel_error.max != candidate.kernel_error.max)) {
       return Internal(fmt::format("bench: plan {}: sequence {} of the batch differs from the first",
                                   candidate.plan, b));
     }
@@ -79,15 +82,17 @@ Status CheckAnswer(Candidate& candidate, const Workload& workload, Executor& exe
   }
   // Kernels round queries to 8 bits at worst: far below this, or wrong.
   if (!(candidate.kernel_error.rms < 0.05)) {
-    return Internal(fmt::format("bench: plan {}: kernel_error {:.3g} (RMS) >= 0.05: the result is wrong",
-                                candidate.plan, candidate.kernel_error.rms));
+    return Internal(
+        fmt::format("bench: plan {}: kernel_error {:.3g} (RMS) >= 0.05: the result is wrong",
+                    candidate.plan, candidate.kernel_error.rms));
   }
   return Status();
 }
 
 // Time of one layer in microseconds, from one pass over all layers; repeated until the clock is
 // good enough when the cache is small.
-Result<double> TimeLayer(const FilledCache& filled, const Workload& workload, std::vector<float>& output) {
+Result<double> TimeLayer(const FilledCache& filled, const Workload& workload,
+                         std::vector<float>& output) {
   constexpr double kLeastUs = 2000;
   const auto start = std::chrono::steady_clock::now();
   for (int passes = 1;; ++passes) {
@@ -107,7 +112,8 @@ class AttentionBench {
  private:
   Status RunCase(int64_t ctx, int threads, int batch);
   Status RunStepTable(int threads);
-  void Report(const std::vector<Candidate>& candidates, int64_t ctx, int threads, int batch, double bandwidth);
+  void Report(const std::vector<Candidate>& candidates, int64_t ctx, int threads, int batch,
+              double bandwidth);
 
   const BenchAttentionOptions& options_;
   std::vector<Plan> plans_;
@@ -115,17 +121,18 @@ class AttentionBench {
   ordered_json rows_ = ordered_json::array();
 };
 
-void AttentionBench::Report(const std::vector<Candidate>& candidates, int64_t ctx, int threads, int batch,
-                            double bandwidth) {
+void AttentionBench::Report(const std::vector<Candidate>& candidates, int64_t ctx, int threads,
+                            int batch, double bandwidth) {
   const auto paired_ratio = [&](const Candidate& candidate) {
     std::vector<double> ratios;
-    for (size_t i = 0; i < candidate.us.size(); ++i) ratios.push_back(candidates[0].us[i] / candidate.us[i]);
+    for (size_t i = 0; i < candidate.us.size(); ++i)
+      ratios.push_back(candidates[0].us[i] / candidate.us[i]);
     return Median(ratios);
   };
-  fmt::print("\ncontext {} x batch {}, {} thread{}; read bandwidth {:.1f} GB/s in this run\n", ctx, batch, threads,
-             threads == 1 ? "" : "s", bandwidth / 1e9);
-  TextTable table({"plan", ">us median", ">us min", ">x f16", ">MiB/layer", ">bits/value", ">GB/s", ">of read",
-                   ">max error", ">rms error", ">kernel rms"});
+  fmt::print("\ncontext {} x batch {}, {} thread{}; read bandwidth {:.1f} GB/s in this run\n", ctx,
+             batch, threads, threads == 1 ? "" : "s", bandwidth / 1e9);
+  TextTable table({"plan", ">us median", ">us min", ">x f16", ">MiB/layer", ">bits/value", ">GB/s",
+                   ">of read", ">max error", ">rms error", ">kernel rms"});
   const double values = 2.0 * static_cast<double>(ctx) * batch * options_.kv_heads * options_.dim;
   for (const Candidate& candidate : candidates) {
     const double bytes = static_cast<double>(candidate.filled->layer_bytes);
@@ -134,20 +141,33 @@ void AttentionBench::Report(const std::vector<Candidate>& candidates, int64_t ct
     const double gbps = bytes / median / 1e3;
     const double ratio = paired_ratio(candidate);
     const double fraction = gbps * 1e9 / bandwidth;
-    table.AddRow({candidate.noise ? "f16 again (noise)" : candidate.plan, fmt::format("{:.1f}", median),
-                  fmt::format("{:.1f}", fastest), fmt::format("{:.2f}", ratio),
-                  fmt::format("{:.2f}", bytes / (1 << 20)), fmt::format("{:.3f}", 8 * bytes / values),
-                  fmt::format("{:.1f}", gbps), fmt::format("{:.0f} %", 100 * fraction),
-                  fmt::format("{:.1e}", candidate.error.max), fmt::format("{:.1e}", candidate.error.rms),
-                  fmt::format("{:.1e}", candidate.kernel_error.rms)});
-    ordered_json row = {{"plan", candidate.plan}, {"ctx", ctx}, {"threads", threads}, {"batch", batch},
-                        {"median_us", median}, {"min_us", fastest}, {"ratio_to_f16", ratio},
-                        {"bytes", candidate.filled->layer_bytes}, {"bits_per_value", 8 * bytes / values},
-                        {"gbps", gbps}, {"bandwidth_fraction", fraction}, {"read_bandwidth_gbps", bandwidth / 1e9},
-                        {"layers", candidate.filled->layers}, {"max_error", candidate.error.max},
-                        {"rms_error", candidate.error.rms}, {"kernel_error", candidate.kernel_error.max},
+    table.AddRow(
+        {candidate.noise ? "f16 again (noise)" : candidate.plan, fmt::format("{:.1f}", median),
+         fmt::format("{:.1f}", fastest), fmt::format("{:.2f}", ratio),
+         fmt::format("{:.2f}", bytes / (1 << 20)), fmt::format("{:.3f}", 8 * bytes / values),
+         fmt::format("{:.1f}", gbps), fmt::format("{:.0f} %", 100 * fraction),
+         fmt::format("{:.1e}", candidate.error.max), fmt::format("{:.1e}", candidate.error.rms),
+         fmt::format("{:.1e}", candidate.kernel_error.rms)});
+    ordered_json row = {{"plan", candidate.plan},
+                        {"ctx", ctx},
+                        {"threads", threads},
+                        {"batch", batch},
+                        {"median_us", median},
+                        {"min_us", fastest},
+                        {"ratio_to_f16", ratio},
+                        {"bytes", candidate.filled->layer_bytes},
+                        {"bits_per_value", 8 * bytes / values},
+                        {"gbps", gbps},
+                        {"bandwidth_fraction", fraction},
+                        {"read_bandwidth_gbps", bandwidth / 1e9},
+                        {"layers", candidate.filled->layers},
+                        {"max_error", candidate.error.max},
+                        {"rms_error", candidate.error.rms},
+                        {"kernel_error", candidate.kernel_error.max},
                         {"kernel_rms_error", candidate.kernel_error.rms}};
-    row["role"] = candidate.noise ? "noise" : &candidate == &candidates[0] ? "baseline" : "candidate";
+    row["role"] = candidate.noise                ? "noise"
+                  : &candidate == &candidates[0] ? "baseline"
+                                                 : "candidate";
     rows_.push_back(std::move(row));
   }
   table.Print(stdout);
@@ -209,21 +229,30 @@ Status AttentionBench::RunCase(int64_t ctx, int threads, int batch) {
 
 Status AttentionBench::RunStepTable(int threads) {
   WorkloadShape shape = {options_.heads, options_.kv_heads, options_.dim,
-                         *std::min_element(options_.ctx.begin(), options_.ctx.end()), options_.seed};
+                         *std::min_element(options_.ctx.begin(), options_.ctx.end()),
+                         options_.seed};
   const std::unique_ptr<Executor> executor = MakeThreadPool(threads);
   const Workload workload(shape, *executor);
-  fmt::print("\nwhole decode steps from context {}, {} thread{}: what appending and sealing cost\n", shape.ctx,
-             threads, threads == 1 ? "" : "s");
-  TextTable table({"plan", ">layers", ">us step median", ">us p99", ">p99 / median", ">append + seal"});
+  fmt::print("\nwhole decode steps from context {}, {} thread{}: what appending and sealing cost\n",
+             shape.ctx, threads, threads == 1 ? "" : "s");
+  TextTable table(
+      {"plan", ">layers", ">us step median", ">us p99", ">p99 / median", ">append + seal"});
   for (size_t i = 0; i < plans_.size() && !interrupted; ++i) {
     Result<StepCost> cost = MeasureSteps(workload, plans_[i], options_.steps, *executor);
     if (!cost.ok()) return cost.status();
-    table.AddRow({options_.plans[i], fmt::format("{}", cost->layers), fmt::format("{:.0f}", cost->median_us),
-                  fmt::format("{:.0f}", cost->p99_us), fmt::format("{:.2f}", cost->p99_us / cost->median_us),
+    table.AddRow({options_.plans[i], fmt::format("{}", cost->layers),
+                  fmt::format("{:.0f}", cost->median_us), fmt::format("{:.0f}", cost->p99_us),
+                  fmt::format("{:.2f}", cost->p99_us / cost->median_us),
                   fmt::format("{:.2f} %", 100 * cost->append_share)});
-    rows_.push_back({{"plan", options_.plans[i]}, {"role", "steps"}, {"ctx", shape.ctx}, {"threads", threads},
-                     {"steps", options_.steps}, {"layers", cost->layers}, {"step_median_us", cost->median_us},
-                     {"step_p99_us", cost->p99_us}, {"append_share", cost->append_share}});
+    rows_.push_back({{"plan", options_.plans[i]},
+                     {"role", "steps"},
+                     {"ctx", shape.ctx},
+                     {"threads", threads},
+                     {"steps", options_.steps},
+                     {"layers", cost->layers},
+                     {"step_median_us", cost->median_us},
+                     {"step_p99_us", cost->p99_us},
+                     {"append_share", cost->append_share}});
   }
   table.Print(stdout);
   return Status();
@@ -231,7 +260,8 @@ Status AttentionBench::RunStepTable(int threads) {
 
 Status AttentionBench::Run() {
   if (options_.heads % options_.kv_heads != 0) {
-    return InvalidArgument(fmt::format("--heads {} is not a multiple of --kv-heads {}", options_.heads, options_.kv_heads));
+    return InvalidArgument(fmt::format("--heads {} is not a multiple of --kv-heads {}",
+                                       options_.heads, options_.kv_heads));
   }
   for (const std::string& text : options_.plans) {
     Result<Plan> plan = ReadPlanArgument(text);
@@ -248,11 +278,14 @@ Status AttentionBench::Run() {
   std::vector<int> threads = options_.threads;
   if (threads.empty()) threads.push_back(static_cast<int>(std::thread::hardware_concurrency()));
 
-  fmt::print("{} heads on {} KV heads, head_dim {}; last-level cache {}, working set of each plan > {}\n",
-             options_.heads, options_.kv_heads, options_.dim,
-             HumanBytes(static_cast<double>(machine.last_level_cache_bytes)),
-             HumanBytes(static_cast<double>(working_set_)));
-  fmt::print("errors are relative to the RMS of the exact output; \"kernel\" compares with the decoded rows\n");
+  fmt::print(
+      "{} heads on {} KV heads, head_dim {}; last-level cache {}, working set of each plan > {}\n",
+      options_.heads, options_.kv_heads, options_.dim,
+      HumanBytes(static_cast<double>(machine.last_level_cache_bytes)),
+      HumanBytes(static_cast<double>(working_set_)));
+  fmt::print(
+      "errors are relative to the RMS of the exact output; \"kernel\" compares with the decoded "
+      "rows\n");
   std::signal(SIGINT, OnInterrupt);
   for (const int64_t ctx : options_.ctx) {
     for (const int batch : options_.batch) {
@@ -272,6 +305,8 @@ Status AttentionBench::Run() {
 
 }  // namespace
 
-Status BenchAttention(const BenchAttentionOptions& options) { return AttentionBench(options).Run(); }
+Status BenchAttention(const BenchAttentionOptions& options) {
+  return AttentionBench(options).Run();
+}
 
 }  // namespace varve::cli

@@ -20,8 +20,8 @@ struct BenchAttentionOptions {
   std::vector<int> threads;  // empty: all cores
   std::vector<int> batch = {1};
   int reps = 15;
-  int steps = 128;            // of the append-and-seal table; 0: none
-  int64_t working_set = -1;   // bytes; -1: twice the last-level cache and a bit
+  int steps = 128;           // of the append-and-seal table; 0: none
+  int64_t working_set = -1;  // bytes; -1: twice the last-level cache and a bit
   uint64_t seed = 1;
   std::string json;
 };

@@ -5,7 +5,8 @@
 
 namespace varve::cli {
 
-Result<StepCost> MeasureSteps(const Workload& workload, const Plan& plan, int steps, Executor& executor) {
+Result<StepCost> MeasureSteps(const Workload& workload, const Plan& plan, int steps,
+                              Executor& executor) {
   constexpr int kLayers = 8;
   Result<FilledCache> filled = FillCache(workload, plan, kLayers, 1, executor);
   if (!filled.ok()) return filled.status();
@@ -16,7 +17,9 @@ Result<StepCost> MeasureSteps(const Workload& workload, const Plan& plan, int st
   double append_us = 0;
   double total_us = 0;
   const auto now = [] { return std::chrono::steady_clock::now(); };
-  const auto micros = [](auto duration) { return std::chrono::duration<double, std::micro>(duration).count(); };
+  const auto micros = [](auto duration) {
+    return std::chrono::duration<double, std::micro>(duration).count();
+  };
   for (int step = 0; step < steps; ++step) {
     const size_t row = static_cast<size_t>(workload.shape().kv_heads) * workload.shape().dim;
     const size_t token = static_cast<size_t>(step % workload.shape().ctx);
@@ -25,7 +28,8 @@ Result<StepCost> MeasureSteps(const Workload& workload, const Plan& plan, int st
     const StepEntry entry{sequence, 1};
     VARVE_RETURN_IF_ERROR(cache.BeginStep({&entry, 1}));
     for (int layer = 0; layer < kLayers; ++layer) {
-      VARVE_RETURN_IF_ERROR(cache.Append(layer, sequence, {workload.keys().data() + token * row, 1, 0, 0},
+      VARVE_RETURN_IF_ERROR(cache.Append(layer, sequence,
+                                         {workload.keys().data() + token * row, 1, 0, 0},
                                          {workload.values().data() + token * row, 1, 0, 0}));
       AttendRequest request;
       request.sequence = sequence;

@@ -16,7 +16,8 @@ struct StepCost {
 };
 
 // Fills a cache of 8 layers with the workload and decodes `steps` further tokens.
-Result<StepCost> MeasureSteps(const Workload& workload, const Plan& plan, int steps, Executor& executor);
+Result<StepCost> MeasureSteps(const Workload& workload, const Plan& plan, int steps,
+                              Executor& executor);
 
 }  // namespace varve::cli
 

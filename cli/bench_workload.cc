@@ -15,12 +15,14 @@ void FillGaussian(std::vector<float>& out, uint64_t seed, Executor& executor) {
   constexpr size_t kChunk = 1 << 16;  // own generator each: independent of the thread count
   executor.ParallelFor((out.size() + kChunk - 1) / kChunk, [&](size_t chunk, int) {
     std::mt19937_64 random(seed * 1000003 + chunk);
-    // Sum of four 16-bit uniforms, centred and scaled: near Gaussian, and fast enough for gigabytes.
+    // Sum of four 16-bit uniforms, centred and scaled: near Gaussian, and fast enough for
+    // gigabytes.
     const float norm = 1.0f / (65536.0f * std::sqrt(4.0f / 12.0f));
     const size_t end = std::min(out.size(), (chunk + 1) * kChunk);
     for (size_t i = chunk * kChunk; i < end; ++i) {
       const uint64_t bits = random();
-      const int sum = static_cast<int>((bits & 0xFFFF) + (bits >> 16 & 0xFFFF) + (bits >> 32 & 0xFFFF) + (bits >> 48));
+      const int sum = static_cast<int>((bits & 0xFFFF) + (bits >> 16 & 0xFFFF) +
+                                       (bits >> 32 & 0xFFFF) + (bits >> 48));
       out[i] = static_cast<float>(sum - 131070) * norm;
     }
   });
@@ -50,8 +52,8 @@ Workload::Workload(const WorkloadShape& shape, Executor& executor) : shape_(shap
   });
 }
 
-std::vector<double> Workload::Reference(
-    Executor& executor, const std::function<void(int, Part, float*)>& rows) const {
+std::vector<double> Workload::Reference(Executor& executor,
+                                        const std::function<void(int, Part, float*)>& rows) const {
   const size_t dim = static_cast<size_t>(shape_.dim);
   const size_t ctx = static_cast<size_t>(shape_.ctx);
   const size_t group = static_cast<size_t>(shape_.heads / shape_.kv_heads);
@@ -114,7 +116,8 @@ Status Feed(Cache& cache, SequenceId sequence, int64_t ctx, const float* keys, c
     const StepEntry entry{sequence, tokens};
     VARVE_RETURN_IF_ERROR(cache.BeginStep({&entry, 1}));
     for (int layer = 0; layer < cache.shape().num_layers; ++layer) {
-      VARVE_RETURN_IF_ERROR(cache.Append(layer, sequence, {keys + done * token_floats, tokens, 0, 0},
+      VARVE_RETURN_IF_ERROR(cache.Append(layer, sequence,
+                                         {keys + done * token_floats, tokens, 0, 0},
                                          {values + done * token_floats, tokens, 0, 0}));
     }
     VARVE_RETURN_IF_ERROR(cache.EndStep());
@@ -123,7 +126,8 @@ Status Feed(Cache& cache, SequenceId sequence, int64_t ctx, const float* keys, c
   return Status();
 }
 
-Result<std::unique_ptr<Cache>> MakeCache(const CacheShape& shape, const Plan& plan, Executor& executor) {
+Result<std::unique_ptr<Cache>> MakeCache(const CacheShape& shape, const Plan& plan,
+                                         Executor& executor) {
   CacheOptions options;
   options.plan = plan;
   options.executor = &executor;
@@ -135,8 +139,9 @@ Result<std::unique_ptr<Cache>> MakeCache(const CacheShape& shape, const Plan& pl
 Result<FilledCache> FillCache(const Workload& workload, const Plan& plan, int layers, int batch,
                               Executor& executor) {
   const WorkloadShape& shape = workload.shape();
-  Result<std::unique_ptr<Cache>> cache = MakeCache(
-      {layers, shape.kv_heads, shape.heads / shape.kv_heads, shape.dim, shape.dim, 0}, plan, executor);
+  Result<std::unique_ptr<Cache>> cache =
+      MakeCache({layers, shape.kv_heads, shape.heads / shape.kv_heads, shape.dim, shape.dim, 0},
+                plan, executor);
   if (!cache.ok()) return cache.status();
   FilledCache filled;
   filled.cache = std::move(*cache);
@@ -146,7 +151,8 @@ Result<FilledCache> FillCache(const Workload& workload, const Plan& plan, int la
     if (!sequence.ok()) return sequence.status();
     filled.sequences.push_back(*sequence);
     VARVE_RETURN_IF_ERROR(Feed(*filled.cache, *sequence, shape.ctx, workload.keys().data(),
-                               workload.values().data(), static_cast<size_t>(shape.kv_heads) * shape.dim));
+                               workload.values().data(),
+                               static_cast<size_t>(shape.kv_heads) * shape.dim));
   }
   filled.layer_bytes = filled.cache->Stats().bytes_used / layers;
   return filled;
@@ -154,11 +160,13 @@ Result<FilledCache> FillCache(const Workload& workload, const Plan& plan, int la
 
 Result<uint64_t> EstimateLayerBytes(const WorkloadShape& shape, const Plan& plan) {
   std::unique_ptr<Executor> executor = MakeThreadPool(1);
-  Result<std::unique_ptr<Cache>> cache = MakeCache({1, 1, 1, shape.dim, shape.dim, 0}, plan, *executor);
+  Result<std::unique_ptr<Cache>> cache =
+      MakeCache({1, 1, 1, shape.dim, shape.dim, 0}, plan, *executor);
   if (!cache.ok()) return cache.status();
   Result<SequenceId> sequence = (*cache)->CreateSequence();
   if (!sequence.ok()) return sequence.status();
-  const std::vector<float> zeros(static_cast<size_t>((*cache)->shape().page_tokens) * shape.dim, 0.0f);
+  const std::vector<float> zeros(static_cast<size_t>((*cache)->shape().page_tokens) * shape.dim,
+                                 0.0f);
   VARVE_RETURN_IF_ERROR(Feed(**cache, *sequence, shape.ctx, zeros.data(), zeros.data(), 0));
   return (*cache)->Stats().bytes_used * static_cast<uint64_t>(shape.kv_heads);
 }

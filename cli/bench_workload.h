@@ -21,8 +21,8 @@ struct WorkloadShape {
   uint64_t seed = 1;
 };
 
-// K is Gaussian with one channel in 16 four times as large, as real keys have outlier channels; V is
-// Gaussian. Queries are scaled so that scores have a standard deviation of about 2: attention is
+// K is Gaussian with one channel in 16 four times as large, as real keys have outlier channels; V
+// is Gaussian. Queries are scaled so that scores have a standard deviation of about 2: attention is
 // neither flat nor a single peak.
 class Workload {
  public:

@@ -14,7 +14,8 @@ constexpr size_t kTaskBytes = size_t{256} << 10;  // the size of an f16 page of 
 
 }  // namespace
 
-ReadBandwidth::ReadBandwidth(size_t bytes) : bytes_((bytes + kTaskBytes - 1) / kTaskBytes * kTaskBytes) {
+ReadBandwidth::ReadBandwidth(size_t bytes)
+    : bytes_((bytes + kTaskBytes - 1) / kTaskBytes * kTaskBytes) {
   void* address = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) throw std::bad_alloc();
   madvise(address, bytes_, MADV_HUGEPAGE);  // the best case: no time lost on page tables

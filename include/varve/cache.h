@@ -72,8 +72,8 @@ struct SequenceId {
 struct PageSpan {
   int64_t first_position = 0;  // token span that the page stands for
   int64_t num_positions = 0;
-  int num_rows = 0;            // rows stored
-  int num_live_rows = 0;       // rows that attention still sees
+  int num_rows = 0;       // rows stored
+  int num_live_rows = 0;  // rows that attention still sees
 };
 
 // The exact attention mass of every page, from the log-sum-exp that attention keeps anyway.
@@ -81,8 +81,8 @@ struct AttentionMass {
   int layer = 0;
   SequenceId sequence;
   int num_queries = 0;
-  int num_heads = 0;                 // query heads
-  std::span<const PageSpan> pages;   // the table as it was read
+  int num_heads = 0;                // query heads
+  std::span<const PageSpan> pages;  // the table as it was read
   // [num_queries, num_heads, pages.size()] f32; each (query, head) row sums to 1.
   const float* mass = nullptr;
 };
@@ -137,28 +137,28 @@ struct AttendRequest {
 };
 
 struct AttendOptions {
-  float scale = 0.0f;          // 0: 1 / sqrt(key_dim)
-  float soft_cap = 0.0f;       // > 0: scores become cap * tanh(score / cap)
-  int64_t window = 0;          // > 0: the model's own sliding window, row-exact
-  bool causal = true;          // false: every query sees every row (cross attention)
+  float scale = 0.0f;     // 0: 1 / sqrt(key_dim)
+  float soft_cap = 0.0f;  // > 0: scores become cap * tanh(score / cap)
+  int64_t window = 0;     // > 0: the model's own sliding window, row-exact
+  bool causal = true;     // false: every query sees every row (cross attention)
 };
 
 enum class PageState { kFilling, kFull, kSealed };
 
 struct RungBytes {
-  std::string rung;         // "q8_0", or "q8_0/q4_0" where K and V differ
+  std::string rung;  // "q8_0", or "q8_0/q4_0" where K and V differ
   PageState state = PageState::kSealed;
   uint64_t pages = 0;
-  uint64_t bytes = 0;       // payload of those pages
+  uint64_t bytes = 0;  // payload of those pages
 };
 
 struct CacheStats {
-  uint64_t bytes_used = 0;        // payload of all live pages; a shared page counts once
-  uint64_t bytes_held = 0;        // memory that the pool keeps resident for pages
-  uint64_t bytes_tables = 0;      // page records and tables
-  uint64_t bytes_scratch = 0;     // work buffers of steps and attention
-  uint64_t bytes_f16 = 0;         // what the live rows of all sequences would take in plain f16
-  uint64_t bytes_copied = 0;      // copied on write since creation
+  uint64_t bytes_used = 0;     // payload of all live pages; a shared page counts once
+  uint64_t bytes_held = 0;     // memory that the pool keeps resident for pages
+  uint64_t bytes_tables = 0;   // page records and tables
+  uint64_t bytes_scratch = 0;  // work buffers of steps and attention
+  uint64_t bytes_f16 = 0;      // what the live rows of all sequences would take in plain f16
+  uint64_t bytes_copied = 0;   // copied on write since creation
   uint64_t pages = 0;
   uint64_t sequences = 0;
   uint64_t pages_sealed = 0;      // encoded since creation: first seal …
@@ -171,7 +171,7 @@ struct CacheStats {
 
 struct SequenceInfo {
   int64_t next_position = 0;
-  int64_t live_rows = 0;    // of the layer asked for
+  int64_t live_rows = 0;  // of the layer asked for
   std::vector<PageSpan> pages;
 };
 

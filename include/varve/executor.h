@@ -22,7 +22,8 @@ class Executor {
   // Calls task(index, worker) for every index in [0, count), each once, and returns when all are
   // done. `worker` is in [0, num_threads()) and no two calls with the same worker overlap. Tasks
   // do not throw and do not call ParallelFor. One ParallelFor at a time per executor.
-  virtual void ParallelFor(size_t count, const std::function<void(size_t index, int worker)>& task) = 0;
+  virtual void ParallelFor(size_t count,
+                           const std::function<void(size_t index, int worker)>& task) = 0;
 };
 
 // A pool with `num_threads` workers (0: one per core). Workers wait briefly by spinning, then

@@ -40,33 +40,33 @@ struct LayerRule {
 
   std::optional<std::string> k;  // rung of sealed K; without it `age`, without that f16
   std::optional<std::string> v;
-  std::vector<AgeStep> age;      // for the parts that k= and v= leave open; bounds ascend
+  std::vector<AgeStep> age;  // for the parts that k= and v= leave open; bounds ascend
 
-  std::optional<int64_t> open_tokens;       // open=N
-  std::optional<std::string> open_rung;     // open_rung=f16|f32|bf16
-  std::optional<int> page_tokens;           // page=16|32|64|128; one value for the whole plan
-  std::optional<int64_t> window_tokens;     // window=N
+  std::optional<int64_t> open_tokens;    // open=N
+  std::optional<std::string> open_rung;  // open_rung=f16|f32|bf16
+  std::optional<int> page_tokens;        // page=16|32|64|128; one value for the whole plan
+  std::optional<int64_t> window_tokens;  // window=N
 
-  std::optional<std::string> evict;         // h2o|window|random|tova|snapkv|demote
-  std::optional<double> ratio;              // > 1
-  std::optional<uint64_t> budget_bytes;     // budget=64MiB; excludes ratio
-  std::optional<int64_t> sink_tokens;       // sink=N
-  std::optional<int64_t> recent_tokens;     // recent=N
-  std::optional<int64_t> trigger_tokens;    // trigger=N
-  std::optional<int64_t> every_tokens;      // every=N
-  std::optional<double> ema;                // ema=A, 0 <= A < 1
+  std::optional<std::string> evict;       // h2o|window|random|tova|snapkv|demote
+  std::optional<double> ratio;            // > 1
+  std::optional<uint64_t> budget_bytes;   // budget=64MiB; excludes ratio
+  std::optional<int64_t> sink_tokens;     // sink=N
+  std::optional<int64_t> recent_tokens;   // recent=N
+  std::optional<int64_t> trigger_tokens;  // trigger=N
+  std::optional<int64_t> every_tokens;    // every=N
+  std::optional<double> ema;              // ema=A, 0 <= A < 1
 
-  std::optional<std::string> pack;          // probe|full|store
-  std::optional<int64_t> hot_sink_tokens;   // hot=S/R
+  std::optional<std::string> pack;         // probe|full|store
+  std::optional<int64_t> hot_sink_tokens;  // hot=S/R
   std::optional<int64_t> hot_recent_tokens;
   std::optional<int64_t> bootstrap_tokens;  // bootstrap=N
   std::optional<int64_t> step_tokens;       // step=N
 
-  std::optional<std::string> codebook;      // codebook=FILE
-  std::optional<std::string> fold;          // fold=FILE
-  std::optional<int64_t> image_tokens;      // image=N
-  std::optional<std::string> cross;         // cross=RUNG
-  std::optional<std::string> fallback;      // fallback=RUNG
+  std::optional<std::string> codebook;  // codebook=FILE
+  std::optional<std::string> fold;      // fold=FILE
+  std::optional<int64_t> image_tokens;  // image=N
+  std::optional<std::string> cross;     // cross=RUNG
+  std::optional<std::string> fallback;  // fallback=RUNG
 
   bool operator==(const LayerRule&) const = default;
 };

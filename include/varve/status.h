@@ -1,9 +1,9 @@
 // Status and Result: how every call of Varve reports failure.
 //
 // No exception crosses the public API and nothing in the library prints. One thing is outside this
-// promise: when the ordinary heap (tables and work buffers, not page memory) is exhausted, the C++ API
-// throws std::bad_alloc or ends the process, as the standard library does. A message
-// names the field, its value and the limit: "page 7: row_count 60000 > 64".
+// promise: when the ordinary heap (tables and work buffers, not page memory) is exhausted, the C++
+// API throws std::bad_alloc or ends the process, as the standard library does. A message names the
+// field, its value and the limit: "page 7: row_count 60000 > 64".
 //
 // A Status is a value: copy it, keep it, compare its code. Thread-compatible, like std::string.
 
@@ -67,8 +67,8 @@ inline Status Internal(std::string m) { return Status(StatusCode::kInternal, std
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}             // NOLINT: implicit by intent
-  Result(Status status) : status_(std::move(status)) {}     // NOLINT: implicit by intent
+  Result(T value) : value_(std::move(value)) {}          // NOLINT: implicit by intent
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT: implicit by intent
 
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
@@ -90,10 +90,10 @@ class [[nodiscard]] Result {
 }  // namespace varve
 
 // Leaves the enclosing function with the status if `expr` is not ok.
-#define VARVE_RETURN_IF_ERROR(expr)                       \
-  do {                                                    \
-    ::varve::Status varve_status_ = (expr);               \
-    if (!varve_status_.ok()) return varve_status_;        \
+#define VARVE_RETURN_IF_ERROR(expr)                \
+  do {                                             \
+    ::varve::Status varve_status_ = (expr);        \
+    if (!varve_status_.ok()) return varve_status_; \
   } while (0)
 
 #endif  // VARVE_STATUS_H_

@@ -21,7 +21,8 @@ int Ageing::DueStage(const LayerPlan& plan, const TableEntry& entry, int64_t nex
   return stage;
 }
 
-bool Ageing::OutOfWindow(const LayerPlan& plan, const TableEntry& entry, int64_t next_position) const {
+bool Ageing::OutOfWindow(const LayerPlan& plan, const TableEntry& entry,
+                         int64_t next_position) const {
   return plan.window_tokens > 0 && entry.page->first_position >= plan.sink_tokens &&
          next_position - entry.EndPosition() >= plan.window_tokens;
 }
@@ -78,7 +79,8 @@ bool Ageing::Sink(TableEntry& entry, const LayerPlan::Stage& stage) {
 }
 
 Page* Ageing::Encode(const Page& from, const LayerPlan::Stage& stage) {
-  Result<Page*> made = store_->Make(from.layer, from.first_position, PageState::kSealed, *stage.k, *stage.v);
+  Result<Page*> made =
+      store_->Make(from.layer, from.first_position, PageState::kSealed, *stage.k, *stage.v);
   if (!made.ok()) return nullptr;
   Page* to = *made;
   to->rows = from.rows;
@@ -97,7 +99,8 @@ Page* Ageing::Encode(const Page& from, const LayerPlan::Stage& stage) {
       std::memcpy(target, source, key ? from.key_strip_bytes : from.value_strip_bytes);
       return;
     }
-    const StripShape shape = key ? store_->KeyShape(from.layer, head) : store_->ValueShape(from.layer, head);
+    const StripShape shape =
+        key ? store_->KeyShape(from.layer, head) : store_->ValueShape(from.layer, head);
     std::vector<float> rows(static_cast<size_t>(from.rows) * shape.dim);
     old_rung->Decode(part, shape, source, 0, from.rows, rows.data());
     nonfinite += new_rung->Encode(part, shape, rows.data(), from.rows, target);

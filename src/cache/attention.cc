@@ -26,7 +26,8 @@ std::byte* ScratchBuffer::Reserve(size_t bytes) {
     data_.reset();
     bytes_ = Align64(bytes);
     data_.reset(static_cast<std::byte*>(std::aligned_alloc(64, bytes_)));
-    if (data_ == nullptr) std::abort();  // as operator new would end the process: no page is at stake
+    if (data_ == nullptr)
+      std::abort();  // as operator new would end the process: no page is at stake
   }
   return data_.get();
 }
@@ -44,9 +45,9 @@ struct Attention::Job {
   size_t prepared_stride;
   std::array<size_t, kNumKeySpaces> prepared_offset;
   size_t partial_bytes;  // of a chunk
-  // Offsets into the shared buffer. Partials [kv_heads, splits] only while one chunk holds all rows;
-  // with an observer [kv_heads, rows, pages] maximum and sum of every page, and the log-sum-exp
-  // [kv_heads, rows].
+  // Offsets into the shared buffer. Partials [kv_heads, splits] only while one chunk holds all
+  // rows; with an observer [kv_heads, rows, pages] maximum and sum of every page, and the
+  // log-sum-exp [kv_heads, rows].
   std::byte* prepared;
   std::byte* partials;
   float* page_max;
@@ -82,21 +83,30 @@ size_t Attention::scratch_bytes() const {
   return bytes;
 }
 
-Attention::Job Attention::MakeJob(int layer, const LayerSpaces& spaces, const AttentionRequest& request,
+Attention::Job Attention::MakeJob(int layer, const LayerSpaces& spaces,
+                                  const AttentionRequest& request,
                                   const AttendOptions& options) const {
   Job job = {};
   job.request = request.request;
-  job.all = {&shape_, &spaces, &options, request.table, layer, request.first_query_position,
+  job.all = {&shape_,
+             &spaces,
+             &options,
+             request.table,
+             layer,
+             request.first_query_position,
              request.request->num_queries};
   job.chunk_queries = std::max(1, kChunkRows / shape_.group_size);
   job.splits = static_cast<int>((request.table->entries.size() + kSplitPages - 1) / kSplitPages);
-  job.scale = options.scale != 0.0f ? options.scale : 1.0f / std::sqrt(static_cast<float>(shape_.key_dim));
+  job.scale =
+      options.scale != 0.0f ? options.scale : 1.0f / std::sqrt(static_cast<float>(shape_.key_dim));
   const StripShape key_shape = {layer, 0, shape_.key_dim, shape_.page_tokens};
-  job.prepared_stride = Align64(static_cast<size_t>(job.all.rows()) * shape_.key_dim * sizeof(float));
+  job.prepared_stride =
+      Align64(static_cast<size_t>(job.all.rows()) * shape_.key_dim * sizeof(float));
   for (int space = 0; space < kNumKeySpaces; ++space) {
     job.prepared_offset[space] = job.prepared_stride;
     if (spaces.key[space] == nullptr) continue;
-    job.prepared_stride += Align64(spaces.key[space]->PreparedQueryBytes(key_shape, job.all.rows()));
+    job.prepared_stride +=
+        Align64(spaces.key[space]->PreparedQueryBytes(key_shape, job.all.rows()));
   }
   job.partial_bytes = Partial::Bytes(job.Chunk(0));
   return job;
@@ -124,7 +134,8 @@ void Attention::Prepare(const Job& job, int head) const {
   const StripShape shape = {job.all.layer, head, dim, shape_.page_tokens};
   for (int space = 0; space < kNumKeySpaces; ++space) {
     const Rung* rung = job.all.spaces->key[space];
-    if (rung != nullptr) rung->PrepareQuery(shape, scaled, job.all.rows(), block + job.prepared_offset[space]);
+    if (rung != nullptr)
+      rung->PrepareQuery(shape, scaled, job.all.rows(), block + job.prepared_offset[space]);
   }
 }
 
@@ -146,14 +157,15 @@ float* Attention::PageSumsFor(const Job& job, const QueryRows& chunk, int worker
   return reinterpret_cast<float*>(workers_[worker].scratch.data() + SplitScratchBytes(chunk));
 }
 
-void Attention::KeepPageSums(const Job& job, int head, const QueryRows& chunk, int split, const Partial& part,
-                             const float* page_sums) const {
+void Attention::KeepPageSums(const Job& job, int head, const QueryRows& chunk, int split,
+                             const Partial& part, const float* page_sums) const {
   if (page_sums == nullptr) return;
   const size_t pages = job.all.table->entries.size();
   const size_t begin = static_cast<size_t>(split) * kSplitPages;
   const size_t count = std::min<size_t>(pages - begin, kSplitPages);
   for (int row = 0; row < chunk.rows(); ++row) {
-    const size_t at = (static_cast<size_t>(head) * job.all.rows() + job.FirstRow(chunk) + row) * pages + begin;
+    const size_t at =
+        (static_cast<size_t>(head) * job.all.rows() + job.FirstRow(chunk) + row) * pages + begin;
     std::copy_n(page_sums + row * count, count, job.page_sum + at);
     std::fill_n(job.page_max + at, count, part.max[row]);
   }
@@ -163,14 +175,15 @@ void Attention::RunSplitTask(const Job& job, const Task& task, int worker) {
   const QueryRows chunk = job.Chunk(0);
   ReadAhead& ahead = workers_[worker].ahead;
   ahead.Clear();
-  for (int head = task.head; head < task.head + task.num_heads; ++head) AddReads(chunk, head, task.split, ahead);
+  for (int head = task.head; head < task.head + task.num_heads; ++head)
+    AddReads(chunk, head, task.split, ahead);
   size_t strips_read = 0;
   for (int head = task.head; head < task.head + task.num_heads; ++head) {
     const size_t index = static_cast<size_t>(head) * job.splits + task.split;
     Partial partial = Partial::At(chunk, job.partials + index * job.partial_bytes);
     float* page_sums = PageSumsFor(job, chunk, worker);
-    AttendSplit(chunk, head, task.split, PreparedFor(job, head, chunk), workers_[worker].scratch.data(), page_sums,
-                ahead, &strips_read, partial);
+    AttendSplit(chunk, head, task.split, PreparedFor(job, head, chunk),
+                workers_[worker].scratch.data(), page_sums, ahead, &strips_read, partial);
     KeepPageSums(job, head, chunk, task.split, partial, page_sums);
   }
 }
@@ -189,8 +202,8 @@ void Attention::RunChunkTask(const Job& job, const Task& task, int worker) {
   size_t strips_read = 0;
   for (int split = 0; split < job.splits; ++split) {
     float* page_sums = PageSumsFor(job, chunk, worker);
-    AttendSplit(chunk, task.head, split, prepared, workers_[worker].scratch.data(), page_sums, ahead, &strips_read,
-                part);
+    AttendSplit(chunk, task.head, split, prepared, workers_[worker].scratch.data(), page_sums,
+                ahead, &strips_read, part);
     KeepPageSums(job, task.head, chunk, split, part, page_sums);
     MergePartial(chunk, total, part);
   }
@@ -211,7 +224,8 @@ void Attention::MergeHead(const Job& job, int head, int worker) {
 void Attention::Finish(const Job& job, int head, const QueryRows& chunk, const Partial& total) {
   const AttendRequest& request = *job.request;
   const int group = shape_.group_size;
-  const ptrdiff_t head_stride = request.output_head_stride != 0 ? request.output_head_stride : shape_.value_dim;
+  const ptrdiff_t head_stride =
+      request.output_head_stride != 0 ? request.output_head_stride : shape_.value_dim;
   const ptrdiff_t token_stride = request.output_token_stride != 0
                                      ? request.output_token_stride
                                      : head_stride * shape_.num_kv_heads * group;
@@ -219,8 +233,8 @@ void Attention::Finish(const Job& job, int head, const QueryRows& chunk, const P
     const int job_row = job.FirstRow(chunk) + row;
     const int query = job_row / group;
     const int query_head = head * group + job_row % group;
-    const float log_sum_exp =
-        FinishRow(chunk, head, total, row, request.output + query * token_stride + query_head * head_stride);
+    const float log_sum_exp = FinishRow(
+        chunk, head, total, row, request.output + query * token_stride + query_head * head_stride);
     if (request.log_sum_exp != nullptr) {
       request.log_sum_exp[query * shape_.num_kv_heads * group + query_head] = log_sum_exp;
     }
@@ -250,11 +264,13 @@ void Attention::Observe(const Job& job, AttentionObserver* observer) {
                         mass_.data() + (static_cast<size_t>(query) * heads + query_head) * pages);
     }
   }
-  observer->OnAttention({job.all.layer, job.request->sequence, job.all.num_queries, heads, spans, mass_.data()});
+  observer->OnAttention(
+      {job.all.layer, job.request->sequence, job.all.num_queries, heads, spans, mass_.data()});
 }
 
-void Attention::Run(int layer, const LayerSpaces& spaces, std::span<const AttentionRequest> requests,
-                    const AttendOptions& options, AttentionObserver* observer) {
+void Attention::Run(int layer, const LayerSpaces& spaces,
+                    std::span<const AttentionRequest> requests, const AttendOptions& options,
+                    AttentionObserver* observer) {
   const size_t kv_heads = static_cast<size_t>(shape_.num_kv_heads);
   std::vector<Job> jobs;
   size_t shared_bytes = 0;
@@ -301,8 +317,8 @@ void Attention::Run(int layer, const LayerSpaces& spaces, std::span<const Attent
     for (int head = 0; head < shape_.num_kv_heads; ++head) heads.push_back({i, head, 1, 0, -1});
     if (job.one_chunk()) split_heads += kv_heads * job.splits;
   }
-  // Neighbouring heads of a split form one task, so that reading ahead crosses from head to head; as
-  // many as leave every thread several tasks.
+  // Neighbouring heads of a split form one task, so that reading ahead crosses from head to head;
+  // as many as leave every thread several tasks.
   const size_t wanted = kTasksPerThread * static_cast<size_t>(executor_->num_threads());
   const int task_heads = static_cast<int>(std::clamp<size_t>(split_heads / wanted, 1, kv_heads));
   std::vector<Task> tasks;
@@ -316,7 +332,8 @@ void Attention::Run(int layer, const LayerSpaces& spaces, std::span<const Attent
       }
     } else {
       for (int query = 0; query < job.all.num_queries; query += job.chunk_queries) {
-        for (int head = 0; head < shape_.num_kv_heads; ++head) tasks.push_back({i, head, 1, query, -1});
+        for (int head = 0; head < shape_.num_kv_heads; ++head)
+          tasks.push_back({i, head, 1, query, -1});
       }
     }
   }

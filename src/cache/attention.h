@@ -68,8 +68,8 @@ class Attention {
   void MergeHead(const Job& job, int head, int worker);
   void Finish(const Job& job, int head, const QueryRows& chunk, const Partial& total);
   float* PageSumsFor(const Job& job, const QueryRows& chunk, int worker) const;
-  void KeepPageSums(const Job& job, int head, const QueryRows& chunk, int split, const Partial& part,
-                    const float* page_sums) const;
+  void KeepPageSums(const Job& job, int head, const QueryRows& chunk, int split,
+                    const Partial& part, const float* page_sums) const;
   void Observe(const Job& job, AttentionObserver* observer);
 
   CacheShape shape_;

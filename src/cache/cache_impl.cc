@@ -21,7 +21,8 @@ Status CheckShape(const CacheShape& shape) {
   VARVE_RETURN_IF_ERROR(CheckLimit("value_dim", shape.value_dim, 16, kMaxDim));
   const int page = shape.page_tokens;
   if (page != 0 && page != 16 && page != 32 && page != 64 && page != 128) {
-    return InvalidArgument("cache shape: page_tokens " + std::to_string(page) + " is not 16, 32, 64 or 128");
+    return InvalidArgument("cache shape: page_tokens " + std::to_string(page) +
+                           " is not 16, 32, 64 or 128");
   }
   return Status();
 }
@@ -53,13 +54,15 @@ Result<std::unique_ptr<Cache>> Cache::Create(const CacheShape& shape, CacheOptio
       std::make_unique<CacheImpl>(filled, std::move(options), std::move(*plans)));
 }
 
-CacheImpl::CacheImpl(const CacheShape& shape, CacheOptions options, std::vector<LayerPlan> layer_plans)
+CacheImpl::CacheImpl(const CacheShape& shape, CacheOptions options,
+                     std::vector<LayerPlan> layer_plans)
     : shape_(shape),
       options_(std::move(options)),
       layer_plans_(std::move(layer_plans)),
       own_executor_(options_.executor == nullptr ? MakeThreadPool(options_.num_threads) : nullptr),
       executor_(options_.executor != nullptr ? options_.executor : own_executor_.get()),
-      store_(shape_, options_.memory != nullptr ? options_.memory : SystemPageMemory(), options_.max_bytes),
+      store_(shape_, options_.memory != nullptr ? options_.memory : SystemPageMemory(),
+             options_.max_bytes),
       ageing_(shape_, &store_, executor_),
       attention_(shape_, executor_) {
   for (const LayerPlan& plan : layer_plans_) layer_spaces_.push_back(SpacesOf(plan));
@@ -80,12 +83,14 @@ Result<Sequence*> CacheImpl::Find(SequenceId id) const {
 }
 
 Result<Sequence*> CacheImpl::FindIdle(SequenceId id, const char* call) const {
-  if (step_open_) return FailedPrecondition(std::string(call) + ": a step is open; end or abort it first");
+  if (step_open_)
+    return FailedPrecondition(std::string(call) + ": a step is open; end or abort it first");
   return Find(id);
 }
 
 Result<SequenceId> CacheImpl::CreateSequence() {
-  if (step_open_) return FailedPrecondition("CreateSequence: a step is open; end or abort it first");
+  if (step_open_)
+    return FailedPrecondition("CreateSequence: a step is open; end or abort it first");
   auto sequence = std::make_unique<Sequence>();
   sequence->layers.resize(shape_.num_layers);
   const SequenceId id{next_id_++};
@@ -127,7 +132,8 @@ Status CacheImpl::CheckCut(const Sequence& sequence, int64_t begin, int64_t end)
       for (const int64_t cut : {begin, end}) {
         if (cut > page.first_position && cut < entry.EndPosition() &&
             (cut - page.first_position) % page.tokens_per_row != 0) {
-          return InvalidArgument("position " + std::to_string(cut) + " lies inside a folded row of the page at " +
+          return InvalidArgument("position " + std::to_string(cut) +
+                                 " lies inside a folded row of the page at " +
                                  std::to_string(page.first_position) + " (" +
                                  std::to_string(page.tokens_per_row) + " tokens a row)");
         }
@@ -142,7 +148,8 @@ void CacheImpl::KillRows(int layer, LayerTable& table, int64_t begin, int64_t en
     const Page& page = *entry.page;
     if (entry.EndPosition() <= begin || page.first_position >= end) continue;
     const auto row_at = [&](int64_t position) {
-      return static_cast<int>(std::clamp<int64_t>((position - page.first_position) / page.tokens_per_row, 0, entry.rows));
+      return static_cast<int>(std::clamp<int64_t>(
+          (position - page.first_position) / page.tokens_per_row, 0, entry.rows));
     };
     const int before = entry.live.Count();
     entry.live.Fill(begin <= page.first_position ? 0 : row_at(begin), row_at(end), false);
@@ -168,7 +175,8 @@ Status CacheImpl::Truncate(SequenceId id, int64_t position) {
     // The rows past the cut are not only dead: they are no longer this sequence's.
     TableEntry& last = table.entries.back();
     if (last.EndPosition() <= position) continue;
-    last.rows = static_cast<int>((position - last.page->first_position) / last.page->tokens_per_row);
+    last.rows =
+        static_cast<int>((position - last.page->first_position) / last.page->tokens_per_row);
     // Exact rows may grow again; BeginStep copies the page if someone else still needs it.
     const Rung* open = layer_plans_[layer].open_rung;
     if (last.page->key_rung == open && last.page->value_rung == open) last.stage = -1;
@@ -187,7 +195,8 @@ Status CacheImpl::RemoveRange(SequenceId id, int64_t begin, int64_t end) {
                            ") is not inside [0, " + std::to_string(sequence.next_position) + ")");
   }
   VARVE_RETURN_IF_ERROR(CheckCut(sequence, begin, end));
-  for (int layer = 0; layer < shape_.num_layers; ++layer) KillRows(layer, sequence.layers[layer], begin, end);
+  for (int layer = 0; layer < shape_.num_layers; ++layer)
+    KillRows(layer, sequence.layers[layer], begin, end);
   return Status();
 }
 
@@ -210,8 +219,10 @@ Status CacheImpl::KeepOnly(SequenceId id, int64_t begin, int64_t end) {
 Status CacheImpl::SlideWindow(SequenceId id, int64_t num_tokens, int64_t sink_tokens) {
   Result<Sequence*> found = FindIdle(id, "SlideWindow");
   if (!found.ok()) return found.status();
-  if (num_tokens < 1) return InvalidArgument("SlideWindow: num_tokens " + std::to_string(num_tokens) + " < 1");
-  if (sink_tokens < 0) return InvalidArgument("SlideWindow: sink_tokens " + std::to_string(sink_tokens) + " < 0");
+  if (num_tokens < 1)
+    return InvalidArgument("SlideWindow: num_tokens " + std::to_string(num_tokens) + " < 1");
+  if (sink_tokens < 0)
+    return InvalidArgument("SlideWindow: sink_tokens " + std::to_string(sink_tokens) + " < 0");
   Sequence& sequence = **found;
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     LayerTable& table = sequence.layers[layer];
@@ -242,8 +253,9 @@ Result<SequenceInfo> CacheImpl::Describe(SequenceId id, int layer) const {
   info.next_position = (*found)->next_position;
   info.live_rows = table.live_rows;
   for (const TableEntry& entry : table.entries) {
-    info.pages.push_back({entry.page->first_position, entry.EndPosition() - entry.page->first_position,
-                          entry.rows, entry.live.Count()});
+    info.pages.push_back({entry.page->first_position,
+                          entry.EndPosition() - entry.page->first_position, entry.rows,
+                          entry.live.Count()});
   }
   return info;
 }
@@ -263,22 +275,25 @@ Result<int64_t> CacheImpl::ReadRows(SequenceId id, int layer, int kv_head, Part 
                            std::to_string(shape_.num_kv_heads - 1));
   }
   if (begin > end) {
-    return InvalidArgument("ReadRows: begin " + std::to_string(begin) + " > end " + std::to_string(end));
+    return InvalidArgument("ReadRows: begin " + std::to_string(begin) + " > end " +
+                           std::to_string(end));
   }
   if (out == nullptr) return InvalidArgument("ReadRows: out is null");
   const bool key = part == Part::kKey;
-  const StripShape shape = key ? store_.KeyShape(layer, kv_head) : store_.ValueShape(layer, kv_head);
+  const StripShape shape =
+      key ? store_.KeyShape(layer, kv_head) : store_.ValueShape(layer, kv_head);
   std::vector<float> rows(static_cast<size_t>(shape.page_tokens) * shape.dim);
   int64_t count = 0;
   for (const TableEntry& entry : (*found)->layers[layer].entries) {
     if (entry.EndPosition() <= begin || entry.page->first_position >= end) continue;
     const Rung* rung = key ? entry.page->key_rung : entry.page->value_rung;
-    rung->Decode(part, shape, key ? entry.page->KeyStrip(kv_head) : entry.page->ValueStrip(kv_head), 0,
-                 entry.rows, rows.data());
+    rung->Decode(part, shape, key ? entry.page->KeyStrip(kv_head) : entry.page->ValueStrip(kv_head),
+                 0, entry.rows, rows.data());
     for (int row = 0; row < entry.rows; ++row) {
       const int64_t position = entry.page->RowPosition(row);
       if (!entry.live.Get(row) || position < begin || position >= end) continue;
-      std::copy_n(rows.data() + static_cast<size_t>(row) * shape.dim, shape.dim, out + count * shape.dim);
+      std::copy_n(rows.data() + static_cast<size_t>(row) * shape.dim, shape.dim,
+                  out + count * shape.dim);
       ++count;
     }
   }
@@ -288,7 +303,8 @@ Result<int64_t> CacheImpl::ReadRows(SequenceId id, int layer, int kv_head, Part 
 CacheStats CacheImpl::Stats() const {
   CacheStats stats;
   store_.AddTo(&stats);
-  const uint64_t row_bytes = 2 * static_cast<uint64_t>(shape_.num_kv_heads) * (shape_.key_dim + shape_.value_dim);
+  const uint64_t row_bytes =
+      2 * static_cast<uint64_t>(shape_.num_kv_heads) * (shape_.key_dim + shape_.value_dim);
   for (const auto& [id, sequence] : sequences_) {
     stats.bytes_tables += sizeof(Sequence) + sequence->layers.capacity() * sizeof(LayerTable);
     for (const LayerTable& table : sequence->layers) {

@@ -38,8 +38,10 @@ class CacheImpl final : public Cache {
   Result<int64_t> NextPosition(SequenceId sequence) const override;
   Result<int> MaxStepTokens(SequenceId sequence) const override;
   Status BeginStep(std::span<const StepEntry> entries) override;
-  Status Append(int layer, SequenceId sequence, const RowsView& keys, const RowsView& values) override;
-  Status Attend(int layer, std::span<const AttendRequest> requests, const AttendOptions& options) override;
+  Status Append(int layer, SequenceId sequence, const RowsView& keys,
+                const RowsView& values) override;
+  Status Attend(int layer, std::span<const AttendRequest> requests,
+                const AttendOptions& options) override;
   Status EndStep() override;
   void AbortStep() override;
   Status EndPrompt(SequenceId sequence) override;
@@ -80,9 +82,10 @@ class CacheImpl final : public Cache {
   Status CheckEntries(std::span<const StepEntry> entries) const;
   Status CheckRoom(std::span<const StepEntry> entries);
   Status ReserveLayer(Sequence& sequence, int layer, StepSequence::Layer& undo);
-  Status CheckRows(int layer, const StepSequence* step, const RowsView& keys, const RowsView& values) const;
-  Status CheckRequests(int layer, std::span<const AttendRequest> requests, const AttendOptions& options,
-                       std::vector<AttentionRequest>* checked);
+  Status CheckRows(int layer, const StepSequence* step, const RowsView& keys,
+                   const RowsView& values) const;
+  Status CheckRequests(int layer, std::span<const AttendRequest> requests,
+                       const AttendOptions& options, std::vector<AttentionRequest>* checked);
   // Rolls the step back and passes the status on.
   Status Fail(Status status);
 

@@ -36,10 +36,12 @@ Result<int> CacheImpl::MaxStepTokens(SequenceId id) const {
   int64_t most = shape_.page_tokens;
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     const LayerTable& table = sequence.layers[layer];
-    if (CanGrow(layer, sequence)) most = std::min<int64_t>(most, shape_.page_tokens - table.entries.back().rows);
+    if (CanGrow(layer, sequence))
+      most = std::min<int64_t>(most, shape_.page_tokens - table.entries.back().rows);
     if (table.next_event != LayerTable::kNoEvent) {
       // An event that is overdue (memory was short) waits for the end of the step.
-      most = std::min<int64_t>(most, std::max<int64_t>(1, table.next_event - sequence.next_position));
+      most =
+          std::min<int64_t>(most, std::max<int64_t>(1, table.next_event - sequence.next_position));
     }
   }
   return static_cast<int>(most);
@@ -56,8 +58,8 @@ Status CacheImpl::CheckEntries(std::span<const StepEntry> entries) const {
     }
     if (entry.num_tokens < 1 || entry.num_tokens > *most) {
       return InvalidArgument("BeginStep: " + Name(entry.sequence) + ": num_tokens " +
-                             std::to_string(entry.num_tokens) + " is outside 1 … " + std::to_string(*most) +
-                             " (MaxStepTokens)");
+                             std::to_string(entry.num_tokens) + " is outside 1 … " +
+                             std::to_string(*most) + " (MaxStepTokens)");
     }
   }
   return Status();
@@ -96,7 +98,8 @@ Status CacheImpl::ReserveLayer(Sequence& sequence, int layer, StepSequence::Laye
   LayerTable& table = sequence.layers[layer];
   const Rung& open = *layer_plans_[layer].open_rung;
   if (!CanGrow(layer, sequence)) {
-    Result<Page*> page = store_.Make(layer, sequence.next_position, PageState::kFilling, open, open);
+    Result<Page*> page =
+        store_.Make(layer, sequence.next_position, PageState::kFilling, open, open);
     if (!page.ok()) return page.status();
     table.entries.push_back({*page, 0, -1, {}});
     undo.new_entry = true;
@@ -106,7 +109,8 @@ Status CacheImpl::ReserveLayer(Sequence& sequence, int layer, StepSequence::Laye
   undo.rows_before = last.rows;
   if (last.page->refs > 1) {
     // Copy on write.
-    Result<Page*> copy = store_.Make(layer, last.page->first_position, PageState::kFilling, open, open);
+    Result<Page*> copy =
+        store_.Make(layer, last.page->first_position, PageState::kFilling, open, open);
     if (!copy.ok()) return copy.status();
     store_.CopyContent(*last.page, *copy);
     undo.original = last.page;
@@ -189,7 +193,8 @@ Status CacheImpl::CheckRows(int layer, const StepSequence* step, const RowsView&
                            std::to_string(shape_.num_layers - 1));
   }
   if (keys.data == nullptr || values.data == nullptr) {
-    return InvalidArgument(std::string("Append: ") + (keys.data == nullptr ? "keys" : "values") + ".data is null");
+    return InvalidArgument(std::string("Append: ") + (keys.data == nullptr ? "keys" : "values") +
+                           ".data is null");
   }
   if (keys.num_tokens != values.num_tokens) {
     return InvalidArgument("Append: keys.num_tokens " + std::to_string(keys.num_tokens) +
@@ -197,9 +202,9 @@ Status CacheImpl::CheckRows(int layer, const StepSequence* step, const RowsView&
   }
   const int left = step->tokens - step->layers[layer].appended;
   if (keys.num_tokens < 1 || keys.num_tokens > left) {
-    return InvalidArgument("Append: " + Name(step->id) + ", layer " + std::to_string(layer) + ": num_tokens " +
-                           std::to_string(keys.num_tokens) + " is outside 1 … " + std::to_string(left) +
-                           " (left in this step)");
+    return InvalidArgument("Append: " + Name(step->id) + ", layer " + std::to_string(layer) +
+                           ": num_tokens " + std::to_string(keys.num_tokens) + " is outside 1 … " +
+                           std::to_string(left) + " (left in this step)");
   }
   return Status();
 }
@@ -219,8 +224,8 @@ Status CacheImpl::Append(int layer, SequenceId id, const RowsView& keys, const R
   TableEntry& entry = table.entries.back();
   const Page& page = *entry.page;
   const auto write = [&](size_t head, int) {
-    const auto part = [&](Part which, const RowsView& rows, const StripShape& shape, const Rung& rung,
-                          std::byte* strip) {
+    const auto part = [&](Part which, const RowsView& rows, const StripShape& shape,
+                          const Rung& rung, std::byte* strip) {
       const ptrdiff_t head_stride = rows.head_stride != 0 ? rows.head_stride : shape.dim;
       const ptrdiff_t token_stride =
           rows.token_stride != 0 ? rows.token_stride : head_stride * shape_.num_kv_heads;
@@ -246,14 +251,16 @@ Status CacheImpl::Append(int layer, SequenceId id, const RowsView& keys, const R
 }
 
 Status CacheImpl::CheckRequests(int layer, std::span<const AttendRequest> requests,
-                                const AttendOptions& options, std::vector<AttentionRequest>* checked) {
+                                const AttendOptions& options,
+                                std::vector<AttentionRequest>* checked) {
   if (layer < 0 || layer >= shape_.num_layers) {
     return InvalidArgument("Attend: layer " + std::to_string(layer) + " is outside 0 … " +
                            std::to_string(shape_.num_layers - 1));
   }
   if (!std::isfinite(options.scale)) return InvalidArgument("Attend: scale is not finite");
   if (!std::isfinite(options.soft_cap) || options.soft_cap < 0) {
-    return InvalidArgument("Attend: soft_cap " + std::to_string(options.soft_cap) + " is not a finite number >= 0");
+    return InvalidArgument("Attend: soft_cap " + std::to_string(options.soft_cap) +
+                           " is not a finite number >= 0");
   }
   if (options.window < 0) {
     return InvalidArgument("Attend: window " + std::to_string(options.window) + " < 0");
@@ -271,11 +278,13 @@ Status CacheImpl::CheckRequests(int layer, std::span<const AttendRequest> reques
     if (!options.causal) most = 1 << 20;
     if (request.num_queries < 1 || request.num_queries > most) {
       return InvalidArgument("Attend: " + Name(request.sequence) + ": num_queries " +
-                             std::to_string(request.num_queries) + " is outside 1 … " + std::to_string(most));
+                             std::to_string(request.num_queries) + " is outside 1 … " +
+                             std::to_string(most));
     }
     if (step != nullptr && step->layers[layer].appended != step->tokens) {
-      return FailedPrecondition("Attend: " + Name(request.sequence) + ", layer " + std::to_string(layer) +
-                                ": " + std::to_string(step->layers[layer].appended) + " of " +
+      return FailedPrecondition("Attend: " + Name(request.sequence) + ", layer " +
+                                std::to_string(layer) + ": " +
+                                std::to_string(step->layers[layer].appended) + " of " +
                                 std::to_string(step->tokens) + " rows appended");
     }
     checked->push_back({&request, &(*found)->layers[layer], end - request.num_queries});
@@ -283,7 +292,8 @@ Status CacheImpl::CheckRequests(int layer, std::span<const AttendRequest> reques
   return Status();
 }
 
-Status CacheImpl::Attend(int layer, std::span<const AttendRequest> requests, const AttendOptions& options) {
+Status CacheImpl::Attend(int layer, std::span<const AttendRequest> requests,
+                         const AttendOptions& options) {
   std::vector<AttentionRequest> checked;
   Status status = CheckRequests(layer, requests, options, &checked);
   if (!status.ok()) return Fail(std::move(status));
@@ -296,9 +306,10 @@ Status CacheImpl::EndStep() {
   for (const StepSequence& step : step_) {
     for (size_t layer = 0; layer < step.layers.size(); ++layer) {
       if (step.layers[layer].appended == step.tokens) continue;
-      return Fail(FailedPrecondition("EndStep: " + Name(step.id) + ", layer " + std::to_string(layer) + ": " +
-                                     std::to_string(step.layers[layer].appended) + " of " +
-                                     std::to_string(step.tokens) + " rows appended; step rolled back"));
+      return Fail(
+          FailedPrecondition("EndStep: " + Name(step.id) + ", layer " + std::to_string(layer) +
+                             ": " + std::to_string(step.layers[layer].appended) + " of " +
+                             std::to_string(step.tokens) + " rows appended; step rolled back"));
     }
   }
   for (StepSequence& step : step_) {

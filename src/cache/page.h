@@ -32,7 +32,7 @@ struct Page {
   const Rung* value_rung = nullptr;
   size_t key_strip_bytes = 0;
   size_t value_strip_bytes = 0;
-  size_t bytes = 0;            // kv_heads * (key_strip_bytes + value_strip_bytes)
+  size_t bytes = 0;  // kv_heads * (key_strip_bytes + value_strip_bytes)
   PageSlot slot;
   // The page that an owner of this one has already encoded from it, and the way back. Neither
   // owns the other: whichever dies first clears the link.
@@ -64,7 +64,8 @@ class LiveMask {
   // True if exactly the rows [0, rows) live.
   bool IsPrefix(int rows) const {
     if (Count() != rows) return false;
-    const int ones = words_[0] == ~uint64_t{0} ? 64 + std::countr_one(words_[1]) : std::countr_one(words_[0]);
+    const int ones =
+        words_[0] == ~uint64_t{0} ? 64 + std::countr_one(words_[1]) : std::countr_one(words_[0]);
     return ones >= rows;
   }
 

@@ -47,8 +47,8 @@ void Unlink(PageSlab** head, PageSlab* slab, SlabLinks links) {
   if (*head == slab) *head = next;
 }
 
-// Slabs are aligned to 2 MiB and ask for huge pages: attention walks over gigabytes in strips of a few
-// KiB, and with 4 KiB pages a good part of its time goes into address translation.
+// Slabs are aligned to 2 MiB and ask for huge pages: attention walks over gigabytes in strips of a
+// few KiB, and with 4 KiB pages a good part of its time goes into address translation.
 class AnonymousMemory final : public PageMemory {
  public:
   std::byte* Map(size_t bytes) override {
@@ -83,8 +83,8 @@ size_t SlabBytes(size_t slot_bytes, size_t slots) {
   return (slot_bytes * slots + kSlabGranule - 1) / kSlabGranule * kSlabGranule;
 }
 
-// The smallest slab in which next to nothing is left over behind the last slot (a huge page would make
-// that resident, too), or else the one with the smallest share left over.
+// The smallest slab in which next to nothing is left over behind the last slot (a huge page would
+// make that resident, too), or else the one with the smallest share left over.
 uint32_t SlotsPerSlab(size_t slot_bytes) {
   constexpr size_t kMostGranules = 16;
   size_t best_slots = 1;
@@ -93,7 +93,8 @@ uint32_t SlotsPerSlab(size_t slot_bytes) {
     const size_t slots = granules * kSlabGranule / slot_bytes;
     if (slots == 0) continue;
     const size_t bytes = SlabBytes(slot_bytes, slots);
-    const double share = static_cast<double>(bytes - slots * slot_bytes) / static_cast<double>(bytes);
+    const double share =
+        static_cast<double>(bytes - slots * slot_bytes) / static_cast<double>(bytes);
     if (share < best_share) {
       best_slots = slots;
       best_share = share;
@@ -110,7 +111,8 @@ PageMemory* SystemPageMemory() {
   return &memory;
 }
 
-PagePool::PagePool(PageMemory* memory, uint64_t max_bytes) : memory_(memory), max_bytes_(max_bytes) {}
+PagePool::PagePool(PageMemory* memory, uint64_t max_bytes)
+    : memory_(memory), max_bytes_(max_bytes) {}
 
 PagePool::~PagePool() {
   assert(used_bytes_ == 0 && "slots outlive their pool");

@@ -11,8 +11,8 @@ size_t PageStore::PageBytes(const Rung& key_rung, const Rung& value_rung) const 
          (key_rung.StripBytes(KeyShape(0, 0)) + value_rung.StripBytes(ValueShape(0, 0)));
 }
 
-Result<Page*> PageStore::Make(int layer, int64_t first_position, PageState state, const Rung& key_rung,
-                              const Rung& value_rung) {
+Result<Page*> PageStore::Make(int layer, int64_t first_position, PageState state,
+                              const Rung& key_rung, const Rung& value_rung) {
   const size_t bytes = PageBytes(key_rung, value_rung);
   Result<PageSlot> slot = pool_.Take(bytes);
   if (!slot.ok()) return slot.status();

@@ -19,7 +19,9 @@ class PageStore {
   PageStore(const CacheShape& shape, PageMemory* memory, uint64_t max_bytes)
       : shape_(shape), pool_(memory, max_bytes) {}
 
-  StripShape KeyShape(int layer, int head) const { return {layer, head, shape_.key_dim, shape_.page_tokens}; }
+  StripShape KeyShape(int layer, int head) const {
+    return {layer, head, shape_.key_dim, shape_.page_tokens};
+  }
   StripShape ValueShape(int layer, int head) const {
     return {layer, head, shape_.value_dim, shape_.page_tokens};
   }

@@ -34,7 +34,8 @@ bool PageVisible(const QueryRows& rows, const TableEntry& entry) {
 
 bool PageFullyVisible(const QueryRows& rows, const TableEntry& entry) {
   if (!entry.live.IsPrefix(entry.rows)) return false;
-  if (rows.options->causal && entry.page->RowPosition(entry.rows - 1) > rows.first_position) return false;
+  if (rows.options->causal && entry.page->RowPosition(entry.rows - 1) > rows.first_position)
+    return false;
   const int64_t window = rows.options->window;
   return window <= 0 || entry.page->RowPosition(0) > rows.last_position() - window;
 }
@@ -55,7 +56,8 @@ void FinishScores(const QueryRows& rows, const TableEntry& entry, float* scores,
   const float cap = rows.options->soft_cap;
   for (int row = 0; row < rows.rows(); ++row) {
     float* row_scores = scores + row * stride;
-    for (int t = 0; cap > 0.0f && t < entry.rows; ++t) row_scores[t] = cap * std::tanh(row_scores[t] / cap);
+    for (int t = 0; cap > 0.0f && t < entry.rows; ++t)
+      row_scores[t] = cap * std::tanh(row_scores[t] / cap);
     for (int t = 0; !all_visible && t < entry.rows; ++t) {
       if (!RowVisible(rows, entry, row / rows.shape->group_size, t)) row_scores[t] = kMinusInf;
     }
@@ -63,14 +65,16 @@ void FinishScores(const QueryRows& rows, const TableEntry& entry, float* scores,
   }
 }
 
-// How far reading ahead may run: far enough to bridge a pass that needs little memory, not so far that
-// lines leave the second-level cache before they are used.
+// How far reading ahead may run: far enough to bridge a pass that needs little memory, not so far
+// that lines leave the second-level cache before they are used.
 constexpr size_t kMostStripsAhead = 2 * kSplitPages;
 
 // Called before strip number strips_read of the task is used.
 void SetRate(ReadAhead& ahead, size_t strips_read) {
   const size_t entered = ahead.entered();
-  ahead.cursor.rate = entered <= strips_read + 1 ? 2 : entered < strips_read + kMostStripsAhead ? 1 : 0;
+  ahead.cursor.rate = entered <= strips_read + 1                 ? 2
+                      : entered < strips_read + kMostStripsAhead ? 1
+                                                                 : 0;
 }
 
 // Weighted values of a page in which some rows are hidden from some queries and may hold NaN: each
@@ -90,8 +94,9 @@ void AddVisibleRuns(const QueryRows& rows, const TableEntry& entry, int head, co
       }
       int end = row + 1;
       while (end < entry.rows && RowVisible(rows, entry, query, end)) ++end;
-      rung.AddValues(shape, entry.page->ValueStrip(head), row, end - row, weights + first_row * stride, stride,
-                     weight_sum + first_row, group, accumulators + first_row * floats, nullptr);
+      rung.AddValues(shape, entry.page->ValueStrip(head), row, end - row,
+                     weights + first_row * stride, stride, weight_sum + first_row, group,
+                     accumulators + first_row * floats, nullptr);
       row = end;
     }
   }
@@ -102,7 +107,8 @@ void AddVisibleRuns(const QueryRows& rows, const TableEntry& entry, int head, co
 size_t Partial::Bytes(const QueryRows& rows) {
   size_t bytes = 2 * Align64(rows.rows() * sizeof(float)) + 64;
   for (const Rung* rung : rows.spaces->value) {
-    if (rung != nullptr) bytes += Align64(rows.rows() * rung->AccumulatorFloats(ValueShape(rows, 0)) * sizeof(float));
+    if (rung != nullptr)
+      bytes += Align64(rows.rows() * rung->AccumulatorFloats(ValueShape(rows, 0)) * sizeof(float));
   }
   return bytes;
 }
@@ -138,7 +144,8 @@ void AddReads(const QueryRows& rows, int head, int split, ReadAhead& ahead) {
   const std::vector<TableEntry>& entries = rows.table->entries;
   const size_t begin = static_cast<size_t>(split) * kSplitPages;
   const size_t end = std::min(entries.size(), begin + kSplitPages);
-  for (size_t p = begin; p < end; ++p) ahead.Add(entries[p].page->KeyStrip(head), entries[p].page->key_strip_bytes);
+  for (size_t p = begin; p < end; ++p)
+    ahead.Add(entries[p].page->KeyStrip(head), entries[p].page->key_strip_bytes);
   for (size_t p = begin; p < end; ++p) {
     ahead.Add(entries[p].page->ValueStrip(head), entries[p].page->value_strip_bytes);
   }
@@ -163,19 +170,21 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
     visible[p] = PageVisible(rows, entry);
     SetRate(ahead, (*strips_read)++);
     if (!visible[p]) {
-      for (int row = 0; row < num_rows; ++row) std::fill_n(page_scores + row * stride, page_tokens, kMinusInf);
+      for (int row = 0; row < num_rows; ++row)
+        std::fill_n(page_scores + row * stride, page_tokens, kMinusInf);
       continue;
     }
     page.key_rung->Scores(KeyShape(rows, head), page.KeyStrip(head),
-                          prepared[static_cast<int>(page.key_rung->key_space())], num_rows, entry.rows,
-                          page_scores, stride, &ahead);
-    if (rows.options->soft_cap > 0.0f || entry.rows < rows.shape->page_tokens || !PageFullyVisible(rows, entry)) {
+                          prepared[static_cast<int>(page.key_rung->key_space())], num_rows,
+                          entry.rows, page_scores, stride, &ahead);
+    if (rows.options->soft_cap > 0.0f || entry.rows < rows.shape->page_tokens ||
+        !PageFullyVisible(rows, entry)) {
       FinishScores(rows, entry, page_scores, stride);
     }
   }
 
-  ActiveKernels().softmax({scores, num_rows, stride, rows.shape->page_tokens, static_cast<int>(count),
-                           partial.max, partial.sum, page_sums, &ahead});
+  ActiveKernels().softmax({scores, num_rows, stride, rows.shape->page_tokens,
+                           static_cast<int>(count), partial.max, partial.sum, page_sums, &ahead});
 
   *partial.touched = 0;
   for (size_t p = 0; p < count; ++p) {
@@ -195,8 +204,8 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
       AddVisibleRuns(rows, entry, head, weights, stride, partial.sum, accumulators);
       continue;
     }
-    rung.AddValues(shape, entry.page->ValueStrip(head), 0, entry.rows, weights, stride, partial.sum, num_rows,
-                   accumulators, &ahead);
+    rung.AddValues(shape, entry.page->ValueStrip(head), 0, entry.rows, weights, stride, partial.sum,
+                   num_rows, accumulators, &ahead);
   }
 }
 
@@ -206,7 +215,8 @@ void MergePartial(const QueryRows& rows, Partial& total, const Partial& part) {
   for (int space = 0; space < kNumValueSpaces; ++space) {
     if (!Touched(part, space) || Touched(total, space)) continue;
     *total.touched |= 1u << space;
-    std::fill_n(total.accumulators[space], rows.rows() * rows.spaces->value[space]->AccumulatorFloats(shape), 0.0f);
+    std::fill_n(total.accumulators[space],
+                rows.rows() * rows.spaces->value[space]->AccumulatorFloats(shape), 0.0f);
   }
   for (int row = 0; row < rows.rows(); ++row) {
     const float new_max = std::max(total.max[row], part.max[row]);
@@ -219,7 +229,8 @@ void MergePartial(const QueryRows& rows, Partial& total, const Partial& part) {
       const size_t floats = rows.spaces->value[space]->AccumulatorFloats(shape);
       float* into = total.accumulators[space] + row * floats;
       if (keep != 1.0f) kernels.scale(into, floats, keep);
-      if (Touched(part, space)) kernels.add_scaled(into, part.accumulators[space] + row * floats, floats, add);
+      if (Touched(part, space))
+        kernels.add_scaled(into, part.accumulators[space] + row * floats, floats, add);
     }
   }
 }
@@ -230,7 +241,8 @@ float FinishRow(const QueryRows& rows, int head, const Partial& total, int row, 
   for (int space = 0; space < kNumValueSpaces; ++space) {
     if (!Touched(total, space)) continue;
     const Rung* rung = rows.spaces->value[space];
-    rung->FinishValues(shape, total.accumulators[space] + row * rung->AccumulatorFloats(shape), 1, output);
+    rung->FinishValues(shape, total.accumulators[space] + row * rung->AccumulatorFloats(shape), 1,
+                       output);
   }
   const float sum = total.sum[row];
   const float norm = sum == 0.0f ? 0.0f : 1.0f / sum;  // NaN stays NaN

@@ -2,8 +2,8 @@
 // results of splits are merged. The arithmetic of attention is here; attention.h says who runs it.
 //
 // A split is worked off in three passes: scores of all its pages, softmax over the whole row, then
-// the weighted values page by page. So the maximum is final before the first value is added, nothing
-// is ever rescaled, and block rungs know each page's share when they round its weights.
+// the weighted values page by page. So the maximum is final before the first value is added,
+// nothing is ever rescaled, and block rungs know each page's share when they round its weights.
 //
 // Pure functions of their arguments: safe to run concurrently on different buffers.
 
@@ -43,8 +43,8 @@ struct QueryRows {
 
 // Running softmax of some rows: max and sum of the weights, accumulators in every value space.
 struct Partial {
-  float* max = nullptr;  // [rows]
-  float* sum = nullptr;  // [rows]
+  float* max = nullptr;         // [rows]
+  float* sum = nullptr;         // [rows]
   uint32_t* touched = nullptr;  // bit per value space that has an accumulator
   std::array<float*, kNumValueSpaces> accumulators = {};  // [rows, AccumulatorFloats]
 
@@ -73,8 +73,8 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
 // Adds `part` to `total`. Splits are merged in ascending order, always.
 void MergePartial(const QueryRows& rows, Partial& total, const Partial& part);
 
-// The output of one row: values brought back to plain space and divided by the sum; zeros if the row
-// saw nothing. Returns the log-sum-exp. output [value_dim].
+// The output of one row: values brought back to plain space and divided by the sum; zeros if the
+// row saw nothing. Returns the log-sum-exp. output [value_dim].
 float FinishRow(const QueryRows& rows, int head, const Partial& total, int row, float* output);
 
 }  // namespace varve

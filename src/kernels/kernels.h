@@ -25,7 +25,7 @@
 namespace varve {
 
 inline constexpr int kTileTokens = 16;
-inline constexpr int kBlockValues = 32;    // values that share a scale in q8_0 and q4_0
+inline constexpr int kBlockValues = 32;  // values that share a scale in q8_0 and q4_0
 inline constexpr int kMaxPageTokens = 128;
 inline constexpr int kMaxDim = 512;
 
@@ -54,7 +54,9 @@ class ReadAhead {
     next_ = 0;
     cursor = {};
   }
-  void Add(const std::byte* address, size_t bytes) { ranges_.emplace_back(address, address + bytes); }
+  void Add(const std::byte* address, size_t bytes) {
+    ranges_.emplace_back(address, address + bytes);
+  }
   // Moves a cursor to the next range; false if there is none.
   bool Next(Cursor& from) {
     if (next_ == ranges_.size()) return false;
@@ -80,7 +82,8 @@ class ReadAhead {
 // padded to a multiple of 64 bytes. The offsets are -128 and -8 times the sum of a block's codes:
 // what the unsigned codes of K add too much.
 constexpr size_t BlockQueryBytes(int dim) {
-  return (static_cast<size_t>(dim) / kBlockValues * 20 + 2 * static_cast<size_t>(dim) + 63) / 64 * 64;
+  return (static_cast<size_t>(dim) / kBlockValues * 20 + 2 * static_cast<size_t>(dim) + 63) / 64 *
+         64;
 }
 
 struct KeyScoresArgs {
@@ -90,7 +93,7 @@ struct KeyScoresArgs {
   int num_tokens;          // scores wanted; the kernel may write up to the next multiple of 16
   const std::byte* query;  // float: f32 [num_rows, dim]; block: num_rows block queries
   int num_rows;
-  float* scores;           // [num_rows], scores_stride floats apart
+  float* scores;  // [num_rows], scores_stride floats apart
   size_t scores_stride;
   ReadAhead* ahead = nullptr;
 };
@@ -99,25 +102,25 @@ struct AddValuesArgs {
   const std::byte* strip;
   int dim;
   int page_tokens;
-  int first;                // float: tokens [first, first + count); block reads the whole page
+  int first;  // float: tokens [first, first + count); block reads the whole page
   int count;
   const float* weights;     // [num_rows, page_tokens], >= 0, zero where not wanted
   size_t weights_stride;    // floats from row to row
   const float* weight_sum;  // [num_rows] what the page's weights are a part of: the split's sum
   int num_rows;
-  float* accumulators;      // [num_rows, dim], added to
+  float* accumulators;  // [num_rows, dim], added to
   ReadAhead* ahead = nullptr;
 };
 
 struct SoftmaxArgs {
-  float* scores;       // [num_rows], stride floats apart; become exp(score - max of the row)
+  float* scores;  // [num_rows], stride floats apart; become exp(score - max of the row)
   int num_rows;
   size_t stride;
   int page_tokens;
-  int num_pages;       // num_pages * page_tokens columns; hidden ones hold -inf
-  float* max;          // [num_rows]
-  float* sum;          // [num_rows]
-  float* page_sum;     // [num_rows, num_pages], or null
+  int num_pages;    // num_pages * page_tokens columns; hidden ones hold -inf
+  float* max;       // [num_rows]
+  float* sum;       // [num_rows]
+  float* page_sum;  // [num_rows, num_pages], or null
   ReadAhead* ahead = nullptr;
 };
 
@@ -139,7 +142,8 @@ struct Kernels {
   // Quantizes `count` blocks of 32 values by ggml's scalar reference; scales as f16 bits [count],
   // codes [count][BlockCodeBytes] in ggml's order. Returns the number of values replaced: NaN
   // becomes 0, values beyond the range of an f16 scale become that limit.
-  uint64_t (*quantize_blocks[2])(const float* values, size_t count, uint16_t* scales, uint8_t* codes);
+  uint64_t (*quantize_blocks[2])(const float* values, size_t count, uint16_t* scales,
+                                 uint8_t* codes);
 
   // f32 -> f16 or bf16 bits, round to nearest even.
   void (*narrow_f16)(const float* values, size_t count, uint16_t* out);

@@ -40,7 +40,8 @@ void KeyScoresFloat(const KeyScoresArgs& args) {
       const size_t tile = static_cast<size_t>(token / kTileTokens) * args.dim;
       float sum = 0.0f;
       for (int d = 0; d < args.dim; ++d) {
-        sum += query[d] * LoadFloat<kType>(args.strip, (tile + d) * kTileTokens + token % kTileTokens);
+        sum +=
+            query[d] * LoadFloat<kType>(args.strip, (tile + d) * kTileTokens + token % kTileTokens);
       }
       args.scores[row * args.scores_stride + token] = sum;
     }
@@ -55,7 +56,8 @@ void AddValuesFloat(const AddValuesArgs& args) {
     float* out = args.accumulators + static_cast<size_t>(row) * args.dim;
     for (int token = args.first; token < args.first + args.count; ++token) {
       for (int d = 0; d < args.dim; ++d) {
-        const size_t index = (static_cast<size_t>(d / chunk) * args.page_tokens + token) * chunk + d % chunk;
+        const size_t index =
+            (static_cast<size_t>(d / chunk) * args.page_tokens + token) * chunk + d % chunk;
         out[d] += weights[token] * LoadFloat<kType>(args.strip, index);
       }
     }
@@ -102,7 +104,8 @@ void KeyScoresBlock(const KeyScoresArgs& args) {
           sum_lo += code * lo[b * kBlockValues + i];
         }
         const int32_t sum = kType == BlockType::kQ8 ? sum_hi * 256 + sum_lo : sum_hi * 256;
-        const float key_scale = LoadScale(args.strip, tile_block * kTileTokens + token % kTileTokens);
+        const float key_scale =
+            LoadScale(args.strip, tile_block * kTileTokens + token % kTileTokens);
         score += static_cast<float>(sum) * (key_scale * query_scale[b]);
       }
       args.scores[row * args.scores_stride + token] = score;
@@ -136,11 +139,13 @@ void AddValuesBlock(const AddValuesArgs& args) {
   for (int row = 0; row < args.num_rows; ++row) {
     const float* weights = args.weights + row * args.weights_stride;
     float weight_max = 0.0f;
-    for (int token = 0; token < args.page_tokens; ++token) weight_max = std::max(weight_max, weights[token]);
+    for (int token = 0; token < args.page_tokens; ++token)
+      weight_max = std::max(weight_max, weights[token]);
     // Weights below 2^-100 are nothing that f32 could add; NaN shows in the sum.
     if (!(weight_max > 0x1p-100f)) continue;
     const bool coarse = UseCoarseWeights(kType, weight_max, args.weight_sum[row]);
-    const float factor = kWeightLevels[static_cast<int>(kType)] / weight_max * (coarse ? 1.0f / 256 : 1.0f);
+    const float factor =
+        kWeightLevels[static_cast<int>(kType)] / weight_max * (coarse ? 1.0f / 256 : 1.0f);
     float* out = args.accumulators + static_cast<size_t>(row) * args.dim;
     for (int b = 0; b < blocks; ++b) {
       const std::byte* scales = args.strip + static_cast<size_t>(b) * args.page_tokens * 2;
@@ -206,7 +211,8 @@ uint64_t QuantizeBlocks(const float* values, size_t count, uint16_t* scales, uin
       const float inverse = scale != 0.0f ? 1.0f / scale : 0.0f;
       scales[b] = F32ToF16(scale);
       for (int i = 0; i < kBlockValues; ++i) {
-        // A scale so small that its inverse overflows makes inf * x; ggml's cast is undefined there.
+        // A scale so small that its inverse overflows makes inf * x; ggml's cast is undefined
+        // there.
         const float scaled = std::clamp(std::round(block[i] * inverse), -127.0f, 127.0f);
         out[i] = static_cast<uint8_t>(static_cast<int8_t>(std::isnan(scaled) ? 0.0f : scaled));
       }
@@ -308,7 +314,8 @@ void Hadamard(float* rows, int num_rows, int dim, int block) {
   }
 }
 
-void PageMass(const float* page_max, const float* page_sum, size_t count, float log_sum_exp, float* mass) {
+void PageMass(const float* page_max, const float* page_sum, size_t count, float log_sum_exp,
+              float* mass) {
   for (size_t i = 0; i < count; ++i) {
     mass[i] = page_sum[i] == 0.0f ? 0.0f : page_sum[i] * std::exp(page_max[i] - log_sum_exp);
   }

@@ -26,14 +26,22 @@ struct BlockQueryView {
   int dim;
 
   // Of 256 * hi + lo (q8_0), and of hi alone (q4_0).
-  HWY_INLINE float Scale8(int r, int b) const { return reinterpret_cast<const float*>(base + r * stride)[b]; }
+  HWY_INLINE float Scale8(int r, int b) const {
+    return reinterpret_cast<const float*>(base + r * stride)[b];
+  }
   HWY_INLINE float Scale4(int r, int b) const {
     return reinterpret_cast<const float*>(base + r * stride)[blocks + b];
   }
   // What undoes the offset of q8_0 codes in the high and in the low plane, and of q4_0 codes.
-  HWY_INLINE const std::byte* HighOffset8(int r, int b) const { return base + r * stride + 4 * (2 * blocks + b); }
-  HWY_INLINE const std::byte* LowOffset8(int r, int b) const { return base + r * stride + 4 * (3 * blocks + b); }
-  HWY_INLINE const std::byte* HighOffset4(int r, int b) const { return base + r * stride + 4 * (4 * blocks + b); }
+  HWY_INLINE const std::byte* HighOffset8(int r, int b) const {
+    return base + r * stride + 4 * (2 * blocks + b);
+  }
+  HWY_INLINE const std::byte* LowOffset8(int r, int b) const {
+    return base + r * stride + 4 * (3 * blocks + b);
+  }
+  HWY_INLINE const std::byte* HighOffset4(int r, int b) const {
+    return base + r * stride + 4 * (4 * blocks + b);
+  }
   // Four codes as one dword.
   HWY_INLINE const std::byte* High(int r, int dword) const {
     return base + r * stride + 20 * blocks + 4 * dword;
@@ -42,8 +50,8 @@ struct BlockQueryView {
 };
 
 template <BlockType kType, int kRows, int kTiles>
-HWY_INLINE void ScoreBlockTiles(const KeyScoresArgs& args, const BlockQueryView& query, int row, int tile,
-                                LinePrefetcher& prefetcher) {
+HWY_INLINE void ScoreBlockTiles(const KeyScoresArgs& args, const BlockQueryView& query, int row,
+                                int tile, LinePrefetcher& prefetcher) {
   constexpr bool kQ8 = kType == BlockType::kQ8;
   constexpr int kDwords = static_cast<int>(BlockCodeBytes(kType) / 4);
   const DF df;
@@ -61,7 +69,8 @@ HWY_INLINE void ScoreBlockTiles(const KeyScoresArgs& args, const BlockQueryView&
       for (int r = 0; r < kRows; ++r) {
         for (int t = 0; t < kTiles; ++t) {
           const int block = static_cast<int>(b);
-          high[r][t] = BroadcastI32(kQ8 ? query.HighOffset8(r, block) : query.HighOffset4(r, block));
+          high[r][t] =
+              BroadcastI32(kQ8 ? query.HighOffset8(r, block) : query.HighOffset4(r, block));
           low[r][t] = kQ8 ? BroadcastI32(query.LowOffset8(r, block)) : hn::Zero(di);
         }
       }
@@ -94,7 +103,8 @@ HWY_INLINE void ScoreBlockTiles(const KeyScoresArgs& args, const BlockQueryView&
         for (int r = 0; r < kRows; ++r) {
           const int block = static_cast<int>(b);
           const VI total = kQ8 ? hn::Add(hn::ShiftLeft<8>(high[r][t]), low[r][t]) : high[r][t];
-          const VF scale = hn::Mul(key_scale, hn::Set(df, kQ8 ? query.Scale8(r, block) : query.Scale4(r, block)));
+          const VF scale = hn::Mul(
+              key_scale, hn::Set(df, kQ8 ? query.Scale8(r, block) : query.Scale4(r, block)));
           score[r][t] = hn::MulAdd(hn::ConvertTo(df, total), scale, score[r][t]);
         }
       }
@@ -116,7 +126,8 @@ void KeyScoresBlock(const KeyScoresArgs& args) {
   const size_t stride = BlockQueryBytes(args.dim);
   LinePrefetcher prefetcher(args.ahead);
   ForRowTiles(args.num_rows, [&]<int kRows>(int row) HWY_ATTR {
-    const BlockQueryView query = {args.query + row * stride, stride, args.dim / kBlockValues, args.dim};
+    const BlockQueryView query = {args.query + row * stride, stride, args.dim / kBlockValues,
+                                  args.dim};
     LinePrefetcher local = prefetcher;  // in registers
     int tile = 0;
     for (; tile + kTiles <= tiles; tile += kTiles) {
@@ -128,14 +139,14 @@ void KeyScoresBlock(const KeyScoresArgs& args) {
   prefetcher.Save();
 }
 
-// The weights of a page as integers (see scalar_kernels.cc), for one block of channels: level = 256 *
-// high + low. One dword is a quad of tokens. Coarse rows have low = 0.
+// The weights of a page as integers (see scalar_kernels.cc), for one block of channels: level = 256
+// * high + low. One dword is a quad of tokens. Coarse rows have low = 0.
 template <int kRows>
 struct WeightPlanes {
   alignas(64) uint8_t high[kRows][kMaxPageTokens];
   alignas(64) uint8_t low[kRows][kMaxPageTokens];
-  // q4_0: 8 and 128 times the sum of the levels, to undo the offset of unsigned codes; in units of 256
-  // levels if all rows are coarse.
+  // q4_0: 8 and 128 times the sum of the levels, to undo the offset of unsigned codes; in units of
+  // 256 levels if all rows are coarse.
   alignas(16) int32_t sum8[kRows];
   alignas(16) int32_t sum128[kRows];
 };
@@ -163,8 +174,8 @@ constexpr size_t QuadAt(size_t group, size_t j) {
 }
 
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-// 64 levels to two planes of 64 bytes. Packing works within 128 bits, so the 4 tokens of a quad stay
-// together and quads come out as the 4 x 4 transpose; levels fit in 16 bits.
+// 64 levels to two planes of 64 bytes. Packing works within 128 bits, so the 4 tokens of a quad
+// stay together and quads come out as the 4 x 4 transpose; levels fit in 16 bits.
 template <BlockType kType>
 HWY_INLINE void PackLevels(const VI (&level)[4], uint8_t* high, uint8_t* low) {
   const __m512i byte = _mm512_set1_epi16(0xFF);
@@ -181,7 +192,8 @@ HWY_INLINE void PackLevels(const VI (&level)[4], uint8_t* high, uint8_t* low) {
     _mm512_store_si512(high, _mm512_packs_epi16(_mm512_srai_epi16(_mm512_add_epi16(a, half), 8),
                                                 _mm512_srai_epi16(_mm512_add_epi16(b, half), 8)));
   }
-  _mm512_store_si512(low, _mm512_packus_epi16(_mm512_and_si512(a, byte), _mm512_and_si512(b, byte)));
+  _mm512_store_si512(low,
+                     _mm512_packus_epi16(_mm512_and_si512(a, byte), _mm512_and_si512(b, byte)));
 }
 
 // The same for coarse levels, which are the high plane.
@@ -190,8 +202,8 @@ HWY_INLINE VI PackCoarseLevels(const VI (&level)[4]) {
                                _mm512_packs_epi32(level[2].raw, level[3].raw))};
 }
 
-// One dword (or float) per row from four vectors at once: `combine` is a sum or a maximum. Lanes of 128
-// bits become (row 0, 1, 2, 3), then the lanes are combined.
+// One dword (or float) per row from four vectors at once: `combine` is a sum or a maximum. Lanes of
+// 128 bits become (row 0, 1, 2, 3), then the lanes are combined.
 template <class Combine512, class Combine256, class Combine128>
 HWY_INLINE __m128i ReduceFourRows(__m512i r0, __m512i r1, __m512i r2, __m512i r3, Combine512&& c512,
                                   Combine256&& c256, Combine128&& c128) {
@@ -245,7 +257,8 @@ HWY_INLINE void StoreSums(const VI (&sum)[kRows], int32_t* sum8, int32_t* sum128
   }
 }
 
-// f16 bits of the largest magnitude among the scales of a block: positive halves sort like integers.
+// f16 bits of the largest magnitude among the scales of a block: positive halves sort like
+// integers.
 HWY_INLINE uint16_t LargestScale(const uint16_t* scales, size_t tokens) {
   const hn::CappedTag<uint16_t, kTileTokens> d16;
   const auto magnitude = hn::Set(d16, 0x7FFF);
@@ -280,7 +293,8 @@ HWY_INLINE void PreparePage(const AddValuesArgs& args, int row, PageWeights<kRow
     if (!(page.weight_max[r] > 0x1p-100f)) page.weight_max[r] = 0.0f;
     page.coarse[r] = UseCoarseWeights(kType, page.weight_max[r], args.weight_sum[row + r]);
     page.all_coarse = page.all_coarse && page.coarse[r];
-    const float levels = kWeightLevels[static_cast<int>(kType)] * (page.coarse[r] ? 1.0f / 256 : 1.0f);
+    const float levels =
+        kWeightLevels[static_cast<int>(kType)] * (page.coarse[r] ? 1.0f / 256 : 1.0f);
     const VF factor = hn::Set(df, page.weight_max[r] > 0.0f ? levels / page.weight_max[r] : 0.0f);
     for (size_t t = 0; t < tokens; t += n) {
       // A NaN counts as 0: packing to 16 bits would saturate its level, sums would overflow.
@@ -297,20 +311,23 @@ HWY_INLINE void PreparePage(const AddValuesArgs& args, int row, PageWeights<kRow
   for (size_t b = 0; b < blocks; b += n) {
     const VF scale = LoadValues<FloatType::kF16>(reinterpret_cast<const std::byte*>(bits), b);
     for (int r = 0; r < kRows; ++r) {
-      // Sums come in units of 256 levels if all rows are coarse, and those of high nibbles times 16.
+      // Sums come in units of 256 levels if all rows are coarse, and those of high nibbles
+      // times 16.
       const float unit = (page.all_coarse ? 256.0f : 1.0f) / kWeightLevels[static_cast<int>(kType)];
       const VF step = hn::Mul(hn::Mul(hn::Set(df, page.weight_max[r]), scale), hn::Set(df, unit));
       hn::Store(step, df, page.step0[r] + b);
-      hn::Store(kType == BlockType::kQ8 ? step : hn::Mul(step, hn::Set(df, 0.0625f)), df, page.step1[r] + b);
+      hn::Store(kType == BlockType::kQ8 ? step : hn::Mul(step, hn::Set(df, 0.0625f)), df,
+                page.step1[r] + b);
     }
-    hn::Store(hn::IfThenElseZero(hn::Gt(scale, hn::Zero(df)), hn::Div(hn::Set(df, 1.0f), scale)), df,
-              page.scale_inverse + b);
+    hn::Store(hn::IfThenElseZero(hn::Gt(scale, hn::Zero(df)), hn::Div(hn::Set(df, 1.0f), scale)),
+              df, page.scale_inverse + b);
   }
 }
 
 template <BlockType kType, int kRows, bool kPacked>
-HWY_INLINE void QuantizeWeights(const std::byte* scales, size_t tokens, const PageWeights<kRows>& page,
-                                size_t b, WeightPlanes<kRows>& planes) {
+HWY_INLINE void QuantizeWeights(const std::byte* scales, size_t tokens,
+                                const PageWeights<kRows>& page, size_t b,
+                                WeightPlanes<kRows>& planes) {
   constexpr bool kQ8 = kType == BlockType::kQ8;
   const DF df;
   const DI di;
@@ -333,7 +350,8 @@ HWY_INLINE void QuantizeWeights(const std::byte* scales, size_t tokens, const Pa
           }
           const VI packed = PackCoarseLevels(level);
           hn::Store(packed, di, reinterpret_cast<int32_t*>(&planes.high[r][t]));
-          if (!page.all_coarse) hn::Store(hn::Zero(di), di, reinterpret_cast<int32_t*>(&planes.low[r][t]));
+          if (!page.all_coarse)
+            hn::Store(hn::Zero(di), di, reinterpret_cast<int32_t*>(&planes.low[r][t]));
           sum[r] = DotBytes(sum[r], hn::Set(di, 0x01010101), packed);
         } else {
           for (int i = 0; i < 4; ++i) {
@@ -341,7 +359,8 @@ HWY_INLINE void QuantizeWeights(const std::byte* scales, size_t tokens, const Pa
           }
           PackLevels<kType>(level, &planes.high[r][t], &planes.low[r][t]);
           if constexpr (!kQ8) {
-            sum[r] = hn::Add(sum[r], hn::Add(hn::Add(level[0], level[1]), hn::Add(level[2], level[3])));
+            sum[r] =
+                hn::Add(sum[r], hn::Add(hn::Add(level[0], level[1]), hn::Add(level[2], level[3])));
           }
         }
       }
@@ -364,7 +383,8 @@ HWY_INLINE void QuantizeWeights(const std::byte* scales, size_t tokens, const Pa
         } else {
           const VI level = NearestLevel(hn::Mul(normal, scale));
           StoreLowBytes(level, &planes.low[r][t]);
-          StoreLowBytes(hn::ShiftRight<8>(kQ8 ? level : hn::Add(level, hn::Set(di, 128))), &planes.high[r][t]);
+          StoreLowBytes(hn::ShiftRight<8>(kQ8 ? level : hn::Add(level, hn::Set(di, 128))),
+                        &planes.high[r][t]);
           if constexpr (!kQ8) sum[r] = hn::Add(sum[r], level);
         }
       }
@@ -377,11 +397,13 @@ HWY_INLINE void QuantizeWeights(const std::byte* scales, size_t tokens, const Pa
 
 // Sums of one block of channels. kLow: whether any row uses the low plane.
 //
-// q4_0: with byte = c0 + 16 c1, the sums of w c0 and of w byte give that of w c1, so the high nibbles
-// are never taken apart. |sum| <= 32512 * 255 * 128 tokens < 2^30.
+// q4_0: with byte = c0 + 16 c1, the sums of w c0 and of w byte give that of w c1, so the high
+// nibbles are never taken apart. |sum| <= 32512 * 255 * 128 tokens < 2^30.
 template <BlockType kType, int kRows, bool kPacked, bool kLow>
-HWY_INLINE void AddBlock(const std::byte* codes, size_t tokens, size_t dim, const PageWeights<kRows>& page,
-                         size_t b, const WeightPlanes<kRows>& planes, float* out, LinePrefetcher& prefetcher) {
+HWY_INLINE void AddBlock(const std::byte* codes, size_t tokens, size_t dim,
+                         const PageWeights<kRows>& page, size_t b,
+                         const WeightPlanes<kRows>& planes, float* out,
+                         LinePrefetcher& prefetcher) {
   constexpr bool kQ8 = kType == BlockType::kQ8;
   const DF df;
   const DI di;
@@ -433,7 +455,8 @@ HWY_INLINE void AddBlock(const std::byte* codes, size_t tokens, size_t dim, cons
         total[half] = kLow ? hn::Add(hn::ShiftLeft<8>(high[r][half]), low[r][half]) : high[r][half];
       }
       if constexpr (!kQ8) {
-        total[1] = hn::Sub(hn::Sub(total[1], total[0]), BroadcastI32(&planes.sum128[r]));  // 16 w (c1 - 8)
+        total[1] =
+            hn::Sub(hn::Sub(total[1], total[0]), BroadcastI32(&planes.sum128[r]));  // 16 w (c1 - 8)
         total[0] = hn::Sub(total[0], BroadcastI32(&planes.sum8[r]));
       }
       const VF step0 = hn::Set(df, page.step0[r][b]);
@@ -456,7 +479,8 @@ HWY_INLINE void AddRowsBlock(const AddValuesArgs& args, int row, LinePrefetcher&
   // All planes first: the chain from scales to levels of one block hides behind the others.
   WeightPlanes<kRows> all_planes[kMaxDim / kBlockValues];
   for (size_t b = 0; b < blocks; ++b) {
-    QuantizeWeights<kType, kRows, kPacked>(args.strip + b * tokens * 2, tokens, page, b, all_planes[b]);
+    QuantizeWeights<kType, kRows, kPacked>(args.strip + b * tokens * 2, tokens, page, b,
+                                           all_planes[b]);
   }
   for (size_t b = 0; b < blocks; ++b) {
     const WeightPlanes<kRows>& planes = all_planes[b];

@@ -16,8 +16,9 @@ HWY_BEFORE_NAMESPACE();
 namespace varve {
 namespace HWY_NAMESPACE {
 
-// exp(x) for x <= 0; 0 below -87.3 and for -inf, NaN for NaN. Relative error below 3e-7 + 2e-8 |x|, and
-// exp(0) is 1. Highway's Exp is more exact for very small results, twice as slow, and gives 0 for NaN.
+// exp(x) for x <= 0; 0 below -87.3 and for -inf, NaN for NaN. Relative error below 3e-7 + 2e-8 |x|,
+// and exp(0) is 1. Highway's Exp is more exact for very small results, twice as slow, and gives 0
+// for NaN.
 //   x = n ln 2 + r, |r| <= ln 2 / 2;  e^r by a polynomial of degree 5 (Chebyshev nodes)
 HWY_INLINE VF ExpNonPositive(VF x) {
   const DF df;
@@ -166,13 +167,14 @@ inline void WidenF16(const uint16_t* bits, size_t count, float* out) {
   const size_t n = hn::Lanes(df);
   size_t i = 0;
   for (; i + n <= count; i += n) {
-    hn::StoreU(LoadValues<FloatType::kF16>(reinterpret_cast<const std::byte*>(bits), i), df, out + i);
+    hn::StoreU(LoadValues<FloatType::kF16>(reinterpret_cast<const std::byte*>(bits), i), df,
+               out + i);
   }
   ScalarKernels().widen_f16(bits + i, count - i, out + i);
 }
 
-// Partners closer than a vector: a lane permutation by XOR and a multiplication by +-1, which rounds
-// exactly like the sum or difference.
+// Partners closer than a vector: a lane permutation by XOR and a multiplication by +-1, which
+// rounds exactly like the sum or difference.
 inline void Hadamard(float* rows, int num_rows, int dim, int block) {
   const DF df;
   const DI di;
@@ -185,8 +187,9 @@ inline void Hadamard(float* rows, int num_rows, int dim, int block) {
     return hn::IndicesFromVec(df, hn::Xor(lanes, hn::Set(di, half)));
   };
   const auto sign = [&](int half) HWY_ATTR {
-    return hn::IfThenElse(hn::RebindMask(df, hn::Eq(hn::And(lanes, hn::Set(di, half)), hn::Zero(di))),
-                          hn::Set(df, 1.0f), hn::Set(df, -1.0f));
+    return hn::IfThenElse(
+        hn::RebindMask(df, hn::Eq(hn::And(lanes, hn::Set(di, half)), hn::Zero(di))),
+        hn::Set(df, 1.0f), hn::Set(df, -1.0f));
   };
   const size_t half8 = n > 8 ? 8 : 0;
   const size_t half4 = n > 4 ? 4 : 0;
@@ -251,12 +254,13 @@ uint64_t QuantizeBlocks(const float* values, size_t count, uint16_t* scales, uin
     }
     const float highest = hn::GetLane(hn::MaxOfLanes(df, max));
     const float lowest = hn::GetLane(hn::MinOfLanes(df, min));
-    const float scale = kQ8 ? HWY_MAX(highest, -lowest) / 127.0f
-                            : (highest > -lowest ? highest : lowest) / -8.0f;
+    const float scale =
+        kQ8 ? HWY_MAX(highest, -lowest) / 127.0f : (highest > -lowest ? highest : lowest) / -8.0f;
     const float inverse = 1.0f / scale;
     if (!hn::AllTrue(df, fine) || !(std::abs(inverse) <= hwy::HighestValue<float>()) ||
         (!kQ8 && highest == -lowest)) {
-      replaced += ScalarKernels().quantize_blocks[static_cast<int>(kType)](block, 1, scales + b, out);
+      replaced +=
+          ScalarKernels().quantize_blocks[static_cast<int>(kType)](block, 1, scales + b, out);
       continue;
     }
     ScalarKernels().narrow_f16(&scale, 1, scales + b);

@@ -15,8 +15,10 @@ namespace HWY_NAMESPACE {
 
 // kRows x kTiles accumulators of 16 tokens each; every K value is widened once for all rows.
 template <FloatType kType, int kRows, int kTiles>
-HWY_INLINE void ScoreTiles(const KeyScoresArgs& args, int row, int tile, LinePrefetcher& prefetcher) {
-  constexpr size_t kStep = 4 * 64 / (kTiles * kTileTokens * FloatBytes(kType));  // channels in 4 lines
+HWY_INLINE void ScoreTiles(const KeyScoresArgs& args, int row, int tile,
+                           LinePrefetcher& prefetcher) {
+  constexpr size_t kStep =
+      4 * 64 / (kTiles * kTileTokens * FloatBytes(kType));  // channels in 4 lines
   const DF df;
   const size_t dim = static_cast<size_t>(args.dim);
   const float* queries = reinterpret_cast<const float*>(args.query) + row * dim;
@@ -82,7 +84,8 @@ HWY_INLINE void AddChannels(const AddValuesArgs& args, int row, size_t chunk, si
     }
     VF value[kVectors];
     for (int i = 0; i < kVectors; ++i) {
-      value[i] = LoadValues<kType>(args.strip, (chunk_index * tokens + token) * chunk + lane + i * n);
+      value[i] =
+          LoadValues<kType>(args.strip, (chunk_index * tokens + token) * chunk + lane + i * n);
     }
     for (int r = 0; r < kRows; ++r) {
       const VF weight = hn::Set(df, weights[r * args.weights_stride + token]);
@@ -106,7 +109,8 @@ void AddValuesFloat(const AddValuesArgs& args) {
       for (; lane + 2 * n <= chunk; lane += 2 * n) {
         AddChannels<kType, kRows, 2>(args, row, chunk, c, lane, local);
       }
-      for (; lane < chunk; lane += n) AddChannels<kType, kRows, 1>(args, row, chunk, c, lane, local);
+      for (; lane < chunk; lane += n)
+        AddChannels<kType, kRows, 1>(args, row, chunk, c, lane, local);
     }
     prefetcher = local;
   });

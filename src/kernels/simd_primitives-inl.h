@@ -152,7 +152,8 @@ HWY_INLINE VF LoadValues(const std::byte* base, size_t index) {
     return WidenF16(reinterpret_cast<const hwy::float16_t*>(base) + index);
   } else {
     const hn::Rebind<hwy::bfloat16_t, DF> d16;
-    return hn::PromoteTo(df, hn::LoadU(d16, reinterpret_cast<const hwy::bfloat16_t*>(base) + index));
+    return hn::PromoteTo(df,
+                         hn::LoadU(d16, reinterpret_cast<const hwy::bfloat16_t*>(base) + index));
   }
 }
 
@@ -196,10 +197,17 @@ HWY_INLINE void ForRowTiles(int num_rows, Run&& run) {
   int row = 0;
   for (; row + kRowTile <= num_rows; row += kRowTile) run.template operator()<kRowTile>(row);
   switch (num_rows - row) {
-    case 1: run.template operator()<1>(row); break;
-    case 2: if constexpr (kRowTile > 2) run.template operator()<2>(row); break;
-    case 3: if constexpr (kRowTile > 3) run.template operator()<3>(row); break;
-    default: break;
+    case 1:
+      run.template operator()<1>(row);
+      break;
+    case 2:
+      if constexpr (kRowTile > 2) run.template operator()<2>(row);
+      break;
+    case 3:
+      if constexpr (kRowTile > 3) run.template operator()<3>(row);
+      break;
+    default:
+      break;
   }
 }
 

@@ -74,7 +74,8 @@ class Rung {
   // scores [num_rows] rows of f32, scores_stride apart = query . key for tokens [0, num_tokens);
   // columns up to the next multiple of 16 may be written with anything. `ahead` may be null.
   virtual void Scores(const StripShape& shape, const std::byte* strip, const std::byte* prepared,
-                      int num_rows, int num_tokens, float* scores, size_t scores_stride, ReadAhead* ahead) const = 0;
+                      int num_rows, int num_tokens, float* scores, size_t scores_stride,
+                      ReadAhead* ahead) const = 0;
 
   // --- values ---
 

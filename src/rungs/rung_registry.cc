@@ -49,11 +49,13 @@ std::string_view KnownRungNames() {
 Result<double> RungBytesPerRow(const std::string& rung, Part, int dim, int page_tokens) {
   const Rung* found = FindRung(rung);
   if (found == nullptr) {
-    return InvalidArgument("unknown rung \"" + rung + "\"; known: " + std::string(KnownRungNames()));
+    return InvalidArgument("unknown rung \"" + rung +
+                           "\"; known: " + std::string(KnownRungNames()));
   }
   VARVE_RETURN_IF_ERROR(found->CheckDim(dim));
   if (page_tokens != 16 && page_tokens != 32 && page_tokens != 64 && page_tokens != 128) {
-    return InvalidArgument("page_tokens " + std::to_string(page_tokens) + " is not 16, 32, 64 or 128");
+    return InvalidArgument("page_tokens " + std::to_string(page_tokens) +
+                           " is not 16, 32, 64 or 128");
   }
   return static_cast<double>(found->StripBytes({0, 0, dim, page_tokens})) / page_tokens;
 }

@@ -36,7 +36,9 @@ Status BlockRung::CheckDim(int dim) const {
                          " is not a multiple of 32 in 32 … " + std::to_string(kMaxDim));
 }
 
-size_t BlockRung::StripBytes(const StripShape& shape) const { return BlockStripBytes(type_, shape); }
+size_t BlockRung::StripBytes(const StripShape& shape) const {
+  return BlockStripBytes(type_, shape);
+}
 
 uint64_t BlockRung::Encode(Part part, const StripShape& shape, const float* rows, int num_rows,
                            std::byte* strip) const {
@@ -58,8 +60,8 @@ uint64_t BlockRung::Encode(Part part, const StripShape& shape, const float* rows
   return replaced;
 }
 
-void BlockRung::Decode(Part part, const StripShape& shape, const std::byte* strip, int first, int count,
-                       float* rows) const {
+void BlockRung::Decode(Part part, const StripShape& shape, const std::byte* strip, int first,
+                       int count, float* rows) const {
   const size_t blocks = static_cast<size_t>(count) * shape.dim / kBlockValues;
   std::vector<uint16_t> scales(blocks);
   std::vector<uint8_t> codes(blocks * BlockCodeBytes(type_));
@@ -99,18 +101,19 @@ void BlockRung::PrepareQuery(const StripShape& shape, const float* queries, int 
 }
 
 void BlockRung::Scores(const StripShape& shape, const std::byte* strip, const std::byte* prepared,
-                       int num_rows, int num_tokens, float* scores, size_t scores_stride, ReadAhead* ahead) const {
-  ActiveKernels().key_scores_block[static_cast<int>(type_)](
-      {strip, shape.dim, shape.page_tokens, num_tokens, prepared, num_rows, scores,
-       scores_stride, ahead});
+                       int num_rows, int num_tokens, float* scores, size_t scores_stride,
+                       ReadAhead* ahead) const {
+  ActiveKernels().key_scores_block[static_cast<int>(type_)]({strip, shape.dim, shape.page_tokens,
+                                                             num_tokens, prepared, num_rows, scores,
+                                                             scores_stride, ahead});
 }
 
 void BlockRung::AddValues(const StripShape& shape, const std::byte* strip, int first, int count,
                           const float* weights, size_t weights_stride, const float* weight_sum,
                           int num_rows, float* accumulators, ReadAhead* ahead) const {
-  ActiveKernels().add_values_block[static_cast<int>(type_)]({strip, shape.dim, shape.page_tokens, first,
-                                                             count, weights, weights_stride, weight_sum, num_rows,
-                                                             accumulators, ahead});
+  ActiveKernels().add_values_block[static_cast<int>(type_)](
+      {strip, shape.dim, shape.page_tokens, first, count, weights, weights_stride, weight_sum,
+       num_rows, accumulators, ahead});
 }
 
 void BlockRung::FinishValues(const StripShape& shape, const float* accumulators, int num_rows,

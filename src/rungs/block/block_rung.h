@@ -4,8 +4,9 @@
 // max|x| / 127 and 8.5 bits a value, q4_0 scale = -(value of largest magnitude) / 8 and 4.5 bits.
 // Absolute error of a value: at most half a scale step plus the rounding of the scale to f16 (q4_0:
 // a whole step for the value opposite in sign to the largest). head_dim must be a multiple of 32.
-// NaN is stored as 0 and a value that would overflow the f16 scale as the largest that does not (the
-// rotated rungs: a value beyond +-65504 as that limit, before it is rotated); Encode counts both.
+// NaN is stored as 0 and a value that would overflow the f16 scale as the largest that does not
+// (the rotated rungs: a value beyond +-65504 as that limit, before it is rotated); Encode counts
+// both.
 //
 // Attention: K by integer dot products with the query in 15 bits (q8_0) or 8 bits (q4_0) per block
 // of 32; V by integer sums over tokens with the weights in 16 bits. Refused after counting: weights
@@ -36,18 +37,23 @@ class BlockRung final : public Rung {
   void Decode(Part part, const StripShape& shape, const std::byte* strip, int first, int count,
               float* rows) const override;
 
-  KeySpace key_space() const override { return rotated_ ? KeySpace::kBlockRotated : KeySpace::kBlock; }
+  KeySpace key_space() const override {
+    return rotated_ ? KeySpace::kBlockRotated : KeySpace::kBlock;
+  }
   size_t PreparedQueryBytes(const StripShape& shape, int num_rows) const override;
   void PrepareQuery(const StripShape& shape, const float* queries, int num_rows,
                     std::byte* prepared) const override;
-  void Scores(const StripShape& shape, const std::byte* strip, const std::byte* prepared, int num_rows,
-              int num_tokens, float* scores, size_t scores_stride, ReadAhead* ahead) const override;
+  void Scores(const StripShape& shape, const std::byte* strip, const std::byte* prepared,
+              int num_rows, int num_tokens, float* scores, size_t scores_stride,
+              ReadAhead* ahead) const override;
 
-  ValueSpace value_space() const override { return rotated_ ? ValueSpace::kRotated : ValueSpace::kPlain; }
+  ValueSpace value_space() const override {
+    return rotated_ ? ValueSpace::kRotated : ValueSpace::kPlain;
+  }
   size_t AccumulatorFloats(const StripShape& shape) const override { return shape.dim; }
   void AddValues(const StripShape& shape, const std::byte* strip, int first, int count,
-                 const float* weights, size_t weights_stride, const float* weight_sum,
-                 int num_rows, float* accumulators, ReadAhead* ahead) const override;
+                 const float* weights, size_t weights_stride, const float* weight_sum, int num_rows,
+                 float* accumulators, ReadAhead* ahead) const override;
   void FinishValues(const StripShape& shape, const float* accumulators, int num_rows,
                     float* output) const override;
   bool values_always_finite() const override { return true; }

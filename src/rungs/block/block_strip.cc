@@ -40,7 +40,8 @@ struct StripView {
   }
 };
 
-void PackKeyBlock(const StripView& view, size_t token, size_t b, const uint8_t* codes, std::byte* strip) {
+void PackKeyBlock(const StripView& view, size_t token, size_t b, const uint8_t* codes,
+                  std::byte* strip) {
   std::byte* out = strip + view.KeyOffset(token, b);
   for (size_t j = 0; j < view.code_bytes / 4; ++j) {
     uint32_t dword;
@@ -118,7 +119,7 @@ void UnpackBlockStrip(BlockType type, Part part, const StripShape& shape, const 
 }
 
 Status ImportGgmlRows(BlockType type, Part part, const StripShape& shape, const std::byte* ggml,
-                    int num_rows, std::byte* strip) {
+                      int num_rows, std::byte* strip) {
   const StripView view(type, shape);
   const size_t count = static_cast<size_t>(num_rows) * view.blocks;
   std::vector<uint16_t> scales(count);
@@ -128,7 +129,8 @@ Status ImportGgmlRows(BlockType type, Part part, const StripShape& shape, const 
     std::memcpy(&scales[i], block, 2);
     const float scale = F16ToF32(scales[i]);
     if (!std::isfinite(scale) || (type == BlockType::kQ8 && scale < 0.0f)) {
-      return InvalidArgument("ggml block " + std::to_string(i) + ": scale " + std::to_string(scale) +
+      return InvalidArgument("ggml block " + std::to_string(i) + ": scale " +
+                             std::to_string(scale) +
                              (std::isfinite(scale) ? " < 0 in q8_0" : " is not finite"));
     }
     std::memcpy(&codes[i * view.code_bytes], block + 2, view.code_bytes);

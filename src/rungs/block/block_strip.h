@@ -28,9 +28,10 @@ void UnpackBlockStrip(BlockType type, Part part, const StripShape& shape, const 
                       int first, int count, uint16_t* scales, uint8_t* codes);
 
 // ggml's bytes, [num_rows, dim/32] blocks of 34 or 18 bytes, in and out of a strip. Import refuses
-// scales that ggml never writes and attention does not expect: NaN, infinity, negative ones in q8_0.
+// scales that ggml never writes and attention does not expect: NaN, infinity, negative ones in
+// q8_0.
 Status ImportGgmlRows(BlockType type, Part part, const StripShape& shape, const std::byte* ggml,
-                    int num_rows, std::byte* strip);
+                      int num_rows, std::byte* strip);
 void ExportGgmlRows(BlockType type, Part part, const StripShape& shape, const std::byte* strip,
                     int first, int count, std::byte* ggml);
 

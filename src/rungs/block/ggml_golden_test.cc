@@ -109,7 +109,8 @@ TEST(GgmlExchange, ImportThenExportIsTheIdentity) {
           const std::vector<std::byte> in(golden.blocks.begin(), end);
           GuardedBuffer<std::byte> strip(BlockStripBytes(golden.type, shape));
           GuardedBuffer<std::byte> out(in.size());
-          ASSERT_TRUE(ImportGgmlRows(golden.type, part, shape, in.data(), num_rows, strip.data()).ok());
+          ASSERT_TRUE(
+              ImportGgmlRows(golden.type, part, shape, in.data(), num_rows, strip.data()).ok());
           ExportGgmlRows(golden.type, part, shape, strip.data(), 0, num_rows, out.data());
           ASSERT_TRUE(strip.ZonesIntact() && out.ZonesIntact());
           ASSERT_EQ(std::memcmp(in.data(), out.data(), in.size()), 0)
@@ -125,7 +126,9 @@ TEST(GgmlExchange, ExportTakesAnyRangeOfRows) {
     for (const Part part : {Part::kKey, Part::kValue}) {
       const StripShape shape{0, 0, golden.dim, 64};
       std::vector<std::byte> strip(BlockStripBytes(golden.type, shape));
-      ASSERT_TRUE(ImportGgmlRows(golden.type, part, shape, golden.blocks.data(), kNumRows, strip.data()).ok());
+      ASSERT_TRUE(
+          ImportGgmlRows(golden.type, part, shape, golden.blocks.data(), kNumRows, strip.data())
+              .ok());
       for (const auto& [first, count] : {std::pair{0, 1}, {5, 13}, {15, 2}, {31, 1}, {7, 0}}) {
         std::vector<std::byte> out(count * golden.row_bytes());
         ExportGgmlRows(golden.type, part, shape, strip.data(), first, count, out.data());
@@ -141,7 +144,9 @@ TEST(GgmlExchange, ImportThenDecodeIsGgmlsDequantization) {
       for (const int page_tokens : {32, 128}) {
         const StripShape shape{0, 0, golden.dim, page_tokens};
         std::vector<std::byte> strip(BlockStripBytes(golden.type, shape));
-        ASSERT_TRUE(ImportGgmlRows(golden.type, part, shape, golden.blocks.data(), kNumRows, strip.data()).ok());
+        ASSERT_TRUE(
+            ImportGgmlRows(golden.type, part, shape, golden.blocks.data(), kNumRows, strip.data())
+                .ok());
         std::vector<float> rows(golden.input.size());
         golden.rung().Decode(part, shape, strip.data(), 0, kNumRows, rows.data());
         ASSERT_TRUE(SameBits(rows.data(), golden.decoded.data(), rows.size()))

@@ -10,7 +10,8 @@ namespace {
 
 // Index, in values, of (token, d) in a strip; layouts in kernels.h.
 size_t KeyIndex(const StripShape& shape, int token, int d) {
-  return (static_cast<size_t>(token / kTileTokens) * shape.dim + d) * kTileTokens + token % kTileTokens;
+  return (static_cast<size_t>(token / kTileTokens) * shape.dim + d) * kTileTokens +
+         token % kTileTokens;
 }
 
 size_t ValueIndex(const StripShape& shape, int token, int d) {
@@ -52,8 +53,8 @@ uint64_t FloatRung::Encode(Part part, const StripShape& shape, const float* rows
   return 0;
 }
 
-void FloatRung::WriteRows(Part part, const StripShape& shape, std::byte* strip, int first, int count,
-                          const float* rows, ptrdiff_t row_stride) const {
+void FloatRung::WriteRows(Part part, const StripShape& shape, std::byte* strip, int first,
+                          int count, const float* rows, ptrdiff_t row_stride) const {
   const Kernels& kernels = ActiveKernels();
   uint16_t narrow[kMaxDim];
   for (int i = 0; i < count; ++i) {
@@ -73,8 +74,8 @@ void FloatRung::WriteRows(Part part, const StripShape& shape, std::byte* strip, 
   }
 }
 
-void FloatRung::Decode(Part part, const StripShape& shape, const std::byte* strip, int first, int count,
-                       float* rows) const {
+void FloatRung::Decode(Part part, const StripShape& shape, const std::byte* strip, int first,
+                       int count, float* rows) const {
   // Runs of values that lie together in the strip: 16 tokens of a channel (K), a chunk of channels
   // of a token (V).
   const Kernels& kernels = ActiveKernels();
@@ -90,7 +91,8 @@ void FloatRung::Decode(Part part, const StripShape& shape, const std::byte* stri
   if (part == Part::kValue) {
     const int chunk = ValueChunk(shape.dim);
     for (int i = 0; i < count; ++i) {
-      for (int d = 0; d < shape.dim; d += chunk) load(ValueIndex(shape, first + i, d), chunk, rows + i * dim + d);
+      for (int d = 0; d < shape.dim; d += chunk)
+        load(ValueIndex(shape, first + i, d), chunk, rows + i * dim + d);
     }
     return;
   }
@@ -117,18 +119,19 @@ void FloatRung::PrepareQuery(const StripShape& shape, const float* queries, int 
 }
 
 void FloatRung::Scores(const StripShape& shape, const std::byte* strip, const std::byte* prepared,
-                       int num_rows, int num_tokens, float* scores, size_t scores_stride, ReadAhead* ahead) const {
-  ActiveKernels().key_scores_float[static_cast<int>(type_)](
-      {strip, shape.dim, shape.page_tokens, num_tokens, prepared, num_rows, scores,
-       scores_stride, ahead});
+                       int num_rows, int num_tokens, float* scores, size_t scores_stride,
+                       ReadAhead* ahead) const {
+  ActiveKernels().key_scores_float[static_cast<int>(type_)]({strip, shape.dim, shape.page_tokens,
+                                                             num_tokens, prepared, num_rows, scores,
+                                                             scores_stride, ahead});
 }
 
 void FloatRung::AddValues(const StripShape& shape, const std::byte* strip, int first, int count,
                           const float* weights, size_t weights_stride, const float* weight_sum,
                           int num_rows, float* accumulators, ReadAhead* ahead) const {
-  ActiveKernels().add_values_float[static_cast<int>(type_)]({strip, shape.dim, shape.page_tokens, first,
-                                                             count, weights, weights_stride, weight_sum, num_rows,
-                                                             accumulators, ahead});
+  ActiveKernels().add_values_float[static_cast<int>(type_)](
+      {strip, shape.dim, shape.page_tokens, first, count, weights, weights_stride, weight_sum,
+       num_rows, accumulators, ahead});
 }
 
 void FloatRung::FinishValues(const StripShape& shape, const float* accumulators, int num_rows,

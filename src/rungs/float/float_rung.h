@@ -28,14 +28,15 @@ class FloatRung final : public Rung {
   size_t PreparedQueryBytes(const StripShape& shape, int num_rows) const override;
   void PrepareQuery(const StripShape& shape, const float* queries, int num_rows,
                     std::byte* prepared) const override;
-  void Scores(const StripShape& shape, const std::byte* strip, const std::byte* prepared, int num_rows,
-              int num_tokens, float* scores, size_t scores_stride, ReadAhead* ahead) const override;
+  void Scores(const StripShape& shape, const std::byte* strip, const std::byte* prepared,
+              int num_rows, int num_tokens, float* scores, size_t scores_stride,
+              ReadAhead* ahead) const override;
 
   ValueSpace value_space() const override { return ValueSpace::kPlain; }
   size_t AccumulatorFloats(const StripShape& shape) const override { return shape.dim; }
   void AddValues(const StripShape& shape, const std::byte* strip, int first, int count,
-                 const float* weights, size_t weights_stride, const float* weight_sum,
-                 int num_rows, float* accumulators, ReadAhead* ahead) const override;
+                 const float* weights, size_t weights_stride, const float* weight_sum, int num_rows,
+                 float* accumulators, ReadAhead* ahead) const override;
   void FinishValues(const StripShape& shape, const float* accumulators, int num_rows,
                     float* output) const override;
   bool values_always_finite() const override { return false; }
