@@ -1,6 +1,7 @@
 #include "bench_attention.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -38,6 +39,13 @@ struct Candidate {
   Error kernel_error;      // against the decoded rows
   std::vector<double> us;  // one per repetition: time of one layer
 };
+
+// A line that is overwritten, on a terminal only.
+void ShowProgress(const std::string& text) {
+  if (!isatty(STDERR_FILENO)) return;
+  fmt::print(stderr, "\r{}\x1b[K", text);
+  std::fflush(stderr);
+}
 
 // One call of Attend for every sequence of the cache, over one layer.
 Status AttendLayer(const FilledCache& filled, const Workload& workload, int layer,
@@ -106,7 +114,8 @@ Result<double> TimeLayer(const FilledCache& filled, const Workload& workload,
 
 class AttentionBench {
  public:
-  explicit AttentionBench(const BenchAttentionOptions& options) : options_(options) {}
+  explicit AttentionBench(const BenchAttentionOptions& options)
+      : options_(options), out_(options.json == "-" ? stderr : stdout) {}
   Status Run();
 
  private:
@@ -118,6 +127,7 @@ class AttentionBench {
   const BenchAttentionOptions& options_;
   std::vector<Plan> plans_;
   uint64_t working_set_ = 0;
+  std::FILE* out_ = nullptr;  // stdout, unless the JSON goes there
   ordered_json rows_ = ordered_json::array();
 };
 
@@ -129,8 +139,8 @@ void AttentionBench::Report(const std::vector<Candidate>& candidates, int64_t ct
       ratios.push_back(candidates[0].us[i] / candidate.us[i]);
     return Median(ratios);
   };
-  fmt::print("\ncontext {} x batch {}, {} thread{}; read bandwidth {:.1f} GB/s in this run\n", ctx,
-             batch, threads, threads == 1 ? "" : "s", bandwidth / 1e9);
+  fmt::print(out_, "\ncontext {} x batch {}, {} thread{}; read bandwidth {:.1f} GB/s in this run\n",
+             ctx, batch, threads, threads == 1 ? "" : "s", bandwidth / 1e9);
   TextTable table({"plan", ">us median", ">us min", ">x f16", ">MiB/layer", ">bits/value", ">GB/s",
                    ">of read", ">max error", ">rms error", ">kernel rms"});
   const double values = 2.0 * static_cast<double>(ctx) * batch * options_.kv_heads * options_.dim;
@@ -170,8 +180,8 @@ void AttentionBench::Report(const std::vector<Candidate>& candidates, int64_t ct
                                                  : "candidate";
     rows_.push_back(std::move(row));
   }
-  table.Print(stdout);
-  std::fflush(stdout);
+  table.Print(out_);
+  std::fflush(out_);
 }
 
 Status AttentionBench::RunCase(int64_t ctx, int threads, int batch) {
@@ -184,8 +194,7 @@ Status AttentionBench::RunCase(int64_t ctx, int threads, int batch) {
   std::vector<Candidate> candidates;
   std::vector<std::unique_ptr<FilledCache>> caches;
   const auto add = [&](const std::string& name, const Plan& plan) -> Status {
-    fmt::print(stderr, "\rfilling {} at {} tokens … \x1b[K", name, ctx);
-    std::fflush(stderr);
+    ShowProgress(fmt::format("filling {} at {} tokens …", name, ctx));
     Result<uint64_t> layer_bytes = EstimateLayerBytes(shape, plan);
     if (!layer_bytes.ok()) return layer_bytes.status();
     const uint64_t call_bytes = *layer_bytes * static_cast<uint64_t>(batch);
@@ -214,7 +223,8 @@ Status AttentionBench::RunCase(int64_t ctx, int threads, int batch) {
   std::vector<float> output;
   read.Measure(*executor);  // warm up
   for (int rep = 0; rep < options_.reps && !(interrupted && rep > 0); ++rep) {
-    fmt::print(stderr, "\rtiming, repetition {} of {} … \x1b[K", rep + 1, options_.reps);
+    ShowProgress(fmt::format("{} tokens, {} threads: repetition {} of {} …", ctx, threads, rep + 1,
+                             options_.reps));
     bandwidths.push_back(read.Measure(*executor));
     for (Candidate& candidate : candidates) {
       Result<double> us = TimeLayer(*candidate.filled, workload, output);
@@ -222,7 +232,7 @@ Status AttentionBench::RunCase(int64_t ctx, int threads, int batch) {
       candidate.us.push_back(*us);
     }
   }
-  fmt::print(stderr, "\r\x1b[K");
+  ShowProgress("");
   Report(candidates, ctx, threads, batch, Median(bandwidths));
   return Status();
 }
@@ -233,7 +243,8 @@ Status AttentionBench::RunStepTable(int threads) {
                          options_.seed};
   const std::unique_ptr<Executor> executor = MakeThreadPool(threads);
   const Workload workload(shape, *executor);
-  fmt::print("\nwhole decode steps from context {}, {} thread{}: what appending and sealing cost\n",
+  fmt::print(out_,
+             "\nwhole decode steps from context {}, {} thread{}: what appending and sealing cost\n",
              shape.ctx, threads, threads == 1 ? "" : "s");
   TextTable table(
       {"plan", ">layers", ">us step median", ">us p99", ">p99 / median", ">append + seal"});
@@ -254,7 +265,7 @@ Status AttentionBench::RunStepTable(int threads) {
                      {"step_p99_us", cost->p99_us},
                      {"append_share", cost->append_share}});
   }
-  table.Print(stdout);
+  table.Print(out_);
   return Status();
 }
 
@@ -279,11 +290,13 @@ Status AttentionBench::Run() {
   if (threads.empty()) threads.push_back(static_cast<int>(std::thread::hardware_concurrency()));
 
   fmt::print(
+      out_,
       "{} heads on {} KV heads, head_dim {}; last-level cache {}, working set of each plan > {}\n",
       options_.heads, options_.kv_heads, options_.dim,
       HumanBytes(static_cast<double>(machine.last_level_cache_bytes)),
       HumanBytes(static_cast<double>(working_set_)));
   fmt::print(
+      out_,
       "errors are relative to the RMS of the exact output; \"kernel\" compares with the decoded "
       "rows\n");
   std::signal(SIGINT, OnInterrupt);
@@ -298,7 +311,7 @@ Status AttentionBench::Run() {
     VARVE_RETURN_IF_ERROR(RunStepTable(*std::max_element(threads.begin(), threads.end())));
   }
   std::signal(SIGINT, SIG_DFL);
-  if (interrupted) fmt::print("interrupted: what was measured so far is above\n");
+  if (interrupted) fmt::print(out_, "interrupted: what was measured so far is above\n");
   if (!options_.json.empty()) return WriteJson(options_.json, "bench attention", rows_);
   return Status();
 }
