@@ -15,7 +15,6 @@
 
 namespace {
 
-using varve::AttendOptions;
 using varve::SequenceId;
 using varve::Status;
 using varve::StatusCode;
@@ -36,8 +35,8 @@ constexpr const char* kPlans[] = {
 };
 
 constexpr size_t kMaxSequences = 5;
-constexpr int64_t kMaxPosition = 300;
-constexpr int kMaxOperations = 150;
+constexpr int64_t kMaxPosition = 200;
+constexpr int kMaxOperations = 100;
 
 [[noreturn]] void Fail(const char* operation, const Status& status) {
   std::fprintf(stderr, "%s: %s\n", operation, status.ToString().c_str());
@@ -167,8 +166,8 @@ class Program {
     }
     return entries;
   }
-  AttendOptions Options() {
-    AttendOptions options;
+  varve::AttendOptions Options() {
+    varve::AttendOptions options;
     const int byte = bytes_.Next();
     if (byte & 1) options.window = 1 + byte;
     if (byte & 2) options.soft_cap = 3.0f;
@@ -261,7 +260,6 @@ class Program {
         Refused("Attend", cache.Attend(layer, {&request, 1}, {}), StatusCode::kFailedPrecondition);
         break;
     }
-    // The step is closed.
     Refused("EndStep", cache.EndStep(), StatusCode::kFailedPrecondition);
   }
 
