@@ -14,7 +14,9 @@
 //     cache->Attend(layer, {request}, options);   // reads every row appended so far
 //   cache->EndStep();                             // commits; seals, demotes and drops what is due
 //
-// An error inside a step rolls the step back and closes it: layers never end at different lengths.
+// An error of Append, Attend or EndStep inside a step rolls the step back and closes it: layers
+// never end at different lengths. (A call that has no business inside a step, such as a second
+// BeginStep, is refused and leaves the step open.)
 //
 // What a query sees: each page in the state it would have if tokens had come one at a time. A step
 // therefore may hold at most MaxStepTokens(seq) tokens of a sequence (up to page_tokens): longer
@@ -139,7 +141,7 @@ struct AttendRequest {
 struct AttendOptions {
   float scale = 0.0f;     // 0: 1 / sqrt(key_dim)
   float soft_cap = 0.0f;  // > 0: scores become cap * tanh(score / cap)
-  int64_t window = 0;     // > 0: the model's own sliding window, row-exact
+  int64_t window = 0;     // > 0: the model's own sliding window, row-exact; also without causal
   bool causal = true;     // false: every query sees every row (cross attention)
 };
 
@@ -224,6 +226,8 @@ class Cache {
   // asked for must have all of the step's rows in this layer.
   virtual Status Attend(int layer, std::span<const AttendRequest> requests,
                         const AttendOptions& options) = 0;
+  // If the system has no memory to encode a page that is due, the step is committed all the same:
+  // the page stays exact and is tried again at the end of the next step.
   virtual Status EndStep() = 0;
   // Rolls the open step back; nothing happens without one.
   virtual void AbortStep() = 0;

@@ -15,9 +15,9 @@ const Kernels& ScalarKernels();
 // The Highway tables that this machine can run, best last; empty where Highway has none.
 std::vector<const Kernels*> SimdKernels();
 
-// Levels of the weights in block V sums, by BlockType. 32512 = 127 * 256: with a sign, both bytes
-// of a level stay in range.
-inline constexpr float kWeightLevels[2] = {65535.0f, 32512.0f};
+// Levels of the weights in block V sums, by BlockType: 15 bits, so that a level is an int16_t, too.
+// 32512 = 127 * 256: with a sign, both bytes of a level stay in range.
+inline constexpr float kWeightLevels[2] = {32767.0f, 32512.0f};
 
 // Whether a row's weights in a page are rounded to multiples of 256 levels (see scalar_kernels.cc).
 inline bool UseCoarseWeights(BlockType type, float weight_max, float weight_sum) {

@@ -78,11 +78,13 @@ class ReadAhead {
 // A query in block form: q ≈ scale[b] * (256 * hi + lo) per block b of 32 values, |hi| <= 127,
 // -128 <= lo <= 127. q4_0 uses hi alone, which is q rounded to 8 bits. Layout of one row:
 //   f32 scale[dim/32], f32 scale4[dim/32] = 256 * scale,
-//   i32 hi_offset8[dim/32], i32 lo_offset8[dim/32], i32 hi_offset4[dim/32], i8 hi[dim], i8 lo[dim]
+//   i32 hi_offset8[dim/32], i32 lo_offset8[dim/32], i32 hi_offset4[dim/32], i8 hi[dim], i8 lo[dim],
+//   i16 pairs[dim]: 256 * hi + lo, of each four values the first and third, then the second and
+//   fourth
 // padded to a multiple of 64 bytes. The offsets are -128 and -8 times the sum of a block's codes:
 // what the unsigned codes of K add too much.
 constexpr size_t BlockQueryBytes(int dim) {
-  return (static_cast<size_t>(dim) / kBlockValues * 20 + 2 * static_cast<size_t>(dim) + 63) / 64 *
+  return (static_cast<size_t>(dim) / kBlockValues * 20 + 4 * static_cast<size_t>(dim) + 63) / 64 *
          64;
 }
 

@@ -126,7 +126,7 @@ int ValueCode(const uint8_t* block, int token, int c) {
 
 // Weights of a page as integers. A weight is multiplied by its token's scale, both relative to the
 // largest of the page, and rounded to kWeightLevels; then the sum over tokens is exact:
-//   |sum| <= 65535 * 127 * 128 tokens < 2^30.
+//   |sum| <= 32767 * 128 * 128 tokens < 2^30.
 // q4_0 rounds coarsely, to multiples of 256 levels, the rows in which no token of the page has more
 // than 1/8 of the split's mass: half the work, an error far below that of the codes. There the
 // rounding is dithered, so that the many small weights keep their mass.
@@ -250,6 +250,7 @@ void PrepareBlockQuery(const float* query, int dim, std::byte* out) {
   int32_t* hi_offset4 = lo_offset8 + blocks;
   int8_t* hi = reinterpret_cast<int8_t*>(hi_offset4 + blocks);
   int8_t* lo = hi + dim;
+  int16_t* pairs = reinterpret_cast<int16_t*>(lo + dim);
   for (int b = 0; b < blocks; ++b) {
     float largest = 0.0f;
     bool finite = true;
@@ -272,6 +273,9 @@ void PrepareBlockQuery(const float* query, int dim, std::byte* out) {
       const int high = (code - low) / 256;
       hi[b * kBlockValues + i] = static_cast<int8_t>(high);
       lo[b * kBlockValues + i] = static_cast<int8_t>(low);
+      // 0 1 2 3 -> 0 2 1 3 within each four.
+      const int place = i % 4 == 1 ? i + 1 : i % 4 == 2 ? i - 1 : i;
+      pairs[b * kBlockValues + place] = static_cast<int16_t>(code);
       hi_sum += high;
       lo_sum += low;
     }

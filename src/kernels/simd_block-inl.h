@@ -47,12 +47,20 @@ struct BlockQueryView {
     return base + r * stride + 20 * blocks + 4 * dword;
   }
   HWY_INLINE const std::byte* Low(int r, int dword) const { return High(r, dword) + dim; }
+  // The same four values as 16-bit pairs: first and third, then second and fourth.
+  HWY_INLINE const std::byte* EvenPair(int r, int dword) const {
+    return base + r * stride + 20 * blocks + 2 * dim + 8 * dword;
+  }
+  HWY_INLINE const std::byte* OddPair(int r, int dword) const { return EvenPair(r, dword) + 4; }
 };
 
 template <BlockType kType, int kRows, int kTiles>
 HWY_INLINE void ScoreBlockTiles(const KeyScoresArgs& args, const BlockQueryView& query, int row,
                                 int tile, LinePrefetcher& prefetcher) {
   constexpr bool kQ8 = kType == BlockType::kQ8;
+  // Both planes of the query at once, in `low`: |sum| <= 32 * 32512 * 255 < 2^29. `high` keeps its
+  // offset, which counts 256 times as ever.
+  constexpr bool kPairs = kQ8 && !kByteDot;
   constexpr int kDwords = static_cast<int>(BlockCodeBytes(kType) / 4);
   const DF df;
   const DI di;
@@ -82,7 +90,14 @@ HWY_INLINE void ScoreBlockTiles(const KeyScoresArgs& args, const BlockQueryView&
         for (int t = 0; t < kTiles; ++t) {
           const size_t at = (((tile + t) * blocks + b) * kDwords + j) * kTileTokens + lane;
           const VI code = LoadI32(codes + 4 * at);
-          if constexpr (kQ8) {
+          if constexpr (kPairs) {
+            const VI even = EvenBytesUnsigned(code);
+            const VI odd = OddBytesUnsigned(code);
+            for (int r = 0; r < kRows; ++r) {
+              low[r][t] = DotPairs(low[r][t], even, BroadcastI32(query.EvenPair(r, dword)));
+              low[r][t] = DotPairs(low[r][t], odd, BroadcastI32(query.OddPair(r, dword)));
+            }
+          } else if constexpr (kQ8) {
             for (int r = 0; r < kRows; ++r) {
               high[r][t] = DotBroadcast(high[r][t], code, query.High(r, dword));
               low[r][t] = DotBroadcast(low[r][t], code, query.Low(r, dword));
@@ -143,6 +158,9 @@ void KeyScoresBlock(const KeyScoresArgs& args) {
 // * high + low. One dword is a quad of tokens. Coarse rows have low = 0.
 template <int kRows>
 struct WeightPlanes {
+  // q8_0 without a byte dot product: per quad two dwords of 16-bit pairs (tokens 0 and 2, 1 and 3)
+  // at the place of its first two tokens.
+  alignas(64) int32_t pairs[kByteDot ? 1 : kRows][kByteDot ? 1 : kMaxPageTokens];
   alignas(64) uint8_t high[kRows][kMaxPageTokens];
   alignas(64) uint8_t low[kRows][kMaxPageTokens];
   // q4_0: 8 and 128 times the sum of the levels, to undo the offset of unsigned codes; in units of
@@ -382,9 +400,14 @@ HWY_INLINE void QuantizeWeights(const std::byte* scales, size_t tokens,
           sum[r] = hn::Add(sum[r], page.all_coarse ? coarse : hn::ShiftLeft<8>(coarse));
         } else {
           const VI level = NearestLevel(hn::Mul(normal, scale));
-          StoreLowBytes(level, &planes.low[r][t]);
-          StoreLowBytes(hn::ShiftRight<8>(kQ8 ? level : hn::Add(level, hn::Set(di, 128))),
-                        &planes.high[r][t]);
+          if constexpr (kQ8 && !kByteDot) {
+            const VI across = hn::ShiftLeft<16>(hn::Shuffle1032(level));
+            hn::Store(hn::Or(hn::And(level, hn::Set(di, 0xFFFF)), across), di, &planes.pairs[r][t]);
+          } else {
+            StoreLowBytes(level, &planes.low[r][t]);
+            StoreLowBytes(hn::ShiftRight<8>(kQ8 ? level : hn::Add(level, hn::Set(di, 128))),
+                          &planes.high[r][t]);
+          }
           if constexpr (!kQ8) sum[r] = hn::Add(sum[r], level);
         }
       }
@@ -421,7 +444,18 @@ HWY_INLINE void AddBlock(const std::byte* codes, size_t tokens, size_t dim,
       HWY_UNROLL(4)
       for (size_t j = 0; j < 4; ++j) {
         const size_t quad = QuadAt<kPacked>(group, j);
-        if constexpr (kQ8) {
+        if constexpr (kQ8 && !kByteDot) {
+          for (int half = 0; half < 2; ++half) {
+            const VI code = LoadI32(codes + (quad * 32 + 16 * half + lane) * 4);
+            const VI even = EvenBytesSigned(code);
+            const VI odd = OddBytesSigned(code);
+            for (int r = 0; r < kRows; ++r) {
+              low[r][half] = DotPairs(low[r][half], even, BroadcastI32(&planes.pairs[r][4 * quad]));
+              low[r][half] =
+                  DotPairs(low[r][half], odd, BroadcastI32(&planes.pairs[r][4 * quad + 1]));
+            }
+          }
+        } else if constexpr (kQ8) {
           const VI code0 = LoadI32(codes + (quad * 32 + lane) * 4);
           const VI code1 = LoadI32(codes + (quad * 32 + 16 + lane) * 4);
           for (int r = 0; r < kRows; ++r) {
@@ -497,7 +531,7 @@ HWY_INLINE void AddRowsBlock(const AddValuesArgs& args, int row, LinePrefetcher&
 template <BlockType kType>
 void AddValuesBlock(const AddValuesArgs& args) {
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-  const bool packed = args.page_tokens % 64 == 0;
+  const bool packed = args.page_tokens % 64 == 0 && (kByteDot || kType == BlockType::kQ4);
 #else
   const bool packed = false;
 #endif

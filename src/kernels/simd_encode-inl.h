@@ -295,6 +295,7 @@ inline void PrepareBlockQuery(const float* query, int dim, std::byte* out) {
   int32_t* hi_offset4 = lo_offset8 + blocks;
   uint8_t* hi = reinterpret_cast<uint8_t*>(hi_offset4 + blocks);
   uint8_t* lo = hi + dim;
+  int16_t* pairs = reinterpret_cast<int16_t*>(lo + dim);
   for (size_t b = 0; b < blocks; ++b) {
     const float* block = query + b * kBlockValues;
     VF max = hn::Zero(df);
@@ -312,14 +313,25 @@ inline void PrepareBlockQuery(const float* query, int dim, std::byte* out) {
     if (!all_finite || !(inverse <= hwy::HighestValue<float>())) inverse = 0.0f;
     VI high_total = hn::Zero(di);
     VI total = hn::Zero(di);
-    for (size_t i = 0; i < kBlockValues; i += n) {
-      const VF x = all_finite ? hn::LoadU(df, block + i) : hn::Zero(df);
-      const VI code = hn::NearestInt(hn::Mul(x, hn::Set(df, inverse)));
-      const VI high = hn::ShiftRight<8>(hn::Add(code, hn::Set(di, 128)));
-      high_total = hn::Add(high_total, high);
-      total = hn::Add(total, code);
-      StoreLowBytes(high, hi + b * kBlockValues + i);
-      StoreLowBytes(code, lo + b * kBlockValues + i);
+    for (size_t i = 0; i < kBlockValues; i += 2 * n) {
+      VI pair[2];
+      for (size_t half = 0; half < 2; ++half) {
+        const size_t at = b * kBlockValues + i + half * n;
+        const VF x = all_finite ? hn::LoadU(df, query + at) : hn::Zero(df);
+        const VI code = hn::NearestInt(hn::Mul(x, hn::Set(df, inverse)));
+        const VI high = hn::ShiftRight<8>(hn::Add(code, hn::Set(di, 128)));
+        high_total = hn::Add(high_total, high);
+        total = hn::Add(total, code);
+        StoreLowBytes(high, hi + at);
+        StoreLowBytes(code, lo + at);
+        // Of each four lanes the first two become (0, 2) and (1, 3).
+        pair[half] =
+            hn::Or(hn::And(code, hn::Set(di, 0xFFFF)), hn::ShiftLeft<16>(hn::Shuffle1032(code)));
+      }
+      const hn::Repartition<int64_t, DI> d64;
+      const auto packed = hn::ConcatEven(d64, hn::BitCast(d64, pair[1]), hn::BitCast(d64, pair[0]));
+      hn::StoreU(hn::BitCast(di, packed), di,
+                 reinterpret_cast<int32_t*>(pairs + b * kBlockValues + i));
     }
     const int32_t hi_sum = hn::GetLane(hn::SumOfLanes(di, high_total));
     const int32_t lo_sum = hn::GetLane(hn::SumOfLanes(di, total)) - 256 * hi_sum;

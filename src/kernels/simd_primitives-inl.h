@@ -32,6 +32,42 @@ inline constexpr int kRowTile = 4;
 inline constexpr int kRowTile = 2;
 #endif
 
+// Whether four bytes are multiplied and added by one instruction. Without it 16-bit pairs are
+// faster.
+#if HWY_TARGET == HWY_AVX3_DL
+inline constexpr bool kByteDot = true;
+#else
+inline constexpr bool kByteDot = false;
+#endif
+
+// acc[i] += a[2i] * b[2i] + a[2i+1] * b[2i+1] on 16-bit halves of the lanes. Exact if the sum fits.
+HWY_INLINE VI DotPairs(VI acc, VI a, VI b) {
+#if HWY_ARCH_X86
+  const hn::RepartitionToNarrow<DI> d16;
+  VI unused = hn::Zero(DI());  // pmaddwd: lane-exact, the second sum stays empty
+  return hn::ReorderWidenMulAccumulate(DI(), hn::BitCast(d16, a), hn::BitCast(d16, b), acc, unused);
+#else
+  const VI low =
+      hn::Mul(hn::ShiftRight<16>(hn::ShiftLeft<16>(a)), hn::ShiftRight<16>(hn::ShiftLeft<16>(b)));
+  return hn::Add(acc, hn::Add(low, hn::Mul(hn::ShiftRight<16>(a), hn::ShiftRight<16>(b))));
+#endif
+}
+
+// The first and third, or the second and fourth byte of every lane as 16-bit halves.
+HWY_INLINE VI EvenBytesUnsigned(VI v) { return hn::And(v, hn::Set(DI(), 0x00FF00FF)); }
+HWY_INLINE VI OddBytesUnsigned(VI v) {
+  const hn::RebindToUnsigned<hn::RepartitionToNarrow<DI>> du16;
+  return hn::BitCast(DI(), hn::ShiftRight<8>(hn::BitCast(du16, v)));
+}
+HWY_INLINE VI EvenBytesSigned(VI v) {
+  const hn::RepartitionToNarrow<DI> d16;
+  return hn::BitCast(DI(), hn::ShiftRight<8>(hn::ShiftLeft<8>(hn::BitCast(d16, v))));
+}
+HWY_INLINE VI OddBytesSigned(VI v) {
+  const hn::RepartitionToNarrow<DI> d16;
+  return hn::BitCast(DI(), hn::ShiftRight<8>(hn::BitCast(d16, v)));
+}
+
 // acc[i] += sum over the four bytes j of lane i: (unsigned) u[j] * (signed) s[j]. Exact.
 HWY_INLINE VI DotBytes(VI acc, VI u, VI s) {
 #if HWY_TARGET == HWY_AVX3_DL
@@ -39,29 +75,10 @@ HWY_INLINE VI DotBytes(VI acc, VI u, VI s) {
   // AVX-VNNI instead, so the intrinsic is out of reach.
   __asm__("vpdpbusd %2, %1, %0" : "+v"(acc.raw) : "v"(u.raw), "vm"(s.raw));
   return acc;
-#elif HWY_ARCH_X86
-  const hn::RepartitionToNarrow<DI> d16;
-  const hn::RebindToUnsigned<decltype(d16)> du16;
-  const auto u16 = hn::BitCast(du16, u);
-  const auto s16 = hn::BitCast(d16, s);
-  const auto even_u = hn::BitCast(d16, hn::And(u16, hn::Set(du16, 0x00FF)));
-  const auto odd_u = hn::BitCast(d16, hn::ShiftRight<8>(u16));
-  const auto even_s = hn::ShiftRight<8>(hn::ShiftLeft<8>(s16));
-  const auto odd_s = hn::ShiftRight<8>(s16);
-  // pmaddwd on x86: lane-exact, |sum| <= 2 * 255 * 128. The second sum is not used there.
-  VI unused = hn::Zero(DI());
-  acc = hn::ReorderWidenMulAccumulate(DI(), even_u, even_s, acc, unused);
-  return hn::ReorderWidenMulAccumulate(DI(), odd_u, odd_s, acc, unused);
 #else
-  const VI byte = hn::Set(DI(), 0xFF);
-  const hn::RebindToUnsigned<DI> du;
-  const auto uu = hn::BitCast(du, u);
-  acc = hn::Add(acc, hn::Mul(hn::And(u, byte), hn::ShiftRight<24>(hn::ShiftLeft<24>(s))));
-  acc = hn::Add(acc, hn::Mul(hn::And(hn::BitCast(DI(), hn::ShiftRight<8>(uu)), byte),
-                             hn::ShiftRight<24>(hn::ShiftLeft<16>(s))));
-  acc = hn::Add(acc, hn::Mul(hn::And(hn::BitCast(DI(), hn::ShiftRight<16>(uu)), byte),
-                             hn::ShiftRight<24>(hn::ShiftLeft<8>(s))));
-  return hn::Add(acc, hn::Mul(hn::BitCast(DI(), hn::ShiftRight<24>(uu)), hn::ShiftRight<24>(s)));
+  // |sum| <= 4 * 255 * 128.
+  acc = DotPairs(acc, EvenBytesUnsigned(u), EvenBytesSigned(s));
+  return DotPairs(acc, OddBytesUnsigned(u), OddBytesSigned(s));
 #endif
 }
 

@@ -60,7 +60,7 @@ inline OracleStrip RandomFloatStrip(FloatType type, bool is_key, int dim, int pa
 // Where the codes of a block query start: after the 4-byte fields of its blocks, of which there are
 // as many as 512 values, where no padding is, leave room for.
 inline size_t BlockQueryCodesAt(int dim) {
-  constexpr size_t kFieldBytes = (BlockQueryBytes(512) - 2 * 512) / (512 / kBlockValues);
+  constexpr size_t kFieldBytes = (BlockQueryBytes(512) - 4 * 512) / (512 / kBlockValues);
   return static_cast<size_t>(dim) / kBlockValues * kFieldBytes;
 }
 
