@@ -17,7 +17,8 @@
 // (SVE, RVV) cannot be kept in the arrays used here: machines with only those run "scalar".
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128 && !HWY_HAVE_SCALABLE
 
-#include "kernels/simd_block-inl.h"
+#include "kernels/simd_block_keys-inl.h"
+#include "kernels/simd_block_values-inl.h"
 #include "kernels/simd_encode-inl.h"
 #include "kernels/simd_float-inl.h"
 

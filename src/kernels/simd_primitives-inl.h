@@ -97,6 +97,9 @@ HWY_INLINE VI DotBroadcast(VI acc, VI u, const void* s) {
 #endif
 }
 
+HWY_INLINE VI LowNibbles(VI v) { return hn::And(v, hn::Set(DI(), 0x0F0F0F0F)); }
+HWY_INLINE VI HighNibbles(VI v) { return LowNibbles(hn::ShiftRight<4>(v)); }
+
 // Stores the low byte of every lane.
 HWY_INLINE void StoreLowBytes(VI v, uint8_t* to) {
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
