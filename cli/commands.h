@@ -7,7 +7,7 @@
 #ifndef VARVE_CLI_COMMANDS_H_
 #define VARVE_CLI_COMMANDS_H_
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the library's own name
 class App;
 }
 

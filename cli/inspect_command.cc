@@ -108,11 +108,7 @@ void AddTopic(CLI::App* command, const char* name, const char* description, Topi
   sub->callback([=] { *exit_code = Inspect({topic}, options->json); });
 }
 
-}  // namespace
-}  // namespace varve::cli
-
-void AddInspectCommand(CLI::App& app, int* exit_code) {
-  using namespace varve::cli;
+void AddInspect(CLI::App& app, int* exit_code) {
   CLI::App* command = app.add_subcommand(
       "inspect", "say what the machine, the instruction sets, the rungs or a plan are");
   auto options = std::make_shared<InspectOptions>();
@@ -129,3 +125,8 @@ void AddInspectCommand(CLI::App& app, int* exit_code) {
     *exit_code = Inspect({MachineRows, IsaRows, RungRows}, options->json);
   });
 }
+
+}  // namespace
+}  // namespace varve::cli
+
+void AddInspectCommand(CLI::App& app, int* exit_code) { varve::cli::AddInspect(app, exit_code); }

@@ -94,7 +94,7 @@ std::string LayerSpanText(const RangeCost& range) {
 }
 
 uint64_t LayersOf(const RangeCost& range) {
-  return static_cast<uint64_t>(range.last_layer - range.first_layer + 1);
+  return static_cast<uint64_t>(range.last_layer) - range.first_layer + 1;
 }
 
 std::string PerToken(uint64_t bytes, int64_t tokens) {

@@ -12,7 +12,7 @@
 #include "varve/plan.h"
 #include "varve/status.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the library's own name
 class App;
 }
 

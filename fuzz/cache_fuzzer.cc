@@ -73,7 +73,7 @@ varve::CacheShape Shape() {
 
 class Program {
  public:
-  Program(Bytes bytes, const char* plan, varve::CacheOptions options, int rows_per_nan)
+  Program(Bytes bytes, const char* plan, const varve::CacheOptions& options, int rows_per_nan)
       : bytes_(bytes), capped_(options.max_bytes > 0), twin_(Shape(), plan, options) {
     twin_.PutNaNEvery(rows_per_nan);
   }

@@ -28,25 +28,24 @@ class CacheImpl final : public Cache {
 
   Result<SequenceId> CreateSequence() override;
   Result<SequenceId> Fork(SequenceId source) override;
-  Status Free(SequenceId sequence) override;
-  Status Truncate(SequenceId sequence, int64_t position) override;
-  Status RemoveRange(SequenceId sequence, int64_t begin, int64_t end) override;
-  Status KeepOnly(SequenceId sequence, int64_t begin, int64_t end) override;
-  Status SlideWindow(SequenceId sequence, int64_t num_tokens, int64_t sink_tokens) override;
-  Result<SequenceInfo> Describe(SequenceId sequence, int layer) const override;
+  Status Free(SequenceId id) override;
+  Status Truncate(SequenceId id, int64_t position) override;
+  Status RemoveRange(SequenceId id, int64_t begin, int64_t end) override;
+  Status KeepOnly(SequenceId id, int64_t begin, int64_t end) override;
+  Status SlideWindow(SequenceId id, int64_t num_tokens, int64_t sink_tokens) override;
+  Result<SequenceInfo> Describe(SequenceId id, int layer) const override;
 
-  Result<int64_t> NextPosition(SequenceId sequence) const override;
-  Result<int> MaxStepTokens(SequenceId sequence) const override;
+  Result<int64_t> NextPosition(SequenceId id) const override;
+  Result<int> MaxStepTokens(SequenceId id) const override;
   Status BeginStep(std::span<const StepEntry> entries) override;
-  Status Append(int layer, SequenceId sequence, const RowsView& keys,
-                const RowsView& values) override;
+  Status Append(int layer, SequenceId id, const RowsView& keys, const RowsView& values) override;
   Status Attend(int layer, std::span<const AttendRequest> requests,
                 const AttendOptions& options) override;
   Status EndStep() override;
   void AbortStep() override;
-  Status EndPrompt(SequenceId sequence) override;
+  Status EndPrompt(SequenceId id) override;
 
-  Result<int64_t> ReadRows(SequenceId sequence, int layer, int kv_head, Part part, int64_t begin,
+  Result<int64_t> ReadRows(SequenceId id, int layer, int kv_head, Part part, int64_t begin,
                            int64_t end, float* out) const override;
   CacheStats Stats() const override;
 
