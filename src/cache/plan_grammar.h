@@ -43,8 +43,8 @@ struct ClauseSpec {
   std::optional<std::string> LayerRule::*text = nullptr;
   std::optional<int64_t> LayerRule::*count = nullptr;
   std::optional<double> LayerRule::*real = nullptr;
-  int64_t min = 0;         // kCount
-  std::string_view words;  // kWord: the values, separated by blanks
+  int64_t min = 0;              // kCount
+  std::string_view words = {};  // kWord: the values, separated by blanks
 };
 
 // Every clause, in the order in which they are printed.
