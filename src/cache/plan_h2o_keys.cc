@@ -260,7 +260,7 @@ Result<std::vector<KeySegment>> SegmentsFromH2oKeys(const Json& object) {
   }
 
   std::set<int> cuts = {0, evict_layers->begin, evict_layers->end, front_layers.end};
-  cuts.erase(kNoEnd);
+  cuts.erase(cuts.lower_bound(kMaxPlanLayers), cuts.end());  // no layer starts there
   std::vector<KeySegment> segments;
   for (auto cut = cuts.begin(); cut != cuts.end(); ++cut) {
     KeySegment segment;

@@ -68,6 +68,23 @@ TEST(PlanH2oKeys, ScopeChoosesTheLayersThatArePacked) {
             "0: pack=probe; 1: evict=h2o,ratio=3,pack=probe; 2-: evict=h2o,ratio=3");
 }
 
+TEST(PlanH2oKeys, NoRuleStartsBehindTheLastLayer) {
+  const std::string pack = R"("kv_lossless_enable": true, "kv_lossless_runtime_enable": true)";
+  const std::pair<std::string, const char*> cases[] = {
+      {R"({"kv": "q8_0", "kv_h2o_enable": true, "kv_h2o_layer_end": 1023})",
+       "0-1: q8_0; 2-: q8_0,evict=h2o,ratio=3"},
+      {R"({"kv": "q8_0", "kv_h2o_enable": true, "kv_h2o_layer_end": 1022})",
+       "0-1: q8_0; 2-1022: q8_0,evict=h2o,ratio=3; 1023-: q8_0"},
+      {R"({"kv": "q8_0", "kv_lossless_front_n": 1024, )" + pack + "}", "q8_0,pack=probe"},
+      {R"({"kv": "q8_0", "kv_lossless_front_n": 1023, )" + pack + "}",
+       "0-1022: q8_0,pack=probe; 1023-: q8_0"},
+  };
+  for (const auto& [json, text] : cases) {
+    EXPECT_EQ(Text(json), text) << json;
+    EXPECT_TRUE(ParsePlan(text).ok() && PrintPlan(*ParsePlan(text)) == text) << text;
+  }
+}
+
 TEST(PlanH2oKeys, OwnClausesHoldForAllLayersBesideThem) {
   EXPECT_EQ(Text(R"({"k": "q8_0", "kv_h2o_enable": true})"),
             "0-1: k=q8_0; 2-: k=q8_0,evict=h2o,ratio=3");
