@@ -125,7 +125,7 @@ Weights RandomWeights(int num_rows, int page_tokens, int first, int count, TestR
 }
 
 // Sum of squares of the bounds, and of the variances, over the channels of one row: what rounding
-// weight * scale to 16 bits (q4_0: 15) of the page's largest does to the output.
+// weight * scale to 32767 levels (q4_0: 32512) of the page's largest does to the output.
 RoundingError RoundingOfWeights(const std::vector<float>& stored, int dim, int page_tokens,
                                 int first, int count, float weight_max, bool q4) {
   const double codes = q4 ? 8 : 127;  // the largest value of a block has this code

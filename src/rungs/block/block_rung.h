@@ -9,10 +9,10 @@
 // both.
 //
 // Attention: K by integer dot products with the query in 15 bits (q8_0) or 8 bits (q4_0) per block
-// of 32; V by integer sums over tokens with the weights in 16 bits. Weights in 8 bits halve the
-// work of V, but tokens below 1/255 of the page's largest weight vanish, and beside an attention
+// of 32; V by integer sums over tokens with the weights in 15 bits. Weights in 8 bits halve the
+// work of V, but tokens below 1/510 of the page's largest weight vanish, and beside an attention
 // sink that is most of the page's mass: q4_0 uses them, dithered, only in rows where no token of
-// the page has more than 1/8 of the split's mass. See docs/decisions/0002-weights-in-16-bits.md.
+// the page has more than 1/8 of the split's mass. See docs/decisions/0002-weights-as-integers.md.
 
 #ifndef VARVE_RUNGS_BLOCK_BLOCK_RUNG_H_
 #define VARVE_RUNGS_BLOCK_BLOCK_RUNG_H_
