@@ -22,11 +22,13 @@ constexpr int kRowFloats = kShape.num_kv_heads * kShape.key_dim;  // of all KV h
 varve::Status Step(varve::Cache& cache, varve::SequenceId sequence, int num_tokens) {
   static std::mt19937 random(1);
   std::normal_distribution<float> normal;
-  std::vector<float> keys(num_tokens * kRowFloats), values(keys.size());
-  std::vector<float> queries(keys.size() * kShape.group_size), output(queries.size());
-  for (std::vector<float>* rows : {&keys, &values, &queries}) {
+  std::vector<float> key_rows(num_tokens * kRowFloats), value_rows(key_rows.size());
+  std::vector<float> queries(key_rows.size() * kShape.group_size), output(queries.size());
+  for (std::vector<float>* rows : {&key_rows, &value_rows, &queries}) {
     std::generate(rows->begin(), rows->end(), [&] { return normal(random); });
   }
+  const varve::RowsView keys{key_rows.data(), num_tokens}, values{value_rows.data(), num_tokens};
+  const varve::AttendOptions options;
   varve::AttendRequest request;
   request.sequence = sequence;
   request.num_queries = num_tokens;
@@ -35,9 +37,8 @@ varve::Status Step(varve::Cache& cache, varve::SequenceId sequence, int num_toke
   const varve::StepEntry entry{sequence, num_tokens};
   VARVE_RETURN_IF_ERROR(cache.BeginStep({&entry, 1}));
   for (int layer = 0; layer < kShape.num_layers; ++layer) {
-    VARVE_RETURN_IF_ERROR(
-        cache.Append(layer, sequence, {keys.data(), num_tokens}, {values.data(), num_tokens}));
-    VARVE_RETURN_IF_ERROR(cache.Attend(layer, {&request, 1}, {}));
+    VARVE_RETURN_IF_ERROR(cache.Append(layer, sequence, keys, values));
+    VARVE_RETURN_IF_ERROR(cache.Attend(layer, {&request, 1}, options));
   }
   return cache.EndStep();
 }

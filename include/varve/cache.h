@@ -6,13 +6,13 @@
 // sealed: encoded once in the rung that the plan names, immutable and shared from then on.
 // Attention is computed on the stored bytes, for all query heads of a KV head at once.
 //
-// One decode step, for any number of sequences:
+// One decode step, for any number of sequences; each call returns a Status to be checked:
 //
-//   cache->BeginStep({{seq, 1}});                 // reserves all memory, or changes nothing
+//   cache->BeginStep({&entry, 1});                  // reserves all memory, or changes nothing
 //   for each layer:
-//     cache->Append(layer, seq, keys, values);    // rows after RoPE
-//     cache->Attend(layer, {request}, options);   // reads every row appended so far
-//   cache->EndStep();                             // commits; seals, demotes and drops what is due
+//     cache->Append(layer, sequence, keys, values); // rows after RoPE
+//     cache->Attend(layer, {&request, 1}, options); // reads every row appended so far
+//   cache->EndStep();                               // commits; seals, demotes, drops what is due
 //
 // An error of Append, Attend or EndStep inside a step rolls the step back and closes it: layers
 // never end at different lengths. (A call that has no business inside a step, such as a second
@@ -85,7 +85,8 @@ struct AttentionMass {
   int num_queries = 0;
   int num_heads = 0;                // query heads
   std::span<const PageSpan> pages;  // the table as it was read
-  // [num_queries, num_heads, pages.size()] f32; each (query, head) row sums to 1.
+  // [num_queries, num_heads, pages.size()] f32. Each (query, head) row sums to 1; it is all zeros
+  // for a query that sees nothing.
   const float* mass = nullptr;
 };
 
@@ -166,7 +167,7 @@ struct CacheStats {
   uint64_t pages_sealed = 0;      // encoded since creation: first seal …
   uint64_t pages_demoted = 0;     // … and later steps down the ladder
   uint64_t pages_adopted = 0;     // took over the successor that another sequence had encoded
-  uint64_t pages_dropped = 0;     // by window
+  uint64_t pages_dropped = 0;     // by window= and SlideWindow, in all layers
   uint64_t nonfinite_values = 0;  // NaN or out-of-range values that a block rung replaced
   std::vector<RungBytes> rungs;   // by rung and state, in a fixed order
 };
@@ -189,8 +190,8 @@ class Cache {
   virtual const CacheShape& shape() const = 0;
   virtual const Plan& plan() const = 0;
 
-  // --- sequences; each call fails with kNotFound on a freed id and with kFailedPrecondition while
-  // a step is open ---
+  // --- sequences; each call fails with kNotFound on a freed id. While a step is open, calls that
+  // are not const fail with kFailedPrecondition ---
 
   virtual Result<SequenceId> CreateSequence() = 0;
   // A sequence with the same content. Shares every page; the open page is copied by whoever
@@ -245,7 +246,8 @@ class Cache {
 };
 
 // Bytes per token and layer that a rung takes for one part, scales included: what `varve plan`
-// shows before anything runs. Fails on an unknown rung or a dimension that it cannot store.
+// shows before anything runs. Fails on an unknown rung or a dimension that it cannot store. No rung
+// of today makes a difference between the parts.
 Result<double> RungBytesPerRow(const std::string& rung, Part part, int dim, int page_tokens);
 
 }  // namespace varve

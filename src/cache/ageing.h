@@ -66,6 +66,9 @@ class Ageing {
   void CountExtra(const LayerPlan& plan, const LayerTable& table, int64_t next_position,
                   std::unordered_set<const Page*>& seen, Extra* extra) const;
 
+  // Pages that a call outside of steps has dropped.
+  void CountDropped(uint64_t pages) { counters_.dropped += pages; }
+
   const Counters& counters() const { return counters_; }
 
  private:

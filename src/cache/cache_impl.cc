@@ -226,10 +226,10 @@ Status CacheImpl::SlideWindow(SequenceId id, int64_t num_tokens, int64_t sink_to
   Sequence& sequence = **found;
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     LayerTable& table = sequence.layers[layer];
-    DropEntries(store_, table, [&](const TableEntry& entry) {
+    ageing_.CountDropped(DropEntries(store_, table, [&](const TableEntry& entry) {
       return entry.page->first_position >= sink_tokens &&
              sequence.next_position - entry.EndPosition() >= num_tokens;
-    });
+    }));
     table.next_event = ageing_.NextEvent(layer_plans_[layer], table);
   }
   return Status();

@@ -100,8 +100,10 @@ TEST_P(CacheSequences, KeepOnlyARange) {
 TEST_P(CacheSequences, SlideWindowDropsWholePagesButNoSink) {
   ASSERT_OK(twin_.Grow(id_, 100));
   ASSERT_OK(twin_.SlideWindow(id_, 1000, 0));
+  EXPECT_EQ(twin_.cache().Stats().pages_dropped, 0u);
   EXPECT_EQ(twin_.cache().Describe(id_, 0)->live_rows, 100);
   ASSERT_OK(twin_.SlideWindow(id_, 50, 1));  // page 0 touches the sink; pages 16 and 32 go
+  EXPECT_EQ(twin_.cache().Stats().pages_dropped, 4u);  // two in each of two layers
   EXPECT_EQ(twin_.cache().Describe(id_, 0)->live_rows, 68);
   EXPECT_EQ(twin_.cache().Describe(id_, 1)->pages[1].first_position, 48);
   ASSERT_OK(twin_.SlideWindow(id_, 36, 0));  // page 48 ends at 64 = 100 - 36

@@ -257,7 +257,9 @@ Status CacheImpl::CheckRequests(int layer, std::span<const AttendRequest> reques
     return InvalidArgument("Attend: layer " + std::to_string(layer) + " is outside 0 … " +
                            std::to_string(shape_.num_layers - 1));
   }
-  if (!std::isfinite(options.scale)) return InvalidArgument("Attend: scale is not finite");
+  if (!std::isfinite(options.scale)) {
+    return InvalidArgument("Attend: scale " + std::to_string(options.scale) + " is not finite");
+  }
   if (!std::isfinite(options.soft_cap) || options.soft_cap < 0) {
     return InvalidArgument("Attend: soft_cap " + std::to_string(options.soft_cap) +
                            " is not a finite number >= 0");

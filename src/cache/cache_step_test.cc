@@ -137,7 +137,7 @@ TEST_F(CacheSteps, BadRequestsRollBack) {
                  [&] { return attend(Request(a_, 1), {.window = -1}); });
   ExpectRollBack(code, "Attend: soft_cap -1.000000 is not a finite number >= 0",
                  [&] { return attend(Request(a_, 1), {.soft_cap = -1.0f}); });
-  ExpectRollBack(code, "Attend: scale is not finite",
+  ExpectRollBack(code, "Attend: scale inf is not finite",
                  [&] { return attend(Request(a_, 1), {.scale = 1.0f / 0.0f}); });
 }
 

@@ -2,27 +2,18 @@
 // way down.
 
 #include <gtest/gtest.h>
-#include <sys/sysinfo.h>
-#include <unistd.h>
 
 #include <cstdint>
-#include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 #include <vector>
 
+#include "base/machine.h"
 #include "tests/cache_testing.h"
 
 namespace varve {
 namespace {
-
-// Resident pages of this process, in bytes.
-int64_t ResidentBytes() {
-  std::ifstream statm("/proc/self/statm");
-  int64_t size = 0, resident = 0;
-  statm >> size >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
-}
 
 uint64_t AvailableBytes() {
   std::ifstream meminfo("/proc/meminfo");
@@ -46,12 +37,12 @@ class ResidentMemorySlow : public testing::Test {
 
   void ExpectResident(const Cache& cache, const std::string& when) {
     const int64_t held = static_cast<int64_t>(cache.Stats().bytes_held);
-    const int64_t grown = ResidentBytes() - before_;
+    const int64_t grown = static_cast<int64_t>(ResidentBytes() - before_);
     EXPECT_LE(std::abs(grown - held), held / 20 + (8 << 20))
         << when << ": held " << held << ", grown " << grown;
   }
 
-  int64_t before_ = 0;
+  uint64_t before_ = 0;
 };
 
 TEST_F(ResidentMemorySlow, FollowsTheStatisticsWhileAGiBIsTakenAndGivenBack) {
