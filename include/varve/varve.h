@@ -24,7 +24,9 @@
 // Growth. A struct with a `struct_size` field may get new fields at its end. Set struct_size to
 // sizeof the struct and what you do not use to zero; zero is the default everywhere. A library
 // that is older than the program's header accepts the larger struct as long as the bytes it does
-// not know are zero. Structs without struct_size, and the numbers of enums, never change.
+// not know are zero. A struct that the library makes (varve_attention_mass) has struct_size set by
+// it: a field beyond that size is not there. Structs without struct_size, and the numbers of enums,
+// never change.
 
 #ifndef VARVE_VARVE_H_
 #define VARVE_VARVE_H_
@@ -104,8 +106,9 @@ typedef struct varve_page_span {
   int32_t num_live_rows;  // rows that attention still sees
 } varve_page_span;
 
-// What an observer is told. Made by the library; new fields may come at its end.
+// What an observer is told. Made by the library.
 typedef struct varve_attention_mass {
+  size_t struct_size;  // set by the library
   int32_t layer;
   int32_t num_queries;
   int32_t num_heads;  // query heads
@@ -270,7 +273,7 @@ typedef struct varve_stats {
   uint64_t pages_sealed;      // encoded since creation: first seal ...
   uint64_t pages_demoted;     // ... and later steps down the ladder
   uint64_t pages_adopted;     // took over the successor that another sequence had encoded
-  uint64_t pages_dropped;     // by window
+  uint64_t pages_dropped;     // by window= and varve_sequence_slide_window, in all layers
   uint64_t nonfinite_values;  // NaN or out-of-range values that a block rung replaced
 } varve_stats;
 

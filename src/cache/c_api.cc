@@ -37,8 +37,8 @@ class CallbackObserver final : public AttentionObserver {
           {page.first_position, page.num_positions, page.num_rows, page.num_live_rows});
     }
     const varve_attention_mass told = {
-        mass.layer,    mass.num_queries, mass.num_heads, mass.sequence.value,
-        pages_.size(), pages_.data(),    mass.mass};
+        sizeof(told),        mass.layer,    mass.num_queries, mass.num_heads,
+        mass.sequence.value, pages_.size(), pages_.data(),    mass.mass};
     callback_(&told, user_data_);
   }
 
@@ -389,12 +389,9 @@ varve_status varve_sequence_slide_window(varve_cache* cache, uint64_t sequence, 
 
 varve_status varve_sequence_next_position(const varve_cache* cache, uint64_t sequence,
                                           int64_t* position) {
-  return WithCache(cache, "varve_sequence_next_position", {{"position", position}},
-                   [&](const Cache& from) {
-                     Result<varve::SequenceInfo> info = from.Describe({sequence}, 0);
-                     if (info.ok()) *position = info->next_position;
-                     return info.status();
-                   });
+  return WithCache(
+      cache, "varve_sequence_next_position", {{"position", position}},
+      [&](const Cache& from) { return varve::Store(from.NextPosition({sequence}), position); });
 }
 
 varve_status varve_sequence_live_rows(const varve_cache* cache, uint64_t sequence, int32_t layer,

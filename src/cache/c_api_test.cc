@@ -552,6 +552,7 @@ TEST_F(CApi, TheObserverSeesTheMassOfEveryPage) {
   Step(kPage);
   Step(3);
   EXPECT_EQ(told.calls, 2 * kLayers);
+  EXPECT_EQ(told.last.struct_size, sizeof(varve_attention_mass));
   EXPECT_EQ(told.last.layer, kLayers - 1);
   EXPECT_EQ(told.last.sequence, sequence_);
   EXPECT_EQ(told.last.num_queries, 3);
