@@ -90,7 +90,8 @@ struct AttentionMass {
   const float* mass = nullptr;
 };
 
-// Told about every Attend of a cache, on the calling thread, one request at a time. The data is
+// Told about every Attend of a cache, on the calling thread, one request at a time, in pieces of at
+// most 1024 queries. It must not call the cache. The data is
 // valid during the call only.
 class AttentionObserver {
  public:

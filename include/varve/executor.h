@@ -26,7 +26,8 @@ class Executor {
                            const std::function<void(size_t index, int worker)>& task) = 0;
 };
 
-// A pool with `num_threads` workers (0: one per core). Workers wait briefly by spinning, then
+// A pool with `num_threads` workers (0: one per core; at most 1024; fewer where the system refuses
+// threads: ask num_threads()). Workers wait briefly by spinning, then
 // sleep, so that the hundreds of short calls of one decode step do not pay a wake-up each.
 std::unique_ptr<Executor> MakeThreadPool(int num_threads);
 

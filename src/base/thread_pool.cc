@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -17,6 +19,8 @@ namespace {
 // core through a pause: about 50 us.
 constexpr int kSpinRounds = 2000;
 
+constexpr int kMostThreads = 1024;
+
 inline void CpuPause() {
 #if defined(__x86_64__)
   _mm_pause();
@@ -30,9 +34,14 @@ inline void CpuPause() {
 // worker of the generation has checked out, so the task may live on the caller's stack.
 class ThreadPool final : public Executor {
  public:
-  explicit ThreadPool(int num_threads) : num_threads_(num_threads) {
-    for (int worker = 1; worker < num_threads; ++worker) {
-      threads_.emplace_back([this, worker] { WorkerLoop(worker); });
+  explicit ThreadPool(int num_threads) {
+    threads_.reserve(num_threads - 1);
+    try {
+      for (int worker = 1; worker < num_threads; ++worker) {
+        threads_.emplace_back([this, worker] { WorkerLoop(worker); });
+      }
+    } catch (const std::system_error&) {
+      // The system has no more threads: work with those that it gave.
     }
   }
 
@@ -46,7 +55,7 @@ class ThreadPool final : public Executor {
     for (std::thread& thread : threads_) thread.join();
   }
 
-  int num_threads() const override { return num_threads_; }
+  int num_threads() const override { return static_cast<int>(threads_.size()) + 1; }
 
   void ParallelFor(size_t count, const std::function<void(size_t, int)>& task) override {
     if (threads_.empty() || count <= 1) {
@@ -104,8 +113,7 @@ class ThreadPool final : public Executor {
     sleepers_.fetch_sub(1, std::memory_order_release);
   }
 
-  const int num_threads_;
-  std::vector<std::thread> threads_;
+  std::vector<std::thread> threads_;  // workers 1…; the caller is worker 0
 
   std::mutex mutex_;
   std::condition_variable wake_;
@@ -124,7 +132,7 @@ class ThreadPool final : public Executor {
 
 std::unique_ptr<Executor> MakeThreadPool(int num_threads) {
   if (num_threads <= 0) num_threads = static_cast<int>(std::thread::hardware_concurrency());
-  if (num_threads <= 0) num_threads = 1;
+  num_threads = std::clamp(num_threads, 1, kMostThreads);
   return std::make_unique<ThreadPool>(num_threads);
 }
 

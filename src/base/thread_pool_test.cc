@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 #include <vector>
 
@@ -47,6 +49,26 @@ TEST(ThreadPool, WakesWorkersThatWentToSleep) {
     pool->ParallelFor(100, [&](size_t i, int) { sum += static_cast<int>(i); });
     EXPECT_EQ(sum.load(), 4950);
   }
+}
+
+// Exits with 7 if a pool under a limit of address space has fewer threads than asked for, and
+// works.
+[[noreturn]] void UsePoolUnderALimit() {
+  rlimit limit = {};
+  limit.rlim_cur = limit.rlim_max = rlim_t{300} << 20;  // some 30 stacks of 8 MiB
+  setrlimit(RLIMIT_AS, &limit);
+  auto pool = MakeThreadPool(1024);
+  std::atomic<int> sum{0};
+  pool->ParallelFor(100, [&](size_t i, int) { sum += static_cast<int>(i); });
+  std::exit(pool->num_threads() < 1024 && sum.load() == 4950 ? 7 : 1);
+}
+
+TEST(ThreadPool, WorksWithTheThreadsThatTheSystemGives) {
+#ifdef VARVE_SANITIZED
+  GTEST_SKIP() << "a sanitizer needs address space of its own";
+#endif
+  // In a child process: the limit would starve the tests to come.
+  EXPECT_EXIT(UsePoolUnderALimit(), testing::ExitedWithCode(7), "");
 }
 
 }  // namespace

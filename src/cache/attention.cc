@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <new>
 
 namespace varve {
 namespace {
@@ -26,8 +27,10 @@ std::byte* ScratchBuffer::Reserve(size_t bytes) {
     data_.reset();
     bytes_ = Align64(bytes);
     data_.reset(static_cast<std::byte*>(std::aligned_alloc(64, bytes_)));
-    if (data_ == nullptr)
-      std::abort();  // as operator new would end the process: no page is at stake
+    if (data_ == nullptr) {
+      bytes_ = 0;
+      throw std::bad_alloc();
+    }
   }
   return data_.get();
 }

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+
 #include <string>
 #include <vector>
 
@@ -183,6 +185,15 @@ TEST(CacheAttention, CrossAttentionMayHaveMoreQueriesThanRows) {
   const SequenceId id = twin.Create();
   ASSERT_OK(twin.Grow(id, 20));
   EXPECT_OK(twin.Attend(0, id, 100, {.causal = false}));
+  // Nor does a window at the end of the range overflow (the reference stands this much).
+  EXPECT_OK(twin.Attend(0, id, 100, {.window = INT64_MAX - 200, .causal = false}));
+}
+
+TEST(CacheAttention, RequestsLongerThanOnePassAreTakenInPieces) {
+  CacheTwin twin(ShapeOf({.kv_heads = 1, .group = 1}), "q8_0");
+  const SequenceId id = twin.Create();
+  ASSERT_OK(twin.Grow(id, 40));
+  EXPECT_OK(twin.Attend(0, id, 2500, {.causal = false}));
 }
 
 }  // namespace

@@ -85,6 +85,7 @@ class CacheImpl final : public Cache {
                    const RowsView& values) const;
   Status CheckRequests(int layer, std::span<const AttendRequest> requests,
                        const AttendOptions& options, std::vector<AttentionRequest>* checked);
+  AttendRequest Piece(const AttendRequest& whole, int first) const;
   // Rolls the step back and passes the status on.
   Status Fail(Status status);
 

@@ -14,6 +14,12 @@ namespace {
 // From how many rows on Append spreads the KV heads over threads.
 constexpr int kParallelAppendTokens = 8;
 
+// Queries that one pass of attention takes at most.
+constexpr int kPassQueries = 1024;
+
+// Far beyond any position, far from overflow.
+constexpr int64_t kLongestWindow = int64_t{1} << 60;
+
 std::string Name(SequenceId id) { return "sequence " + std::to_string(id.value); }
 
 }  // namespace
@@ -98,6 +104,10 @@ Status CacheImpl::ReserveLayer(Sequence& sequence, int layer, StepSequence::Laye
   LayerTable& table = sequence.layers[layer];
   const Rung& open = *layer_plans_[layer].open_rung;
   if (!CanGrow(layer, sequence)) {
+    // Room in the table first: nothing may throw once the page exists.
+    if (table.entries.size() == table.entries.capacity()) {
+      table.entries.reserve(std::max<size_t>(8, 2 * table.entries.capacity()));
+    }
     Result<Page*> page =
         store_.Make(layer, sequence.next_position, PageState::kFilling, open, open);
     if (!page.ok()) return page.status();
@@ -130,6 +140,13 @@ Status CacheImpl::BeginStep(std::span<const StepEntry> entries) {
   VARVE_RETURN_IF_ERROR(CheckRoom(entries));
   step_open_ = true;
   step_.clear();
+  // Also if the heap gives out on the way: what was reserved is rolled back.
+  struct RollBack {
+    CacheImpl* cache;
+    ~RollBack() {
+      if (cache != nullptr) cache->AbortStep();
+    }
+  } roll_back{this};
   for (const StepEntry& entry : entries) {
     StepSequence& step = step_.emplace_back();
     step.id = entry.sequence;
@@ -143,6 +160,7 @@ Status CacheImpl::BeginStep(std::span<const StepEntry> entries) {
       step.layers.push_back(undo);  // only what was reserved is ever rolled back
     }
   }
+  roll_back.cache = nullptr;
   return Status();
 }
 
@@ -299,8 +317,53 @@ Status CacheImpl::Attend(int layer, std::span<const AttendRequest> requests,
   std::vector<AttentionRequest> checked;
   Status status = CheckRequests(layer, requests, options, &checked);
   if (!status.ok()) return Fail(std::move(status));
-  attention_.Run(layer, layer_spaces_[layer], checked, options, options_.observer);
+  AttendOptions bounded = options;
+  bounded.window = std::min(options.window, kLongestWindow);
+  // Long requests go in pieces, so that work buffers have a bound. A row's result does not depend
+  // on the rows beside it.
+  std::vector<AttendRequest> pieces;
+  std::vector<AttentionRequest> pass;
+  pieces.reserve(requests.size());
+  for (const AttentionRequest& whole : checked) {
+    for (int first = 0; first < whole.request->num_queries; first += kPassQueries) {
+      pieces.push_back(Piece(*whole.request, first));
+    }
+  }
+  size_t next = 0;
+  const auto run = [&] {
+    attention_.Run(layer, layer_spaces_[layer], pass, bounded, options_.observer);
+    pass.clear();
+  };
+  int queries = 0;
+  for (const AttentionRequest& whole : checked) {
+    for (int first = 0; first < whole.request->num_queries; first += kPassQueries) {
+      const AttendRequest& piece = pieces[next++];
+      if (!pass.empty() && queries + piece.num_queries > kPassQueries) {
+        run();
+        queries = 0;
+      }
+      pass.push_back({&piece, whole.table, whole.first_query_position + first});
+      queries += piece.num_queries;
+    }
+  }
+  run();
   return Status();
+}
+
+// At most kPassQueries queries of a request, from `first` on.
+AttendRequest CacheImpl::Piece(const AttendRequest& whole, int first) const {
+  const ptrdiff_t heads = static_cast<ptrdiff_t>(shape_.num_kv_heads) * shape_.group_size;
+  const auto stride = [heads](ptrdiff_t token_stride, ptrdiff_t head_stride, int dim) {
+    return token_stride != 0 ? token_stride : heads * (head_stride != 0 ? head_stride : dim);
+  };
+  AttendRequest piece = whole;
+  piece.num_queries = std::min(whole.num_queries - first, kPassQueries);
+  piece.queries +=
+      first * stride(whole.query_token_stride, whole.query_head_stride, shape_.key_dim);
+  piece.output +=
+      first * stride(whole.output_token_stride, whole.output_head_stride, shape_.value_dim);
+  if (whole.log_sum_exp != nullptr) piece.log_sum_exp += first * heads;
+  return piece;
 }
 
 Status CacheImpl::EndStep() {

@@ -144,10 +144,13 @@ void AddReads(const QueryRows& rows, int head, int split, ReadAhead& ahead) {
   const std::vector<TableEntry>& entries = rows.table->entries;
   const size_t begin = static_cast<size_t>(split) * kSplitPages;
   const size_t end = std::min(entries.size(), begin + kSplitPages);
-  for (size_t p = begin; p < end; ++p)
-    ahead.Add(entries[p].page->KeyStrip(head), entries[p].page->key_strip_bytes);
   for (size_t p = begin; p < end; ++p) {
-    ahead.Add(entries[p].page->ValueStrip(head), entries[p].page->value_strip_bytes);
+    const Page& page = *entries[p].page;
+    if (PageVisible(rows, entries[p])) ahead.Add(page.KeyStrip(head), page.key_strip_bytes);
+  }
+  for (size_t p = begin; p < end; ++p) {
+    const Page& page = *entries[p].page;
+    if (PageVisible(rows, entries[p])) ahead.Add(page.ValueStrip(head), page.value_strip_bytes);
   }
 }
 
@@ -168,12 +171,12 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
     const Page& page = *entry.page;
     float* page_scores = scores + p * page_tokens;
     visible[p] = PageVisible(rows, entry);
-    SetRate(ahead, (*strips_read)++);
     if (!visible[p]) {
       for (int row = 0; row < num_rows; ++row)
         std::fill_n(page_scores + row * stride, page_tokens, kMinusInf);
       continue;
     }
+    SetRate(ahead, (*strips_read)++);
     page.key_rung->Scores(KeyShape(rows, head), page.KeyStrip(head),
                           prepared[static_cast<int>(page.key_rung->key_space())], num_rows,
                           entry.rows, page_scores, stride, &ahead);
@@ -188,8 +191,8 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
 
   *partial.touched = 0;
   for (size_t p = 0; p < count; ++p) {
-    SetRate(ahead, (*strips_read)++);
     if (!visible[p]) continue;
+    SetRate(ahead, (*strips_read)++);
     const TableEntry& entry = entries[begin + p];
     const Rung& rung = *entry.page->value_rung;
     const StripShape shape = ValueShape(rows, head);
