@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cache/layer_plan.h"
+#include "cache/page_pool.h"
 #include "cli/output.h"
 
 namespace varve::cli {
@@ -17,8 +18,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMaxContext = 100'000'000;
 
-// Bytes of one page of one layer.
-Result<uint64_t> PageBytes(std::string_view k, std::string_view v, const CacheShape& shape) {
+// Payload of one page of one layer.
+Result<uint64_t> PagePayload(std::string_view k, std::string_view v, const CacheShape& shape) {
   Result<double> key =
       RungBytesPerRow(std::string(k), Part::kKey, shape.key_dim, shape.page_tokens);
   if (!key.ok()) return key.status();
@@ -81,9 +82,10 @@ Result<std::vector<StageCost>> CostOfLayer(const LayerPlan& layer, const CacheSh
   states[0].pages = states[0].tokens > 0 ? 1 : 0;
   for (StageCost& state : states) {
     if (state.k.empty()) continue;
-    Result<uint64_t> page_bytes = PageBytes(state.k, state.v, shape);
-    if (!page_bytes.ok()) return page_bytes.status();
-    state.layer_bytes = *page_bytes * static_cast<uint64_t>(state.pages);
+    Result<uint64_t> payload = PagePayload(state.k, state.v, shape);
+    if (!payload.ok()) return payload.status();
+    state.layer_bytes = SlotBytes(*payload) * static_cast<uint64_t>(state.pages);
+    state.layer_payload = *payload * static_cast<uint64_t>(state.pages);
   }
   return states;
 }
@@ -115,8 +117,11 @@ void PrintReport(const PlanReportOptions& options, const Plan& plan, const PlanC
   fmt::print("at     {} tokens, {} to a page; age = tokens after the page's end\n\n", options.ctx,
              cost.page_tokens);
 
-  TextTable table(
-      {"layers", "state", "age", "K", "V", ">pages", ">tokens", ">bytes/token", ">bytes"});
+  // The payload has a column where pages do not fill their slots.
+  std::vector<std::string> headers = {"layers", "state",   "age",          "K",     "V",
+                                      ">pages", ">tokens", ">bytes/token", ">bytes"};
+  if (cost.payload != cost.bytes) headers.push_back(">payload");
+  TextTable table(std::move(headers));
   for (const RangeCost& range : cost.ranges) {
     std::string layers = LayerSpanText(range);
     for (const StageCost& stage : range.stages) {
@@ -125,17 +130,24 @@ void PrintReport(const PlanReportOptions& options, const Plan& plan, const PlanC
       table.AddRow({std::exchange(layers, ""), stage.state, stage.age, is_gone ? "-" : stage.k,
                     is_gone ? "-" : stage.v, fmt::format("{}", stage.pages),
                     fmt::format("{}", stage.tokens), PerToken(bytes, stage.tokens),
-                    HumanBytes(static_cast<double>(bytes))});
+                    HumanBytes(static_cast<double>(bytes)),
+                    HumanBytes(static_cast<double>(stage.layer_payload * LayersOf(range)))});
     }
   }
   table.AddRow({"all", "", "", "", "", "", fmt::format("{}", options.ctx),
-                PerToken(cost.bytes, options.ctx), HumanBytes(static_cast<double>(cost.bytes))});
+                PerToken(cost.bytes, options.ctx), HumanBytes(static_cast<double>(cost.bytes)),
+                HumanBytes(static_cast<double>(cost.payload))});
   table.AddRow({"f16", "", "", "", "", "", fmt::format("{}", options.ctx),
                 PerToken(cost.bytes_f16, options.ctx),
+                HumanBytes(static_cast<double>(cost.bytes_f16)),
                 HumanBytes(static_cast<double>(cost.bytes_f16))});
   table.Print(stdout);
-  fmt::print("\n{} bytes, {:.2f} times smaller than f16 ({} bytes)\n", cost.bytes, Ratio(cost),
+  fmt::print("\n{} bytes held, {:.2f} times smaller than f16 ({} bytes)\n", cost.bytes, Ratio(cost),
              cost.bytes_f16);
+  if (cost.payload != cost.bytes) {
+    fmt::print("{} bytes of them are payload: a page takes a multiple of {} bytes\n", cost.payload,
+               kSlotGranule);
+  }
 }
 
 Json ReportJson(const PlanReportOptions& options, const Plan& plan, const PlanCost& cost) {
@@ -149,10 +161,13 @@ Json ReportJson(const PlanReportOptions& options, const Plan& plan, const PlanCo
                         {"v", stage.v},
                         {"pages", stage.pages},
                         {"tokens", stage.tokens},
-                        {"bytes", stage.layer_bytes * LayersOf(range)}});
+                        {"bytes", stage.layer_bytes * LayersOf(range)},
+                        {"bytes_payload", stage.layer_payload * LayersOf(range)}});
     }
-    ranges.push_back(
-        {{"layers", LayerSpanText(range)}, {"bytes", range.bytes}, {"stages", std::move(stages)}});
+    ranges.push_back({{"layers", LayerSpanText(range)},
+                      {"bytes", range.bytes},
+                      {"bytes_payload", range.payload},
+                      {"stages", std::move(stages)}});
   }
   const double ctx = static_cast<double>(std::max<int64_t>(1, options.ctx));
   return Json::array({{{"plan", options.plan},
@@ -160,6 +175,7 @@ Json ReportJson(const PlanReportOptions& options, const Plan& plan, const PlanCo
                        {"ctx", options.ctx},
                        {"page_tokens", cost.page_tokens},
                        {"bytes", cost.bytes},
+                       {"bytes_payload", cost.payload},
                        {"bytes_per_token", static_cast<double>(cost.bytes) / ctx},
                        {"bytes_f16", cost.bytes_f16},
                        {"ratio", Ratio(cost)},
@@ -186,8 +202,12 @@ Result<PlanCost> CostOfPlan(const Plan& plan, const CacheShape& shape, int64_t n
     range.first_layer = first;
     range.last_layer = end - 1;
     range.stages = std::move(*stages);
-    for (const StageCost& stage : range.stages) range.bytes += stage.layer_bytes * LayersOf(range);
+    for (const StageCost& stage : range.stages) {
+      range.bytes += stage.layer_bytes * LayersOf(range);
+      range.payload += stage.layer_payload * LayersOf(range);
+    }
     cost.bytes += range.bytes;
+    cost.payload += range.payload;
     cost.ranges.push_back(std::move(range));
     first = end;
   }

@@ -1,5 +1,8 @@
 // What a plan means and costs, before anything runs: the stages of every layer range, and the bytes
 // of one sequence at a context length. Shared by `varve plan` and `varve inspect plan`.
+//
+// `bytes` is what the page pool holds: a page takes a slot, rounded up to 4 KiB. The payload in it
+// stands beside. Page tables (below 1 % but for tiny pages) are not counted.
 
 #ifndef VARVE_CLI_PLAN_REPORT_H_
 #define VARVE_CLI_PLAN_REPORT_H_
@@ -25,8 +28,9 @@ struct StageCost {
   std::string k;      // rung names; empty where dropped
   std::string v;
   int64_t pages = 0;
-  int64_t tokens = 0;        // rows in those pages
-  uint64_t layer_bytes = 0;  // payload in one layer; a filling page counts whole
+  int64_t tokens = 0;          // rows in those pages
+  uint64_t layer_bytes = 0;    // slots in one layer; a filling page counts whole
+  uint64_t layer_payload = 0;  // what of them is rows and scales
 };
 
 struct RangeCost {
@@ -34,12 +38,14 @@ struct RangeCost {
   int last_layer = 0;  // inclusive
   std::vector<StageCost> stages;
   uint64_t bytes = 0;  // all layers of the range
+  uint64_t payload = 0;
 };
 
 struct PlanCost {
   std::vector<RangeCost> ranges;  // neighbouring layers with the same plan are one range
   int page_tokens = 0;
   uint64_t bytes = 0;
+  uint64_t payload = 0;
   uint64_t bytes_f16 = 0;  // every token of every layer in plain f16
 };
 

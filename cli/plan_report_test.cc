@@ -24,13 +24,26 @@ TEST(PlanReport, F16CostsWhatF16Costs) {
   const PlanCost cost = Cost("f16", 3, 640);
   EXPECT_EQ(cost.bytes_f16, 640u * 3 * 2 * 128 * 2);
   EXPECT_EQ(cost.bytes, cost.bytes_f16);
+  EXPECT_EQ(cost.payload, cost.bytes);
   EXPECT_EQ(cost.page_tokens, 64);
 }
 
 TEST(PlanReport, ScalesOfBlocksAreCounted) {
   // 34 bytes hold 32 values in q8_0, 18 in q4_0.
   const PlanCost cost = Cost("k=q8_0,v=q4_0", 1, 64);
-  EXPECT_EQ(cost.bytes, 64u * 2 * 2 * (34 + 18));
+  EXPECT_EQ(cost.payload, 64u * 2 * 2 * (34 + 18));
+}
+
+TEST(PlanReport, APageTakesWholeSlotsOf4KiB) {
+  CacheShape shape = Shape(1);
+  shape.num_kv_heads = 1;
+  Result<PlanCost> cost = CostOfPlan(*ParsePlan("q4_0"), shape, 64);
+  ASSERT_TRUE(cost.ok()) << cost.status().message();
+  EXPECT_EQ(cost->payload, 64u * 2 * 2 * 18);
+  EXPECT_EQ(cost->bytes, 8192u);
+  EXPECT_EQ(cost->bytes_f16, 2 * cost->bytes);
+  EXPECT_EQ(cost->ranges[0].bytes, 8192u);
+  EXPECT_EQ(cost->ranges[0].payload, cost->payload);
 }
 
 TEST(PlanReport, AFillingPageCountsWhole) {
