@@ -1,12 +1,14 @@
 // The program `varve`: reads the command line and hands over to a subcommand.
 
 #include <cstdio>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "kernels/kernels.h"
 
 int main(int argc, char** argv) {
   CLI::App app("KV-cache compression: pages that sink to cheaper representations.", "varve");
@@ -19,6 +21,10 @@ int main(int argc, char** argv) {
       "  varve bench attention --kv f16 q8_0 q4_0r --ctx 4096,32768\n"
       "`varve COMMAND --help` tells the options of a command.");
 
+  // Whatever the command prints then comes from other kernels than were asked for.
+  if (const std::string_view warning = varve::KernelSelectionWarning(); !warning.empty()) {
+    fmt::print(stderr, "varve: {}\n", warning);
+  }
   int exit_code = varve::cli::kExitDone;
   AddBenchCommand(app, &exit_code);
   AddInspectCommand(app, &exit_code);
