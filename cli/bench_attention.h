@@ -26,7 +26,11 @@ struct BenchAttentionOptions {
   std::string json;
 };
 
-// Prints tables to stdout, writes JSON if asked. Ends early, with what it has, on Ctrl-C.
+// "64MiB", "4096", "0" in bytes; refuses anything else.
+Result<int64_t> ParseWorkingSet(const std::string& text);
+
+// Prints tables to stdout, writes JSON if asked. Ends early, with what it has, on Ctrl-C. Refuses
+// what cannot work before anything is filled or timed.
 Status BenchAttention(const BenchAttentionOptions& options);
 
 }  // namespace varve::cli

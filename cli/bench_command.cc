@@ -1,11 +1,14 @@
 // `varve bench`: speed, bytes and error of plans against the f16 cache.
 
-#include <CLI/CLI.hpp>
+#include <cctype>
 #include <memory>
 
-#include "bench_attention.h"
-#include "commands.h"
-#include "output.h"
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "cli/bench_attention.h"
+#include "cli/commands.h"
+#include "cli/output.h"
 
 namespace {
 
@@ -46,21 +49,21 @@ void AddAttention(CLI::App& bench, int* exit_code) {
   command->add_option_function<std::string>(
       "--working-set",
       [options](const std::string& text) {
-        uint64_t bytes = 0;
-        std::string copy = text;
-        const std::string error = CLI::AsSizeValue(false)(copy);
-        if (!error.empty()) throw CLI::ValidationError("--working-set", error);
-        bytes = std::stoull(copy);
-        options->working_set = static_cast<int64_t>(bytes);
+        varve::Result<int64_t> bytes = varve::cli::ParseWorkingSet(text);
+        if (!bytes.ok()) throw CLI::ValidationError(bytes.status().message());
+        options->working_set = *bytes;
       },
       "Least bytes that each plan rotates through (64MiB; 0: one layer; default: 2.25 x last-level "
       "cache)");
   command->add_option("--seed", options->seed, "Seed of the synthetic rows")->capture_default_str();
   command->add_option("--json", options->json, "Write the rows as JSON to FILE, or - for stdout");
   command->footer(
-      "Every output is checked against double precision before timing. The f16 cache is timed "
-      "twice in\n"
-      "each repetition: the second row shows the noise of the machine.\n\n"
+      "The output of every layer is checked against double precision before timing, the last one "
+      "again\n"
+      "after it. The f16 cache is timed twice in each repetition: the second row shows the noise "
+      "of "
+      "the\nmachine. MiB and bits are all-in (slots of pages, tables); GB/s counts the payload "
+      "read.\n\n"
       "Examples:\n"
       "  varve bench attention --ctx 4096,32768 --kv f16 q8_0 q4_0r --threads 1,2\n"
       "  varve bench attention --heads 16 --kv-heads 2 --dim 64 --kv 'k=q8_0,v=q4_0' --json "
@@ -73,6 +76,24 @@ void AddAttention(CLI::App& bench, int* exit_code) {
 }
 
 }  // namespace
+
+varve::Result<int64_t> varve::cli::ParseWorkingSet(const std::string& text) {
+  constexpr uint64_t kMost = uint64_t{1} << 50;
+  const Status refused = InvalidArgument(fmt::format(
+      "--working-set \"{}\": not a size in bytes up to 1PiB, such as 0, 4096 or 64MiB", text));
+  // CLI11 alone would take "-5" for a size near 2^64.
+  if (text.empty() || std::isdigit(static_cast<unsigned char>(text[0])) == 0) return refused;
+  uint64_t value = 0;
+  try {
+    std::string bytes = text;
+    if (!CLI::AsSizeValue(false)(bytes).empty()) return refused;
+    value = std::stoull(bytes);
+  } catch (const std::exception&) {  // an unknown unit, too many digits
+    return refused;
+  }
+  if (value > kMost) return refused;
+  return static_cast<int64_t>(value);
+}
 
 void AddBenchCommand(CLI::App& app, int* exit_code) {
   CLI::App* bench =

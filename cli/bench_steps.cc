@@ -1,4 +1,4 @@
-#include "bench_steps.h"
+#include "cli/bench_steps.h"
 
 #include <algorithm>
 #include <chrono>
@@ -49,8 +49,8 @@ Result<StepCost> MeasureSteps(const Workload& workload, const Plan& plan, int st
   cost.append_share = append_us / total_us;
   std::sort(step_us.begin(), step_us.end());
   cost.median_us = step_us[step_us.size() / 2];
-  // The smallest value that at least 99 % of the steps do not exceed.
   cost.p99_us = step_us[(step_us.size() * 99 + 99) / 100 - 1];
+  cost.max_us = step_us.back();
   return cost;
 }
 

@@ -1,8 +1,10 @@
-#include "bench_workload.h"
+#include "cli/bench_workload.h"
 
 #include <algorithm>
 #include <cmath>
 #include <random>
+
+#include "cache/page_pool.h"
 
 namespace varve::cli {
 namespace {
@@ -28,6 +30,28 @@ void FillGaussian(std::vector<float>& out, uint64_t seed, Executor& executor) {
   });
 }
 
+// One query head in double. keys, values [ctx, dim]; adds to output [dim], which holds zeros.
+void AttendExactly(const float* query, const float* keys, const float* values, size_t ctx,
+                   size_t dim, double* output) {
+  std::vector<double> weights(ctx);
+  double highest = -HUGE_VAL;
+  for (size_t t = 0; t < ctx; ++t) {
+    double dot = 0;
+    for (size_t d = 0; d < dim; ++d) dot += static_cast<double>(query[d]) * keys[t * dim + d];
+    weights[t] = dot / std::sqrt(static_cast<double>(dim));
+    highest = std::max(highest, weights[t]);
+  }
+  double sum = 0;
+  for (double& weight : weights) {
+    weight = std::exp(weight - highest);
+    sum += weight;
+  }
+  for (size_t t = 0; t < ctx; ++t) {
+    const double weight = weights[t] / sum;
+    for (size_t d = 0; d < dim; ++d) output[d] += weight * values[t * dim + d];
+  }
+}
+
 }  // namespace
 
 Workload::Workload(const WorkloadShape& shape, Executor& executor) : shape_(shape) {
@@ -44,48 +68,40 @@ Workload::Workload(const WorkloadShape& shape, Executor& executor) : shape_(shap
   for (float& q : queries_) q *= kScoreDeviation / std::sqrt(mean_square);
 
   const size_t dim = static_cast<size_t>(shape.dim);
-  exact_ = Reference(executor, [&](int head, Part part, float* rows) {
+  exact_ = *Reference(executor, [&](int head, Part part, float* rows) {
     const std::vector<float>& from = part == Part::kKey ? keys_ : values_;
     for (int64_t t = 0; t < shape_.ctx; ++t) {
       std::copy_n(from.data() + t * row + head * dim, dim, rows + t * dim);
     }
+    return Status();
   });
 }
 
-std::vector<double> Workload::Reference(Executor& executor,
-                                        const std::function<void(int, Part, float*)>& rows) const {
+Result<std::vector<double>> Workload::Reference(Executor& executor, const RowReader& read) const {
   const size_t dim = static_cast<size_t>(shape_.dim);
   const size_t ctx = static_cast<size_t>(shape_.ctx);
+  const size_t kv_heads = static_cast<size_t>(shape_.kv_heads);
   const size_t group = static_cast<size_t>(shape_.heads / shape_.kv_heads);
   std::vector<double> output(shape_.heads * dim, 0.0);
-  executor.ParallelFor(static_cast<size_t>(shape_.kv_heads), [&](size_t head, int) {
-    std::vector<float> buffer(ctx * dim);
-    std::vector<double> weights(group * ctx);
-    rows(static_cast<int>(head), Part::kKey, buffer.data());
-    std::vector<double> sums(group, 0.0);
-    for (size_t g = 0; g < group; ++g) {
-      const float* query = queries_.data() + (head * group + g) * dim;
-      double highest = -1e300;
-      for (size_t t = 0; t < ctx; ++t) {
-        double dot = 0;
-        for (size_t d = 0; d < dim; ++d) dot += static_cast<double>(query[d]) * buffer[t * dim + d];
-        weights[g * ctx + t] = dot / std::sqrt(static_cast<double>(dim));
-        highest = std::max(highest, weights[g * ctx + t]);
-      }
-      for (size_t t = 0; t < ctx; ++t) {
-        weights[g * ctx + t] = std::exp(weights[g * ctx + t] - highest);
-        sums[g] += weights[g * ctx + t];
-      }
+  // As many KV heads at a time as there are threads: their rows are read here, one after another,
+  // and their query heads are computed in parallel.
+  const size_t most = std::min(kv_heads, static_cast<size_t>(executor.num_threads()));
+  std::vector<float> keys(most * ctx * dim);    // [most, ctx, dim]
+  std::vector<float> values(most * ctx * dim);  // [most, ctx, dim]
+  for (size_t first = 0; first < kv_heads; first += most) {
+    const size_t count = std::min(most, kv_heads - first);
+    for (size_t i = 0; i < count; ++i) {
+      const int head = static_cast<int>(first + i);
+      VARVE_RETURN_IF_ERROR(read(head, Part::kKey, keys.data() + i * ctx * dim));
+      VARVE_RETURN_IF_ERROR(read(head, Part::kValue, values.data() + i * ctx * dim));
     }
-    rows(static_cast<int>(head), Part::kValue, buffer.data());
-    for (size_t g = 0; g < group; ++g) {
-      double* out = output.data() + (head * group + g) * dim;
-      for (size_t t = 0; t < ctx; ++t) {
-        const double weight = weights[g * ctx + t] / sums[g];
-        for (size_t d = 0; d < dim; ++d) out[d] += weight * buffer[t * dim + d];
-      }
-    }
-  });
+    executor.ParallelFor(count * group, [&](size_t task, int) {
+      const size_t rows = task / group * ctx * dim;
+      const size_t query = (first * group + task) * dim;
+      AttendExactly(queries_.data() + query, keys.data() + rows, values.data() + rows, ctx, dim,
+                    output.data() + query);
+    });
+  }
   return output;
 }
 
@@ -134,6 +150,14 @@ Result<std::unique_ptr<Cache>> MakeCache(const CacheShape& shape, const Plan& pl
   return Cache::Create(shape, std::move(options));
 }
 
+// Pages of one rung and state are of one size.
+uint64_t BytesInSlots(const CacheStats& stats) {
+  uint64_t bytes = 0;
+  for (const RungBytes& rung : stats.rungs)
+    bytes += rung.pages * SlotBytes(rung.bytes / rung.pages);
+  return bytes;
+}
+
 }  // namespace
 
 Result<FilledCache> FillCache(const Workload& workload, const Plan& plan, int layers, int batch,
@@ -154,14 +178,17 @@ Result<FilledCache> FillCache(const Workload& workload, const Plan& plan, int la
                                workload.values().data(),
                                static_cast<size_t>(shape.kv_heads) * shape.dim));
   }
-  filled.layer_bytes = filled.cache->Stats().bytes_used / layers;
+  const CacheStats stats = filled.cache->Stats();
+  filled.layer_bytes = stats.bytes_used / layers;
+  // Not bytes_held: the pool keeps slots of pages that were open a while ago.
+  filled.layer_held = (BytesInSlots(stats) + stats.bytes_tables) / layers;
   return filled;
 }
 
 Result<uint64_t> EstimateLayerBytes(const WorkloadShape& shape, const Plan& plan) {
   std::unique_ptr<Executor> executor = MakeThreadPool(1);
   Result<std::unique_ptr<Cache>> cache =
-      MakeCache({1, 1, 1, shape.dim, shape.dim, 0}, plan, *executor);
+      MakeCache({1, 1, shape.heads / shape.kv_heads, shape.dim, shape.dim, 0}, plan, *executor);
   if (!cache.ok()) return cache.status();
   Result<SequenceId> sequence = (*cache)->CreateSequence();
   if (!sequence.ok()) return sequence.status();

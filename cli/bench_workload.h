@@ -35,10 +35,10 @@ class Workload {
   // Attention of the queries over the original rows, in double. [heads, dim]
   const std::vector<double>& exact() const { return exact_; }
 
-  // Attention over other rows with the same queries, [ctx, dim] per KV head from `rows`.
-  std::vector<double> Reference(
-      Executor& executor,
-      const std::function<void(int kv_head, Part part, float* rows)>& rows) const;
+  // Attention over other rows with the same queries. `read` writes the rows of a KV head, [ctx,
+  // dim] f32; it is called on this thread only, as a cache wants it. Its first error is returned.
+  using RowReader = std::function<Status(int kv_head, Part part, float* rows)>;
+  Result<std::vector<double>> Reference(Executor& executor, const RowReader& read) const;
 
  private:
   WorkloadShape shape_;
@@ -59,12 +59,14 @@ struct FilledCache {
   std::unique_ptr<Cache> cache;
   std::vector<SequenceId> sequences;
   int layers = 0;
-  uint64_t layer_bytes = 0;  // payload of one layer, all sequences
+  uint64_t layer_bytes = 0;  // payload of one layer, all sequences: what attention reads
+  uint64_t layer_held = 0;   // slots of those pages, page records and tables of one layer
 };
 Result<FilledCache> FillCache(const Workload& workload, const Plan& plan, int layers, int batch,
                               Executor& executor);
 
-// Bytes that one layer will take once filled: measured on a stand-in with one KV head.
+// Payload of one layer once filled: measured on a stand-in with one KV head. Fails where FillCache
+// would refuse the shape or the plan.
 Result<uint64_t> EstimateLayerBytes(const WorkloadShape& shape, const Plan& plan);
 
 }  // namespace varve::cli

@@ -1,4 +1,4 @@
-#include "read_bandwidth.h"
+#include "cli/read_bandwidth.h"
 
 #include <sys/mman.h>
 
