@@ -61,15 +61,16 @@ class LiveMask {
     }
   }
   int Count() const { return std::popcount(words_[0]) + std::popcount(words_[1]); }
-  // True if exactly the rows [0, rows) live.
-  bool IsPrefix(int rows) const {
-    if (Count() != rows) return false;
-    const int ones =
-        words_[0] == ~uint64_t{0} ? 64 + std::countr_one(words_[1]) : std::countr_one(words_[0]);
-    return ones >= rows;
-  }
+  // True if exactly the rows [0, rows) live. Asked once per page and head: no counting of bits.
+  bool IsPrefix(int rows) const { return words_[0] == Ones(rows) && words_[1] == Ones(rows - 64); }
 
  private:
+  // The lowest `count` bits; none if negative, all from 64 on.
+  static uint64_t Ones(int count) {
+    if (count <= 0) return 0;
+    return count >= 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1;
+  }
+
   std::array<uint64_t, 2> words_ = {0, 0};
 };
 
