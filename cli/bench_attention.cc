@@ -33,9 +33,15 @@ void ShowProgress(const std::string& text) {
   std::fflush(stderr);
 }
 
-// Every plan is compared with the same whole context.
-Status CheckKeepsRows(const std::string& text, const Plan& plan) {
+// Every plan is compared with the same whole context, and its layers are alike.
+Status CheckComparable(const std::string& text, const Plan& plan) {
   for (const LayerRule& rule : plan.rules) {
+    if (rule.first_layer != 0 || rule.last_layer != -1) {
+      return InvalidArgument(fmt::format(
+          "--kv \"{}\": layer ranges; bench attention times one kind of layer at a time, give the "
+          "rules as plans of their own",
+          text));
+    }
     if (!rule.window_tokens && !rule.evict) continue;
     return InvalidArgument(
         fmt::format("--kv \"{}\": {}= drops rows; bench attention compares whole contexts", text,
@@ -151,7 +157,7 @@ Status AttentionBench::ReadPlans() {
     if (!plan.ok()) return plan.status();
     Result<uint64_t> bytes = EstimateLayerBytes(ShapeAt(1), *plan);
     if (!bytes.ok()) return bytes.status();
-    VARVE_RETURN_IF_ERROR(CheckKeepsRows(text, *plan));
+    VARVE_RETURN_IF_ERROR(CheckComparable(text, *plan));
     plans_.push_back(std::move(*plan));
   }
   return Status();

@@ -27,6 +27,12 @@ TEST(BenchAttention, RefusesPlansThatDropRows) {
   ExpectRefused(options, "--kv \"f16,window=128\": window= drops rows");
 }
 
+TEST(BenchAttention, RefusesPlansByLayer) {
+  BenchAttentionOptions options = Small();
+  options.plans = {"0-1: f16; 2-: q8_0"};
+  ExpectRefused(options, "--kv \"0-1: f16; 2-: q8_0\": layer ranges");
+}
+
 TEST(BenchAttention, RefusesGroupsThatTheCacheRefuses) {
   BenchAttentionOptions options = Small();
   options.heads = 128;
