@@ -155,9 +155,9 @@ Status AttentionBench::ReadPlans() {
   for (const std::string& text : options_.plans) {
     Result<Plan> plan = ReadPlanArgument(text);
     if (!plan.ok()) return plan.status();
+    VARVE_RETURN_IF_ERROR(CheckComparable(text, *plan));
     Result<uint64_t> bytes = EstimateLayerBytes(ShapeAt(1), *plan);
     if (!bytes.ok()) return bytes.status();
-    VARVE_RETURN_IF_ERROR(CheckComparable(text, *plan));
     plans_.push_back(std::move(*plan));
   }
   return Status();
