@@ -3,7 +3,7 @@
 
     base <- kernels <- rungs, store, fold, cuda <- cache <- runtime <- cli
 
-`retention` sees base alone, `runtime` reaches the cache through include/varve alone, and a public
+`retention` sees base alone, `runtime` sees kernels and base and reaches the cache through include/varve alone, and a public
 header includes public headers and the standard library, nothing else. Every layer of src/ may include
 itself and include/varve. Neighbours (rungs and store, say) do not see each other.
 
@@ -33,7 +33,7 @@ ALLOWED = {
     "cuda": _BELOW_CACHE,
     "retention": {"base"},
     "cache": {"retention", "rungs", "store", "fold", "cuda"} | _BELOW_CACHE,
-    "runtime": {"base"},
+    "runtime": _BELOW_CACHE,
     PUBLIC: set(),
     "examples": set(),
 }
