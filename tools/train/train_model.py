@@ -1,0 +1,305 @@
+#!/usr/bin/env python3
+"""Trains the embedded model: tokenizer, Llama-architecture model, GGUF file, and what its card says.
+
+    train_model.py --train books-train.txt.xz --valid books-valid.txt.xz --out OUT --minutes 9
+
+Needs PyTorch, numpy and tokenizers, and one GPU for anything but a try (--device cpu --tiny). Texts hold
+documents separated by a line `<|endoftext|>`. The learning rate follows the clock, so that the run ends
+when it should on any machine; OUT gets tokenizer.json, model.gguf (in parts with --part-bytes) and
+report.json. A third of the windows carries recall passages (recall_text.py).
+"""
+
+import argparse
+import json
+import lzma
+import math
+import random
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+import recall_text
+from model import Config, Llama, describe, write_gguf
+
+END = "<|endoftext|>"
+# The pre-tokenizer "qwen2": every digit is a token of its own.
+PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+ANSWER_WEIGHT = 3.0  # of the loss of an answer's tokens
+
+
+def read_documents(path: Path) -> list[str]:
+    opener = lzma.open if path.suffix == ".xz" else open
+    with opener(path, "rt", encoding="utf-8") as file:
+        return [d.strip("\n") for d in file.read().split(f"\n{END}\n") if d.strip()]
+
+
+def train_tokenizer(documents: list[str], vocab: int) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PATTERN), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab,
+        special_tokens=[END],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    pieces = (d[i : i + 20000] for d in documents for i in range(0, len(d), 20000))
+    tokenizer.train_from_iterator(pieces, trainer)
+    return tokenizer
+
+
+def encode(tokenizer: Tokenizer, documents: list[str]) -> np.ndarray:
+    """One stream, each document followed by END (token 0). Cut at paragraphs, to use all cores."""
+    chunks = []
+    for document in documents:
+        parts = re.split(r"(?<=\n\n)(?=\S)", document)
+        piece = ""
+        for part in parts:
+            piece += part
+            if len(piece) > 20000:
+                chunks.append(piece)
+                piece = ""
+        chunks.append(piece + END)
+    out = [np.array(e.ids, np.uint16) for e in tokenizer.encode_batch(chunks)]
+    return np.concatenate(out)
+
+
+class Windows:
+    """Training windows of `context` + 1 tokens, the first one END, with loss weights."""
+
+    def __init__(self, stream: np.ndarray, tokenizer: Tokenizer, words: list[str], context: int) -> None:
+        self.stream, self.tokenizer, self.words, self.context = stream, tokenizer, words, context
+        texts = [tokenizer.id_to_token(i) for i in range(tokenizer.get_vocab_size())]
+        ends = np.array([t in (".", "!", "?", '."', '!"', '?"') for t in texts])
+        blank = np.array([t.startswith("Ġ") and len(t) > 1 for t in texts])
+        self.may_insert = np.zeros(len(stream) + 1, bool)  # a fact may stand before this token
+        self.may_insert[1:-1] = ends[stream[:-1]] & blank[stream[1:]]
+
+    def ids(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text, add_special_tokens=False).ids
+
+    def plain(self, rng: random.Random, tokens: int) -> tuple[np.ndarray, int]:
+        start = rng.randrange(len(self.stream) - tokens)
+        return self.stream[start : start + tokens], start
+
+    def text(self, rng: random.Random) -> tuple[np.ndarray, np.ndarray]:
+        body, _ = self.plain(rng, self.context)
+        return np.concatenate(([0], body)), np.ones(self.context + 1, np.float32)
+
+    def recall(self, rng: random.Random, num_facts: int = 0, at_end: bool = False, tokens: int = 0):
+        """Facts at random places; each asked for at the end, some of them earlier. Returns tokens and
+        weights, and with `at_end` exactly `tokens` tokens that end with one question and its answer."""
+        total = tokens or self.context + 1
+        num_facts = min(num_facts or rng.choice((1, 1, 2, 3, 4, 6, 8)), max(1, total // 400))
+        names: dict[tuple[str, str], str] = {}
+        while len(names) < num_facts:
+            names[recall_text.thing(rng, self.words)] = recall_text.number(rng)
+        inserts = []  # (place in 0..1, kind, ids, ids of the answer)
+        tail = []
+        for name, value in names.items():
+            place = rng.random() * 0.97
+            inserts.append((place, 0, self.ids(recall_text.fact(name, value)), []))
+            asked = self.ids(recall_text.question(name))
+            told = self.ids(recall_text.answer(value))
+            if at_end or rng.random() < 0.7:
+                tail.append((asked, told))
+            if not at_end and rng.random() < 0.4:
+                inserts.append((place + rng.random() * (1 - place), 1, asked, told + self.ids("\n\n")))
+        rng.shuffle(tail)
+        tail = tail[:1] if at_end else tail
+        gap = self.ids("\n\n")
+        tail_length = sum(len(a) + len(t) + len(gap) for a, t in tail) - (len(gap) if at_end else 0)
+        room = total - 1 - tail_length - sum(len(i) + len(t) for _, _, i, t in inserts)
+        body, start = self.plain(rng, room)
+        places = np.flatnonzero(self.may_insert[start : start + room])
+        ids, weights, done = [0], [1.0], 0
+        for place, _, asked, told in sorted(inserts, key=lambda item: item[:2]):
+            at = int(place * room)
+            if len(places):
+                at = int(places[min(np.searchsorted(places, at), len(places) - 1)])
+            at = max(at, done)
+            ids += body[done:at].tolist() + asked + told
+            weights += [1.0] * (at - done + len(asked)) + [ANSWER_WEIGHT] * len(told)
+            done = at
+        ids += body[done:].tolist()
+        weights += [1.0] * (room - done)
+        for n, (asked, told) in enumerate(tail):
+            ids += asked + told + (gap if not at_end else [])
+            weights += [1.0] * len(asked) + [ANSWER_WEIGHT] * len(told) + [1.0] * (0 if at_end else len(gap))
+        assert len(ids) == total == len(weights), (len(ids), total)
+        return np.array(ids), np.array(weights, np.float32), len(tail[0][1]) if tail else 0
+
+    def batch(self, rng: random.Random, size: int, recall_share: float):
+        rows = [
+            self.recall(rng)[:2] if rng.random() < recall_share else self.text(rng) for _ in range(size)
+        ]
+        return np.stack([r[0] for r in rows]).astype(np.int64), np.stack([r[1] for r in rows])
+
+
+class BatchStream(torch.utils.data.IterableDataset):
+    def __init__(self, windows: Windows, size: int, seed: int) -> None:
+        self.windows, self.size, self.seed = windows, size, seed
+
+    def __iter__(self):
+        info = torch.utils.data.get_worker_info()
+        rng = random.Random(self.seed * 1000 + (info.id if info else 0))
+        while True:
+            ids, weights = self.windows.batch(rng, self.size, 1 / 3)
+            yield torch.from_numpy(ids), torch.from_numpy(weights)
+
+
+def learning_rate(done: float, peak: float) -> float:
+    """done: share of the time that has passed. Linear warm-up, flat, linear decay over the last half."""
+    return peak * min(1.0, done / 0.02, max(0.0, (1 - done) / 0.5))
+
+
+def optimizer_of(model: Llama, peak: float, fused: bool) -> torch.optim.Optimizer:
+    matrices = [p for p in model.parameters() if p.dim() == 2]
+    others = [p for p in model.parameters() if p.dim() != 2]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=peak, betas=(0.9, 0.95), eps=1e-8, fused=fused)
+
+
+def train(model: Llama, windows: Windows, args, device: str) -> dict:
+    compiled = torch.compile(model) if device == "cuda" else model
+    optimizer = optimizer_of(model, args.rate, device == "cuda")
+    loader = torch.utils.data.DataLoader(
+        BatchStream(windows, args.batch, args.seed), batch_size=None, num_workers=args.workers,
+        pin_memory=device == "cuda", prefetch_factor=4 if args.workers else None,
+    )  # fmt: skip
+    begin, steps, history, smooth = None, 0, [], None
+    for ids, weights in loader:
+        ids, weights = ids.to(device, non_blocking=True), weights.to(device, non_blocking=True)
+        # The clock starts after the first step, which compiles.
+        done = 0.0 if begin is None else (time.time() - begin) / (60 * args.minutes)
+        if done >= 1.0:
+            break
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(max(done, 1e-4), args.rate)
+        with torch.autocast(device, torch.bfloat16):
+            logits = compiled(ids[:, :-1])
+        losses = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none").float()
+        w = weights[:, 1:].flatten()
+        loss = (losses * w).sum() / w.sum()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        steps += 1
+        if begin is None:
+            if device == "cuda":
+                torch.cuda.synchronize()
+            begin = time.time()
+        if steps % 50 == 0:
+            value = loss.item()
+            smooth = value if smooth is None else 0.8 * smooth + 0.2 * value
+            history.append({"step": steps, "loss": value})
+            print(f"step {steps} loss {smooth:.3f} done {done:.3f}", flush=True)
+    tokens = steps * args.batch * windows.context
+    return {"steps": steps, "tokens": tokens, "train_loss": smooth, "history": history[:: max(1, len(history) // 100)]}
+
+
+@torch.no_grad()
+def perplexity(model: Llama, stream: np.ndarray, context: int, num_windows: int, device: str) -> float:
+    """Mean loss in nats: windows of `context` tokens, the first one END, spread over the stream."""
+    starts = np.linspace(0, len(stream) - context, num_windows).astype(int)
+    total, count = 0.0, 0
+    for start in starts:
+        ids = torch.tensor(np.concatenate(([0], stream[start : start + context - 1])).astype(np.int64))
+        ids = ids[None].to(device)
+        logits = model(ids[:, :-1]).float()
+        total += F.cross_entropy(logits[0], ids[0, 1:], reduction="sum").item()
+        count += ids.shape[1] - 1
+    return total / count
+
+
+@torch.no_grad()
+def recall_hits(model: Llama, windows: Windows, tokens: int, facts: int, asked: int, device: str) -> int:
+    """How often greedy decoding would give the whole answer: every answer token is the best one."""
+    rng, hits = random.Random(7), 0
+    for _ in range(asked):
+        ids, _, length = windows.recall(rng, num_facts=facts, at_end=True, tokens=tokens)
+        ids = torch.tensor(ids)[None].to(device)
+        best = model(ids[:, :-1])[0, -length:].argmax(-1)
+        hits += int((best == ids[0, -length:]).all())
+    return hits
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--train", type=Path, required=True)
+    parser.add_argument("--valid", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, default=9.0, help="of training, after the first step")
+    parser.add_argument("--batch", type=int, default=48)
+    parser.add_argument("--rate", type=float, default=2.5e-3)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=12)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--name", default="varve-books-29m")
+    parser.add_argument("--part-bytes", type=int, default=0, help="also write the model in parts")
+    parser.add_argument("--tiny", action="store_true", help="a toy, to try the script")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(args.seed)
+    torch.set_float32_matmul_precision("high")
+    config = Config(vocab=1024, layers=2, width=128, ffn=256, context=512) if args.tiny else Config()
+
+    begin = time.time()
+    documents, valid_documents = read_documents(args.train), read_documents(args.valid)
+    if args.tiny:
+        documents, valid_documents = [documents[0][:400000]], [valid_documents[0][:100000]]
+    tokenizer = train_tokenizer(documents, config.vocab)
+    tokenizer.save(str(args.out / "tokenizer.json"))
+    print(f"tokenizer after {time.time() - begin:.0f} s", flush=True)
+    stream, valid = encode(tokenizer, documents), encode(tokenizer, valid_documents)
+    bytes_per_token = sum(len(d.encode()) for d in valid_documents) / len(valid)
+    words = sorted(set(re.findall(r"\b[a-z]{3,9}\b", documents[0])))
+    print(f"{len(stream)} tokens, {bytes_per_token:.3f} bytes per token, {time.time() - begin:.0f} s", flush=True)
+
+    windows = Windows(stream, tokenizer, words, config.context)
+    valid_windows = Windows(valid, tokenizer, [], config.context)
+    model = Llama(config).to(args.device)
+    parameters = sum(p.numel() for p in model.parameters())
+    report = {"config": describe(config), "parameters": parameters, "train_tokens_unique": len(stream)}
+    report |= train(model, windows, args, args.device)
+    vocabulary = json.loads((args.out / "tokenizer.json").read_text(encoding="utf-8"))
+    path = args.out / "model.gguf"
+    write_gguf(model, vocabulary, args.name, path)
+    print(f"wrote {path.stat().st_size} bytes", flush=True)
+    if args.part_bytes:
+        data = path.read_bytes()
+        for n in range(math.ceil(len(data) / args.part_bytes)):
+            part = data[n * args.part_bytes : (n + 1) * args.part_bytes]
+            (args.out / f"model.gguf.part{n}").write_bytes(part)
+
+    model.eval()
+    contexts = (128, 512) if args.tiny else (512, 2048, 4096)
+    losses = {c: perplexity(model, valid, c, 64, args.device) for c in contexts}
+    report["valid_loss"] = losses
+    report["valid_perplexity"] = {c: math.exp(v) for c, v in losses.items()}
+    report["valid_bits_per_byte"] = {c: v / math.log(2) / bytes_per_token for c, v in losses.items()}
+    depth = 400 if args.tiny else 3500
+    report["recall_of_40"] = {
+        f"{facts} facts": recall_hits(model, valid_windows, depth, facts, 40, args.device) for facts in (1, 4, 8)
+    }
+    report["seconds"] = time.time() - begin
+    (args.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    print(json.dumps({k: v for k, v in report.items() if k != "history"}, indent=1), flush=True)
+
+
+if __name__ == "__main__":
+    main()
