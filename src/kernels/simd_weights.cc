@@ -1,0 +1,7 @@
+#include "kernels/weights_tables.h"
+
+namespace varve {
+
+std::vector<const WeightKernels*> SimdWeightKernels() { return {}; }
+
+}  // namespace varve
