@@ -1,0 +1,148 @@
+#include "kernels/linear.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "kernels/linear_product.h"
+
+namespace varve {
+namespace {
+
+// Few tokens: a tile is what one thread streams before it asks for more. Large enough that the
+// prefetcher's start-up does not count, small enough that threads end together.
+constexpr size_t kFewTileBytes = 48 << 10;
+constexpr int64_t kMostFewRows = 256;
+
+// Many tokens: a tile of decoded weights stays in a core's L2 together with the inputs it meets.
+constexpr size_t kManyTileBytes = 512 << 10;
+constexpr int64_t kRowStep = 16;
+constexpr int64_t kMostManyRows = 256;
+
+int64_t TileRows(const WeightMatrix& weights, bool few) {
+  if (few) {
+    const auto rows =
+        static_cast<int64_t>(kFewTileBytes / std::max<size_t>(weights.row_bytes(), 1));
+    return std::clamp<int64_t>(rows, 4, kMostFewRows);
+  }
+  const auto row_bytes = static_cast<size_t>(weights.cols) * sizeof(float);
+  const auto rows = static_cast<int64_t>(kManyTileBytes / std::max<size_t>(row_bytes, 1));
+  return std::clamp(rows / kRowStep * kRowStep, kRowStep, kMostManyRows);
+}
+
+// Some rows of one task, by shape alone.
+struct Tile {
+  const LinearTask* task;
+  int64_t begin;
+  int64_t end;
+};
+
+ptrdiff_t InputStride(const LinearTask& task) {
+  return task.input_stride != 0 ? task.input_stride : task.weights->cols;
+}
+ptrdiff_t OutputStride(const LinearTask& task) {
+  return task.output_stride != 0 ? task.output_stride : task.weights->rows;
+}
+
+// products [num_tokens, end - begin], for the tokens from `first` on, to where they belong.
+void Finish(const Tile& tile, int first, int num_tokens, const float* products) {
+  const LinearTask& task = *tile.task;
+  const int64_t rows = tile.end - tile.begin;
+  for (int t = 0; t < num_tokens; ++t) {
+    const float* from = products + t * rows;
+    float* to = task.output + (first + t) * OutputStride(task) + tile.begin;
+    const float* bias = task.bias != nullptr ? task.bias + tile.begin : nullptr;
+    if (bias == nullptr && !task.add) {
+      std::copy(from, from + rows, to);
+    } else if (bias == nullptr) {
+      for (int64_t r = 0; r < rows; ++r) to[r] += from[r];
+    } else if (!task.add) {
+      for (int64_t r = 0; r < rows; ++r) to[r] = from[r] + bias[r];
+    } else {
+      for (int64_t r = 0; r < rows; ++r) to[r] += from[r] + bias[r];
+    }
+  }
+}
+
+void RunFew(const WeightKernels& kernels, const Tile& tile, int num_tokens) {
+  const LinearTask& task = *tile.task;
+  const auto multiply = kernels.multiply_rows[static_cast<int>(task.weights->type)];
+  float products[kMaxRowTokens * kMostFewRows];
+  for (int first = 0; first < num_tokens; first += kMaxRowTokens) {
+    const int count = std::min(kMaxRowTokens, num_tokens - first);
+    const float* inputs[kMaxRowTokens];
+    for (int t = 0; t < count; ++t) inputs[t] = task.input + (first + t) * InputStride(task);
+    multiply(*task.weights, tile.begin, tile.end, inputs, count, products, tile.end - tile.begin);
+    Finish(tile, first, count, products);
+  }
+}
+
+}  // namespace
+
+struct LinearLayers::Impl {
+  Impl(Executor& pool, ProductPrecision wanted) : executor(pool), precision(wanted) {
+    workers.resize(executor.num_threads());
+  }
+
+  void CutTiles(std::span<const LinearTask> tasks, bool few) {
+    tiles.clear();
+    for (const LinearTask& task : tasks) {
+      const int64_t rows = task.weights->rows;
+      const int64_t step = TileRows(*task.weights, few);
+      for (int64_t begin = 0; begin < rows; begin += step) {
+        tiles.push_back({&task, begin, std::min(begin + step, rows)});
+      }
+    }
+  }
+
+  void RunMany(const WeightKernels& kernels, const Tile& tile, int num_tokens, int worker) {
+    const LinearTask& task = *tile.task;
+    TileProduct product;
+    product.weights = task.weights;
+    product.begin = tile.begin;
+    product.end = tile.end;
+    product.input = task.input;
+    product.input_stride = InputStride(task);
+    product.num_tokens = num_tokens;
+    const float* products = workers[worker].Multiply(kernels, precision, product);
+    if (products == nullptr) {  // oneDNN refused: out of memory
+      for (int64_t begin = tile.begin; begin < tile.end; begin += kMostFewRows) {
+        RunFew(kernels, {&task, begin, std::min(begin + kMostFewRows, tile.end)}, num_tokens);
+      }
+      return;
+    }
+    Finish(tile, 0, num_tokens, products);
+  }
+
+  Executor& executor;
+  ProductPrecision precision;
+  std::vector<Tile> tiles;
+  std::vector<TileMultiplier> workers;  // by worker
+};
+
+LinearLayers::LinearLayers(Executor& executor, ProductPrecision precision)
+    : impl_(std::make_unique<Impl>(executor, precision)) {}
+LinearLayers::~LinearLayers() = default;
+
+void LinearLayers::Run(int num_tokens, std::span<const LinearTask> tasks) {
+  if (num_tokens <= 0) return;
+  const WeightKernels& kernels = ActiveWeightKernels();
+  const bool few = num_tokens <= kMaxFewTokens;
+  impl_->CutTiles(tasks, few);
+  impl_->executor.ParallelFor(impl_->tiles.size(), [&](size_t index, int worker) {
+    const Tile& tile = impl_->tiles[index];
+    if (few) {
+      RunFew(kernels, tile, num_tokens);
+    } else {
+      impl_->RunMany(kernels, tile, num_tokens, worker);
+    }
+  });
+}
+
+size_t LinearLayers::scratch_bytes() const {
+  size_t bytes = impl_->tiles.capacity() * sizeof(Tile);
+  for (const TileMultiplier& worker : impl_->workers) bytes += worker.bytes();
+  return bytes;
+}
+
+}  // namespace varve
