@@ -3,7 +3,12 @@
 // Open reads the header, the metadata and the tensor directory, of all parts if the file is the
 // first of a split (name-00001-of-00003.gguf). Everything that the file says about itself (counts,
 // lengths, types, offsets) is checked against the file before it is used: a file that lies gives a
-// Status with field, value and limit. Tensor data is not touched until somebody reads it.
+// Status with field, value and limit: kInvalidArgument if it is no GGUF file, kUnimplemented for a
+// version, byte order or tensor type that is not read, kDataLoss if it contradicts itself. Tensor
+// data is not touched until somebody reads it, and lies at a multiple of 8 bytes or more. Strings
+// are any bytes, not always UTF-8. Of a split file, the keys are those of the first part.
+//
+// A file that is shortened while it is open ends the process with SIGBUS (mapped_file.h).
 //
 // Immutable after Open; any number of threads may read. Views (strings, arrays, tensors) live as
 // long as the GgufFile.
@@ -59,9 +64,10 @@ struct GgufTensor {
 
 class GgufFile {
  public:
+  // kNotFound if there is no such file. The first part of a split file opens all of them.
   static Result<std::shared_ptr<const GgufFile>> Open(const std::string& path);
-  // Over memory that outlives the object (the embedded model, tests, fuzzing). `name` is for
-  // messages. A split file cannot be opened this way.
+  // Over memory that outlives the object (the embedded model, tests, fuzzing) and begins at a
+  // multiple of 8. `name` is for messages. A split file cannot be opened this way.
   static Result<std::shared_ptr<const GgufFile>> FromMemory(std::span<const std::byte> bytes,
                                                             std::string name);
   virtual ~GgufFile() = default;
@@ -76,7 +82,8 @@ class GgufFile {
 
   // Typed access. A missing key gives kNotFound, a value of another type or outside the range that
   // the caller can use gives kInvalidArgument; both name key, value and what was expected. GetInt
-  // takes every integer type, GetFloat every float and integer type.
+  // takes every integer type, GetFloat every float and integer type; GetInts and GetFloats
+  // likewise, for arrays.
   Result<int64_t> GetInt(std::string_view key, int64_t min, int64_t max) const;
   Result<double> GetFloat(std::string_view key) const;
   Result<bool> GetBool(std::string_view key) const;

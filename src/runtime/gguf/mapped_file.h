@@ -1,0 +1,41 @@
+// MappedFile: a regular file, mapped read-only and privately. Bytes come into memory when they are
+// read and can leave it again: the page cache holds them, not the process.
+//
+// The size is the file's size when it is opened. A file that somebody shortens afterwards cannot be
+// guarded against here: reading the pages that are gone ends the process with SIGBUS, as with every
+// mapped file. Replace model files by renaming, not by writing into them.
+//
+// Immutable; any number of threads may read bytes().
+
+#ifndef VARVE_RUNTIME_GGUF_MAPPED_FILE_H_
+#define VARVE_RUNTIME_GGUF_MAPPED_FILE_H_
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "varve/status.h"
+
+namespace varve {
+
+class MappedFile {
+ public:
+  // kNotFound if there is no such file; kInvalidArgument if it is empty or not a regular file
+  // (a FIFO is not waited for); kIoError if the system refuses. Messages begin with the path.
+  static Result<std::unique_ptr<const MappedFile>> Open(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  explicit MappedFile(std::span<const std::byte> bytes) : bytes_(bytes) {}
+
+  std::span<const std::byte> bytes_;
+};
+
+}  // namespace varve
+
+#endif  // VARVE_RUNTIME_GGUF_MAPPED_FILE_H_
