@@ -1,5 +1,5 @@
-// The chat formats of the common model families, built in: a template of the file is recognised,
-// never executed.
+// The chat formats of the common model families, built in: a template of the file is recognised by
+// strings that only its family has, never executed. Pure functions.
 
 #ifndef VARVE_RUNTIME_TOKENIZER_CHAT_TEMPLATE_H_
 #define VARVE_RUNTIME_TOKENIZER_CHAT_TEMPLATE_H_
@@ -18,7 +18,9 @@ struct ChatMessage {
   std::string content;
 };
 
-// "chatml", "llama3", "llama2", "mistral", "gemma", "zephyr", "phi3"
+// "chatml", "llama3", "llama2", "mistral", "mistral-v3", "mistral-tekken", "gemma", "zephyr",
+// "phi3". The three of Mistral differ in blanks: "[INST] text [/INST]", "[INST] text[/INST]",
+// "[INST]text[/INST]".
 std::span<const std::string_view> ChatFormatNames();
 
 // The format that the file's tokenizer.chat_template stands for; kNotFound if the file has none,
@@ -26,7 +28,10 @@ std::span<const std::string_view> ChatFormatNames();
 Result<std::string_view> DetectChatFormat(const GgufFile& file);
 
 // The prompt that makes the model answer as the assistant. Special tokens are in it as text:
-// encode with parse_special. The BOS token is not in it: encode with add_special.
+// encode with parse_special. The BOS token is not in front of it: encode with add_special.
+//
+// A system message can only be the first; families without one get it in front of the first user
+// message. kInvalidArgument names an unknown format, role or a message at a wrong place.
 Result<std::string> FormatChat(std::string_view format, std::span<const ChatMessage> messages);
 
 }  // namespace varve

@@ -1,0 +1,34 @@
+// UTF-8 as the tokenizers need it: where a character ends, and what is none.
+//
+// A sequence is valid as the Unicode standard has it (table 3-7): no overlong form, no surrogate,
+// nothing above U+10FFFF. Pure functions.
+
+#ifndef VARVE_RUNTIME_TOKENIZER_UTF8_H_
+#define VARVE_RUNTIME_TOKENIZER_UTF8_H_
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace varve {
+
+// What stands at the beginning of a text.
+struct Utf8Sequence {
+  size_t bytes = 0;    // of the character; if invalid, of the longest part that could start one
+                       // (at least 1)
+  bool valid = false;  // a whole character
+  bool unfinished = false;  // not valid, but more bytes could make it so
+};
+
+// `text` is not empty.
+Utf8Sequence ReadUtf8(std::string_view text);
+
+// The text with each byte that is part of no character replaced by `stand_in`; same length.
+std::string ReplaceInvalidUtf8(std::string_view text, char stand_in);
+
+// Appends U+0000 to U+07FF, all that the byte table of byte-level BPE has.
+void AppendTwoByteUtf8(unsigned code_point, std::string* out);
+
+}  // namespace varve
+
+#endif  // VARVE_RUNTIME_TOKENIZER_UTF8_H_
