@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <memory>
 #include <thread>
 
@@ -14,6 +13,7 @@
 #include "cli/bench_report.h"
 #include "cli/bench_steps.h"
 #include "cli/bench_workload.h"
+#include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/read_bandwidth.h"
 #include "kernels/kernels.h"
@@ -22,9 +22,6 @@ namespace varve::cli {
 namespace {
 
 constexpr uint64_t kMaxLayers = 1024;  // of a cache: CacheShape
-
-volatile std::sig_atomic_t interrupted = 0;
-void OnInterrupt(int) { interrupted = 1; }
 
 // A line that is overwritten, on a terminal only.
 void ShowProgress(const std::string& text) {
@@ -111,14 +108,14 @@ Status AttentionBench::RunCase(int64_t ctx, int threads, int batch) {
   VARVE_RETURN_IF_ERROR(add("f16", *ParsePlan("f16")));
   candidates.push_back(candidates[0]);
   candidates.back().noise = true;
-  for (size_t i = 0; i < plans_.size() && !interrupted; ++i) {
+  for (size_t i = 0; i < plans_.size() && !InterruptScope::interrupted(); ++i) {
     if (options_.plans[i] != "f16") VARVE_RETURN_IF_ERROR(add(options_.plans[i], plans_[i]));
   }
 
   ReadBandwidth read(std::max<uint64_t>(working_set_, uint64_t{128} << 20));
   std::vector<double> bandwidths;
   read.Measure(*executor);  // warm up
-  for (int rep = 0; rep < options_.reps && !(interrupted && rep > 0); ++rep) {
+  for (int rep = 0; rep < options_.reps && !(InterruptScope::interrupted() && rep > 0); ++rep) {
     ShowProgress(fmt::format("{} tokens, {} threads: repetition {} of {} …", ctx, threads, rep + 1,
                              options_.reps));
     bandwidths.push_back(read.Measure(*executor));
@@ -135,7 +132,7 @@ Status AttentionBench::RunStepTable(int threads) {
   const int64_t ctx = *std::min_element(options_.ctx.begin(), options_.ctx.end());
   const Workload workload(ShapeAt(ctx), *all_cores);
   std::vector<PlanSteps> measured;
-  for (size_t i = 0; i < plans_.size() && !interrupted; ++i) {
+  for (size_t i = 0; i < plans_.size() && !InterruptScope::interrupted(); ++i) {
     ShowProgress(fmt::format("decode steps of {} …", options_.plans[i]));
     Result<StepCost> cost = MeasureSteps(workload, plans_[i], options_.steps, *executor);
     if (!cost.ok()) return cost.status();
@@ -183,19 +180,20 @@ Status AttentionBench::Run() {
   std::vector<int> threads = options_.threads;
   if (threads.empty()) threads.push_back(static_cast<int>(std::thread::hardware_concurrency()));
   PrintHeader(machine);
-  std::signal(SIGINT, OnInterrupt);
+  const InterruptScope scope;
   for (const int64_t ctx : options_.ctx) {
     for (const int batch : options_.batch) {
       for (const int t : threads) {
-        if (!interrupted) VARVE_RETURN_IF_ERROR(RunCase(ctx, t, batch));
+        if (!InterruptScope::interrupted()) VARVE_RETURN_IF_ERROR(RunCase(ctx, t, batch));
       }
     }
   }
-  if (options_.steps > 0 && !interrupted) {
+  if (options_.steps > 0 && !InterruptScope::interrupted()) {
     VARVE_RETURN_IF_ERROR(RunStepTable(*std::max_element(threads.begin(), threads.end())));
   }
-  std::signal(SIGINT, SIG_DFL);
-  if (interrupted) fmt::print(out_, "interrupted: what was measured so far is above\n");
+  if (InterruptScope::interrupted()) {
+    fmt::print(out_, "interrupted: what was measured so far is above\n");
+  }
   if (!options_.json.empty()) return WriteJson(options_.json, "bench attention", rows_);
   return Status();
 }

@@ -28,9 +28,9 @@ struct RopeConfig {
   int dims = 0;  // rotated dimensions of a head; the rest passes through
   double base = 10000.0;
   RopeScaling scaling = RopeScaling::kNone;
-  double factor = 1.0;               // linear, yarn
-  int64_t original_context = 0;      // yarn
-  double yarn_attention_factor = 0;  // 0: 0.1 ln(factor) + 1
+  double factor = 1.0;            // linear, yarn
+  double attention_factor = 1.0;  // multiplies cos and sin; yarn: 0.1 ln(factor) + 1 is in it
+  int64_t original_context = 0;   // yarn
   double yarn_beta_fast = 32.0;
   double yarn_beta_slow = 1.0;
   std::vector<float> frequency_divisors;  // [dims / 2] from rope_freqs.weight (llama3), or empty

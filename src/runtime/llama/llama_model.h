@@ -1,9 +1,9 @@
 // LlamaModel: the forward pass of the Llama family on a Varve cache.
 //
 //   auto file = GgufFile::Open(path);
-//   auto model = LlamaModel::Load(*file, {});
+//   auto model = LlamaModel::Load(*file);
 //   auto cache = Cache::Create((*model)->cache_shape(), {.plan = plan, .executor = &executor});
-//   LlamaRunner runner(**model, executor);            // scratch; one per cache that runs at once
+//   LlamaRunner runner(*model, executor);             // scratch; one per cache that runs at once
 //   runner.Forward(*cache, sequence, tokens, Logits::kLast, logits);
 //
 // Weights stay where the file is mapped: loading reads names and shapes only. A model is immutable

@@ -1,0 +1,67 @@
+#include "runtime/llama/llama_model.h"
+
+#include <string>
+#include <utility>
+
+#include "runtime/llama/llama_weights.h"
+
+namespace varve {
+namespace {
+
+// Says which file, where the message does not begin with it already.
+Status InFile(const GgufFile& file, const Status& status) {
+  const std::string prefix = file.name() + ": ";
+  if (status.message().starts_with(prefix)) return status;
+  return Status(status.code(), prefix + status.message());
+}
+
+}  // namespace
+
+LlamaModel::LlamaModel() = default;
+LlamaModel::~LlamaModel() = default;
+
+Result<std::shared_ptr<const LlamaModel>> LlamaModel::Load(std::shared_ptr<const GgufFile> file) {
+  if (file == nullptr) return InvalidArgument("model: no file");
+  Result<LlamaConfig> config = ReadLlamaConfig(*file);
+  if (!config.ok()) return InFile(*file, config.status());
+  Result<std::unique_ptr<LlamaWeights>> weights = LoadLlamaWeights(file, *config);
+  if (!weights.ok()) return InFile(*file, weights.status());
+  auto model = std::shared_ptr<LlamaModel>(new LlamaModel);
+  model->config_ = std::move(*config);
+  model->weights_ = std::move(*weights);
+  return std::shared_ptr<const LlamaModel>(std::move(model));
+}
+
+Result<std::shared_ptr<const LlamaModel>> LlamaModel::Random(const LlamaConfig& config,
+                                                             WeightType type, uint64_t seed) {
+  Result<std::unique_ptr<LlamaWeights>> weights = RandomLlamaWeights(config, type, seed);
+  if (!weights.ok()) return weights.status();
+  auto model = std::shared_ptr<LlamaModel>(new LlamaModel);
+  model->config_ = config;
+  model->weights_ = std::move(*weights);
+  return std::shared_ptr<const LlamaModel>(std::move(model));
+}
+
+CacheShape LlamaModel::cache_shape() const {
+  CacheShape shape;
+  shape.num_layers = config_.num_layers;
+  shape.num_kv_heads = config_.num_kv_heads;
+  shape.group_size = config_.num_heads / config_.num_kv_heads;
+  shape.key_dim = config_.head_dim;
+  shape.value_dim = config_.head_dim;
+  return shape;
+}
+
+uint64_t LlamaModel::weight_bytes_per_token() const {
+  uint64_t bytes = weights_->output.bytes();
+  for (const LlamaLayer& layer : weights_->layers) {
+    for (const WeightMatrix* matrix :
+         {&layer.query, &layer.key, &layer.value, &layer.attention_output, &layer.ffn_gate,
+          &layer.ffn_up, &layer.ffn_down}) {
+      bytes += matrix->bytes();
+    }
+  }
+  return bytes;
+}
+
+}  // namespace varve

@@ -1,0 +1,59 @@
+// Shapes for speed measurements; the weights are made up by LlamaModel::Random.
+
+#include <fmt/format.h>
+
+#include "runtime/llama/llama_config.h"
+
+namespace varve {
+namespace {
+
+// The shape of Qwen3-0.6B: 596 million weights, 633 MB in Q8_0.
+LlamaConfig Qwen3Small() {
+  LlamaConfig config;
+  config.architecture = "qwen3";
+  config.name = "qwen3-0.6b";
+  config.num_layers = 28;
+  config.width = 1024;
+  config.ffn_width = 3072;
+  config.num_heads = 16;
+  config.num_kv_heads = 8;
+  config.head_dim = 128;
+  config.vocab_size = 151936;
+  config.context = 40960;
+  config.norm_epsilon = 1e-6f;
+  config.rope.order = RopeOrder::kHalves;
+  config.rope.dims = config.head_dim;
+  config.rope.base = 1e6;
+  config.qk_norm = true;
+  config.tied_embeddings = true;
+  return config;
+}
+
+// Eight layers of width 1024 with few KV heads; the output matrix is one of its own.
+LlamaConfig Small1024() {
+  LlamaConfig config;
+  config.architecture = "llama";
+  config.name = "small-1024";
+  config.num_layers = 8;
+  config.width = 1024;
+  config.ffn_width = 2816;
+  config.num_heads = 16;
+  config.num_kv_heads = 4;
+  config.head_dim = 128;
+  config.vocab_size = 32000;
+  config.context = 32768;
+  config.rope.dims = config.head_dim;
+  return config;
+}
+
+}  // namespace
+
+std::string_view PresetNames() { return "qwen3-0.6b small-1024"; }
+
+Result<LlamaConfig> PresetConfig(std::string_view name) {
+  if (name == "qwen3-0.6b") return Qwen3Small();
+  if (name == "small-1024") return Small1024();
+  return NotFound(fmt::format("random model \"{}\": known are {}", name, PresetNames()));
+}
+
+}  // namespace varve

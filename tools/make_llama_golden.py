@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""Writes tests/data/llama: tiny models with random weights, and the logits of the reference.
+
+Each NAME.gguf is an F32 model in the layout of published GGUF files (tensor names, row order of Q and
+K); NAME.json has token ids, the logits at some positions and the perplexity, computed by the
+transformers library in float32 on the CPU. The tests of src/runtime/llama compare with them.
+
+    python3 tools/make_llama_golden.py [--out tests/data/llama]
+
+Needs: numpy, torch, transformers (5 or newer), gguf.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+
+import gguf
+import numpy as np
+import torch
+import transformers
+
+NUM_TOKENS = 150  # two pages of 64 and a part
+LOGIT_POSITIONS = (0, 1, 15, 63, 64, 65, 127, 128, 149)
+
+
+def shape(**changes):
+    """Fields that all configurations share."""
+    fields = dict(
+        vocab_size=96,
+        hidden_size=64,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=256,
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=True,
+        attn_implementation="eager",
+    )
+    fields.update(changes)
+    return fields
+
+
+# One layer is enough to show a variant of RoPE.
+SMALL = dict(vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=1,
+             num_attention_heads=2, num_key_value_heads=1)
+
+
+def rope(kind, **fields):
+    return dict(rope_parameters=dict(rope_type=kind, **fields))
+
+
+def models():
+    """name, GGUF architecture, configuration"""
+    t = transformers
+    yield "llama", "llama", t.LlamaConfig(
+        **shape(num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=False),
+        **rope("default", rope_theta=10000.0))
+    yield "llama_rope3", "llama", t.LlamaConfig(
+        **shape(**SMALL), **rope("llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0,
+                                 high_freq_factor=4.0, original_max_position_embeddings=64))
+    yield "llama_linear", "llama", t.LlamaConfig(
+        **shape(**SMALL), **rope("linear", rope_theta=10000.0, factor=4.0))
+    yield "llama_yarn", "llama", t.LlamaConfig(
+        **shape(**SMALL), **rope("yarn", rope_theta=10000.0, factor=4.0,
+                                 original_max_position_embeddings=64))
+    yield "mistral_window", "llama", t.MistralConfig(
+        **shape(num_attention_heads=2, num_key_value_heads=2, sliding_window=40),
+        **rope("default", rope_theta=1000.0))
+    yield "qwen2", "qwen2", t.Qwen2Config(
+        **shape(num_attention_heads=2, num_key_value_heads=1, use_sliding_window=False),
+        **rope("default", rope_theta=100000.0))
+    yield "qwen3", "qwen3", t.Qwen3Config(
+        **shape(rms_norm_eps=1e-6), **rope("default", rope_theta=1000000.0))
+
+
+def randomise(model, seed):
+    """Weights on which attention is far from uniform and logits are of order one to ten."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(like, deviation):
+        return torch.randn(like.shape, generator=generator) * deviation
+
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() == 1 and name.endswith("norm.weight"):
+                per_head = "q_norm" in name or "k_norm" in name
+                parameter.copy_((1.7 if per_head else 1.0) + normal(parameter, 0.3))
+            elif parameter.dim() == 1:
+                parameter.copy_(normal(parameter, 0.5))
+            elif "embed_tokens" in name or "lm_head" in name:
+                parameter.copy_(normal(parameter, 0.4))
+            else:
+                gain = 1.8 if ("q_proj" in name or "k_proj" in name) else 1.0
+                parameter.copy_(normal(parameter, gain / math.sqrt(parameter.shape[1])))
+
+
+def interleave(weight, heads):
+    """Rows of a head from (first half, second half) to pairs, as GGUF files of llama have them."""
+    rows = weight.shape[0]
+    halves = weight.reshape(heads, 2, rows // heads // 2, *weight.shape[1:])
+    return halves.swapaxes(1, 2).reshape(weight.shape)
+
+
+LAYER_NAMES = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+
+
+def gguf_name(name):
+    """model.layers.0.mlp.up_proj.weight -> blk.0.ffn_up.weight"""
+    if name == "lm_head.weight":
+        return "output.weight"
+    stem, kind = name.removeprefix("model.").rsplit(".", 1)
+    if stem == "embed_tokens":
+        return f"token_embd.{kind}"
+    if stem == "norm":
+        return f"output_norm.{kind}"
+    _, layer, rest = stem.split(".", 2)
+    return f"blk.{layer}.{LAYER_NAMES[rest]}.{kind}"
+
+
+def llama3_divisors(config):
+    """The rule that Meta published with Llama 3.1, as divisors of the plain frequencies."""
+    p = config.rope_parameters
+    context = p["original_max_position_embeddings"]
+    divisors = []
+    for i in range(config.head_dim // 2):
+        wavelength = 2 * math.pi * p["rope_theta"] ** (2 * i / config.head_dim)
+        turns = context / wavelength
+        if turns > p["high_freq_factor"]:
+            divisors.append(1.0)
+        elif turns < p["low_freq_factor"]:
+            divisors.append(p["factor"])
+        else:
+            smooth = (turns - p["low_freq_factor"]) / (p["high_freq_factor"] - p["low_freq_factor"])
+            divisors.append(1 / ((1 - smooth) / p["factor"] + smooth))
+    return np.array(divisors, dtype=np.float32)
+
+
+def write_gguf(path, architecture, config, model):
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_name(path.stem)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_key_length(config.head_dim if hasattr(config, "head_dim") else
+                          config.hidden_size // config.num_attention_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_vocab_size(config.vocab_size)
+    if architecture == "llama" and config.model_type == "mistral":
+        writer.add_sliding_window(config.sliding_window)
+    kind = config.rope_parameters["rope_type"]
+    if kind in ("linear", "yarn"):
+        writer.add_rope_scaling_type(gguf.RopeScalingType(kind))
+        writer.add_rope_scaling_factor(config.rope_parameters["factor"])
+    if kind == "yarn":
+        writer.add_rope_scaling_orig_ctx_len(
+            config.rope_parameters["original_max_position_embeddings"])
+    if kind == "llama3":
+        writer.add_tensor("rope_freqs.weight", llama3_divisors(config))
+    for name, parameter in model.named_parameters():
+        array = parameter.detach().numpy().astype(np.float32)
+        if architecture == "llama" and "q_proj" in name:
+            array = interleave(array, config.num_attention_heads)
+        if architecture == "llama" and "k_proj" in name:
+            array = interleave(array, config.num_key_value_heads)
+        writer.add_tensor(gguf_name(name), np.ascontiguousarray(array))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def sharpness(model, ids):
+    """Mean largest attention weight: 1 / length would be uniform."""
+    with torch.no_grad():
+        attentions = model(ids, output_attentions=True).attentions
+    return float(torch.stack([a[..., 32:, :].max(-1).values.mean() for a in attentions]).mean())
+
+
+def make(out, seed, name, architecture, config):
+    model = transformers.AutoModelForCausalLM.from_config(
+        config, attn_implementation="eager").to(torch.float32).eval()
+    randomise(model, seed)
+    tokens = np.random.default_rng(seed).integers(0, config.vocab_size, NUM_TOKENS)
+    ids = torch.tensor(tokens)[None]
+    with torch.no_grad():
+        logits = model(ids).logits[0]
+        loss = torch.nn.functional.cross_entropy(logits[:-1].double(), ids[0, 1:])
+    write_gguf(out / f"{name}.gguf", architecture, config, model)
+    golden = {
+        "made_by": f"transformers {transformers.__version__}, torch {torch.__version__}",
+        "tokens": tokens.tolist(),
+        "perplexity": math.exp(loss.item()),
+        "logits": {str(p): [float(f"{v:.7g}") for v in logits[p].tolist()] for p in LOGIT_POSITIONS},
+    }
+    (out / f"{name}.json").write_text(json.dumps(golden, separators=(",", ":")) + "\n")
+    print(f"{name:16} logits std {logits.std():.2f} max {logits.abs().max():.2f}  "
+          f"perplexity {golden['perplexity']:.2f}  mean top attention {sharpness(model, ids):.2f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("tests/data/llama"))
+    out = parser.parse_args().out
+    out.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
+    for seed, (name, architecture, config) in enumerate(models()):
+        make(out, seed, name, architecture, config)
+
+
+if __name__ == "__main__":
+    main()
