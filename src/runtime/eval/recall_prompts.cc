@@ -217,7 +217,7 @@ Result<RecallPrompt> PromptMaker::MakePrompt(int first_fact) {
     if (!fill(0)) {
       return InvalidArgument(
           fmt::format("the text has {} tokens, a recall prompt of ctx {} needs more",
-                      CountTokens(haystack_.substr(0, ends_.back())), options_.ctx));
+                      CountTokens(haystack_), options_.ctx));
     }
     // Later prompts begin where as much text is left, and a tenth more: sentences differ.
     const size_t bytes = (ends_[last] - ends_[0]) / 10 * 11;

@@ -1,0 +1,73 @@
+// EvaluateWindows: perplexity of a text with the f16 cache and with any number of plans, and how
+// far each plan's predictions are from f16's.
+//
+// Every plan reads every window in pieces of at most kPieceTokens, all plans one piece before any
+// the next; logits of two plans are in memory at a time, never those of a window. The figures are
+// the same bit for bit with any number of threads.
+
+#ifndef VARVE_RUNTIME_EVAL_WINDOW_EVALUATOR_H_
+#define VARVE_RUNTIME_EVAL_WINDOW_EVALUATOR_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/linear.h"
+#include "runtime/eval/eval_lane.h"
+#include "runtime/llama/llama_model.h"
+#include "runtime/tokenizer/tokenizer.h"
+#include "varve/executor.h"
+#include "varve/status.h"
+
+namespace varve {
+
+struct WindowEvalOptions {
+  ProductPrecision precision = ProductPrecision::kF32;
+  // The first half of a window is the prompt (then EndPrompt), the second half is scored. In force
+  // for all plans of a run if one of them evicts or folds; else every token after the first is
+  // scored.
+  bool prompt_half = false;
+};
+
+// One row of the report. Figures that there is no data for are NaN.
+struct PlanQuality {
+  std::string plan;
+  double perplexity = 0;
+  double bits_per_byte = 0;    // of the scored tokens' text
+  double kl_mean = 0;          // KL(f16 || plan) per scored token, nats
+  double kl_sem = 0;           // standard error of kl_mean
+  double kl_p99 = 0;           // 99th percentile
+  double top1 = 0;             // share of tokens with the same most likely token as f16
+  double dlnppl = 0;           // ln perplexity minus f16's …
+  double dlnppl_sem = 0;       // … and its standard error
+  double bytes_per_token = 0;  // pages held, page records and tables, at the end of a window
+  uint64_t scratch_bytes = 0;  // work buffers of the cache, apart
+  double ratio = 0;            // f16's bytes_per_token / the plan's
+};
+
+struct WindowEvalResult {
+  std::vector<PlanQuality> plans;  // f16, then the plans in their order
+  int64_t ctx = 0;
+  int64_t windows = 0;  // begun
+  int64_t tokens = 0;   // scored, by each plan
+  bool prompt_half = false;
+  bool stopped = false;  // by `progress`: figures are of the tokens that all plans had read
+};
+
+// True if the plan has a rule that needs to know where the prompt ends.
+bool NeedsPromptEnd(const Plan& plan);
+
+// `windows` are of one length (CutWindows). `progress`, if given, is called after each piece of
+// each plan; returning false stops.
+Result<WindowEvalResult> EvaluateWindows(
+    const std::shared_ptr<const LlamaModel>& model, const Tokenizer& tokenizer,
+    std::span<const std::vector<int32_t>> windows, std::span<const EvalPlan> plans,
+    const WindowEvalOptions& options, Executor& executor,
+    const std::function<bool(const EvalProgress&)>& progress = {});
+
+}  // namespace varve
+
+#endif  // VARVE_RUNTIME_EVAL_WINDOW_EVALUATOR_H_

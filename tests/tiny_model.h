@@ -1,0 +1,25 @@
+// A model file for tests that need everything of one: Llama architecture, 2 layers, random F32
+// weights that make its predictions depend on the whole context, and a byte-level vocabulary (256
+// bytes, <bos>, <eos>; BOS is added). About 300 KB in memory.
+
+#ifndef VARVE_TESTS_TINY_MODEL_H_
+#define VARVE_TESTS_TINY_MODEL_H_
+
+#include <string_view>
+
+#include "tests/gguf_testing.h"
+
+namespace varve {
+
+inline constexpr int kTinyContext = 1024;
+
+// The builder of the file: Build() for bytes, Write(path) for a file.
+GgufBuilder TinyModel();
+
+// The same with layers that do nothing and an output that always continues a byte of `chain` with
+// the byte after it. No byte may occur twice.
+GgufBuilder ChainModel(std::string_view chain);
+
+}  // namespace varve
+
+#endif  // VARVE_TESTS_TINY_MODEL_H_
