@@ -14,5 +14,6 @@ class App;
 void AddPlanCommand(CLI::App& app, int* exit_code);
 void AddInspectCommand(CLI::App& app, int* exit_code);
 void AddBenchCommand(CLI::App& app, int* exit_code);
+void AddEvalCommand(CLI::App& app, int* exit_code);
 
 #endif  // VARVE_CLI_COMMANDS_H_

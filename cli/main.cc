@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
       "  varve inspect                          the machine, its instruction sets, the rungs\n"
       "  varve plan 'k=q8_0,v=q4_0r,open=128'   what a plan means and what it costs\n"
       "  varve bench attention --kv f16 q8_0 q4_0r --ctx 4096,32768\n"
+      "  varve eval ppl --kv q8_0 q4_0r         quality against the f16 cache\n"
       "`varve COMMAND --help` tells the options of a command.");
 
   // Whatever the command prints then comes from other kernels than were asked for.
@@ -27,6 +28,7 @@ int main(int argc, char** argv) {
   }
   int exit_code = varve::cli::kExitDone;
   AddBenchCommand(app, &exit_code);
+  AddEvalCommand(app, &exit_code);
   AddInspectCommand(app, &exit_code);
   AddPlanCommand(app, &exit_code);
   try {

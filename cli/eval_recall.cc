@@ -1,0 +1,127 @@
+#include "cli/eval_recall.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "cli/interrupt.h"
+#include "cli/output.h"
+
+namespace varve::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kDefaultCtx = 3500;
+constexpr int64_t kAnswerRoom = 64;  // of the model's context, for the answer and to be safe
+
+struct DepthCount {
+  int64_t hits = 0;
+  int64_t asked = 0;
+};
+
+std::vector<DepthCount> CountByDepth(const PlanRecall& plan, size_t num_depths) {
+  std::vector<DepthCount> counts(num_depths);
+  for (const RecallAnswer& answer : plan.answers) {
+    counts[answer.depth_index].asked += 1;
+    counts[answer.depth_index].hits += answer.hit ? 1 : 0;
+  }
+  return counts;
+}
+
+void PrintTable(const RecallResult& result, const RecallOptions& options, std::FILE* out) {
+  std::vector<std::string> headers = {"plan", ">found"};
+  for (const double depth : options.depths) headers.push_back(fmt::format(">at {:.3g}", depth));
+  headers.insert(headers.end(), {">bytes/token", ">ratio"});
+  TextTable table(headers);
+  for (const PlanRecall& plan : result.plans) {
+    std::vector<std::string> cells = {plan.plan,
+                                      fmt::format("{} of {}", plan.hits, plan.answers.size())};
+    for (const DepthCount& count : CountByDepth(plan, options.depths.size())) {
+      cells.push_back(fmt::format("{}/{}", count.hits, count.asked));
+    }
+    cells.push_back(
+        std::isfinite(plan.bytes_per_token) ? fmt::format("{:.0f}", plan.bytes_per_token) : "-");
+    cells.push_back(std::isfinite(plan.ratio) ? fmt::format("{:.2f}", plan.ratio) : "-");
+    table.AddRow(std::move(cells));
+  }
+  table.Print(out);
+  fmt::print(out,
+             "\"at\": place of the fact in the text, 0 its beginning. Bytes are all-in (pages as "
+             "held, tables) when the\ntext has been read, ratio is f16's over the plan's.\n");
+}
+
+}  // namespace
+
+Json RecallRows(const RecallResult& result, const RecallOptions& options) {
+  Json rows = Json::array();
+  for (size_t i = 0; i < result.plans.size(); ++i) {
+    const PlanRecall& plan = result.plans[i];
+    Json by_depth = Json::array();
+    const std::vector<DepthCount> counts = CountByDepth(plan, options.depths.size());
+    for (size_t d = 0; d < counts.size(); ++d) {
+      by_depth.push_back(
+          {{"depth", options.depths[d]}, {"hits", counts[d].hits}, {"asked", counts[d].asked}});
+    }
+    Json misses = Json::array();
+    for (const RecallAnswer& answer : plan.answers) {
+      if (answer.hit) continue;
+      misses.push_back({{"prompt", answer.prompt},
+                        {"depth", options.depths[answer.depth_index]},
+                        {"thing", answer.thing},
+                        {"number", answer.number},
+                        {"generated", answer.generated}});
+    }
+    rows.push_back({{"plan", plan.plan},
+                    {"role", i == 0 ? "reference" : "candidate"},
+                    {"ctx", options.ctx},
+                    {"hits", plan.hits},
+                    {"asked", plan.answers.size()},
+                    {"facts", options.facts},
+                    {"prompts", result.prompts},
+                    {"by_depth", by_depth},
+                    {"bytes_per_token", plan.bytes_per_token},
+                    {"scratch_bytes", plan.scratch_bytes},
+                    {"ratio", plan.ratio},
+                    {"misses", misses},
+                    {"interrupted", result.stopped}});
+  }
+  return rows;
+}
+
+Status EvalRecall(const EvalRecallOptions& options) {
+  Result<EvalInputs> prepared = PrepareEval(options);
+  if (!prepared.ok()) return prepared.status();
+  EvalInputs& inputs = *prepared;
+  const int64_t context = inputs.model.model->config().context;
+  RecallOptions recall = options.recall;
+  recall.ctx = options.ctx > 0 ? options.ctx : std::min(kDefaultCtx, context - kAnswerRoom);
+  WarnBeyondContext(inputs, recall.ctx);
+  Result<std::vector<RecallPrompt>> prompts =
+      MakeRecallPrompts(*inputs.model.tokenizer, inputs.text, recall);
+  if (!prompts.ok()) {
+    return Status(prompts.status().code(),
+                  fmt::format("{}: {}", inputs.text_name, prompts.status().message()));
+  }
+
+  const InterruptScope scope;
+  Result<RecallResult> result =
+      EvaluateRecall(inputs.model.model, *inputs.model.tokenizer, *prompts, inputs.plans,
+                     inputs.precision, *inputs.executor, ShowEvalProgress("eval recall", "prompt"));
+  if (!result.ok()) return result.status();
+  fmt::print(inputs.out, "{}, {}: {} of up to {} tokens, {} each, {} products\n", inputs.model.name,
+             inputs.text_name, Count(result->prompts, "prompt"), recall.ctx,
+             Count(recall.facts, "fact"),
+             inputs.precision == ProductPrecision::kF32 ? "f32" : "bf16");
+  PrintTable(*result, recall, inputs.out);
+  if (result->stopped) {
+    fmt::print(inputs.out, "interrupted: the figures are of the prompts that all plans finished\n");
+  }
+  if (options.json.empty()) return Status();
+  return WriteJson(options.json, "eval recall", RecallRows(*result, recall));
+}
+
+}  // namespace varve::cli
