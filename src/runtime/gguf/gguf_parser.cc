@@ -90,10 +90,10 @@ class GgufParser {
 Status GgufParser::ReadHeader() {
   static constexpr std::string_view kMagic = "GGUF";
   const std::string_view start(reinterpret_cast<const char*>(bytes_.data()),
-                               std::min<size_t>(bytes_.size(), kMagic.size()));
-  if (start != kMagic) {
-    return InvalidArgument(
-        fmt::format("{}: not a GGUF file: begins with {}, not \"GGUF\"", name_, QuoteName(start)));
+                               std::min<size_t>(bytes_.size(), 8));
+  if (!start.starts_with(kMagic)) {
+    return InvalidArgument(fmt::format("{}: not a GGUF file: begins with {}, not with \"GGUF\"",
+                                       name_, QuoteName(start)));
   }
   position_ = kMagic.size();
   uint32_t version = 0;
