@@ -10,6 +10,7 @@
 
 #include "base/machine.h"
 #include "cli/commands.h"
+#include "cli/inspect_model.h"
 #include "cli/output.h"
 #include "cli/plan_report.h"
 #include "kernels/kernels.h"
@@ -22,6 +23,7 @@ using Json = nlohmann::ordered_json;
 
 struct InspectOptions {
   std::string json;
+  InspectModelOptions model;
   PlanReportOptions plan;
 };
 
@@ -110,10 +112,23 @@ void AddTopic(CLI::App* command, const char* name, const char* description, Topi
 
 void AddInspect(CLI::App& app, int* exit_code) {
   CLI::App* command = app.add_subcommand(
-      "inspect", "say what the machine, the instruction sets, the rungs or a plan are");
+      "inspect",
+      "say what a model file, the machine, the instruction sets, the rungs or a plan are");
   auto options = std::make_shared<InspectOptions>();
   command->require_subcommand(0, 1);
+  command->add_option("MODEL", options->model.path,
+                      "a GGUF file (of a split one, the first part); without it and without a "
+                      "topic: machine, isa and rungs");
+  command->add_flag("--tensors", options->model.tensors, "list the tensors of the model file");
+  command->add_flag("--metadata", options->model.metadata, "list the keys of the model file");
   command->add_option("--json", options->json, "write JSON to FILE (- is stdout)");
+  command->footer(
+      "Examples:\n"
+      "  varve inspect                            the machine, its instruction sets, the rungs\n"
+      "  varve inspect model.gguf                 architecture, sizes, types, KV cache\n"
+      "  varve inspect model.gguf --metadata      every key of the file\n"
+      "  varve inspect model.gguf --tensors --json - | jq '.rows[0].tensors[].name'\n"
+      "  varve inspect plan 'k=q8_0,v=q4_0'       what a plan means");
   AddTopic(command, "machine", "processor, caches, memory", MachineRows, options, exit_code);
   AddTopic(command, "isa", "kernel tables, and which one is in use", IsaRows, options, exit_code);
   AddTopic(command, "rungs", "representations and their size", RungRows, options, exit_code);
@@ -122,6 +137,16 @@ void AddInspect(CLI::App& app, int* exit_code) {
   plan->callback([options, exit_code] { *exit_code = ReportPlan(options->plan); });
   command->callback([command, options, exit_code] {
     if (!command->get_subcommands().empty()) return;
+    InspectModelOptions& model = options->model;
+    if (!model.path.empty()) {
+      model.json = options->json;
+      *exit_code = InspectModel(model);
+      return;
+    }
+    if (model.tensors || model.metadata) {
+      *exit_code = ReportError(InvalidArgument("--tensors and --metadata need a model file"));
+      return;
+    }
     *exit_code = Inspect({MachineRows, IsaRows, RungRows}, options->json);
   });
 }

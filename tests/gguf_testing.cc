@@ -12,9 +12,8 @@ namespace {
 
 template <typename T>
 void Append(std::vector<std::byte>* out, T value) {
-  std::byte stored[sizeof(T)];
-  std::memcpy(stored, &value, sizeof(T));
-  out->insert(out->end(), stored, stored + sizeof(T));
+  out->resize(out->size() + sizeof(T));
+  std::memcpy(out->data() + out->size() - sizeof(T), &value, sizeof(T));
 }
 
 void AppendString(std::vector<std::byte>* out, std::string_view text) {
@@ -189,7 +188,7 @@ GgufBuilder& GgufBuilder::RawTensor(std::string_view name, const std::vector<int
 
 std::vector<std::byte> GgufBuilder::Build() const {
   std::vector<std::byte> file;
-  for (const char c : std::string_view("GGUF")) Append(&file, c);
+  Append<uint32_t>(&file, 0x46554747);  // "GGUF"
   Append(&file, version_);
   Append(&file, num_tensors_);
   Append(&file, num_keys_);
