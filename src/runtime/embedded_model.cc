@@ -1,14 +1,33 @@
-// No model is built in yet: models/ has none.
-
 #include "runtime/embedded_model.h"
 
-#include <string_view>
+// The paths come from CMakeLists.txt, which also rebuilds this file when models/ changes. Model
+// data wants the alignment of a cache line; the linker maps the section, nothing reads it at start.
+#define VARVE_INCLUDE_FILE(symbol, path)    \
+  asm(".section .rodata." #symbol           \
+      ",\"a\"\n"                            \
+      ".balign 64\n"                        \
+      ".global " #symbol "_begin\n" #symbol \
+      "_begin:\n"                           \
+      ".incbin \"" path                     \
+      "\"\n"                                \
+      ".global " #symbol "_end\n" #symbol   \
+      "_end:\n"                             \
+      ".byte 0\n"                           \
+      ".previous\n");                       \
+  extern "C" const std::byte symbol##_begin[], symbol##_end[]
+
+VARVE_INCLUDE_FILE(varve_embedded_model, VARVE_EMBEDDED_MODEL_PATH);
+VARVE_INCLUDE_FILE(varve_embedded_text, VARVE_EMBEDDED_TEXT_PATH);
 
 namespace varve {
 
-std::span<const std::byte> EmbeddedModel() { return {}; }
+std::span<const std::byte> EmbeddedModel() {
+  return {varve_embedded_model_begin, varve_embedded_model_end};
+}
 
-std::string_view EmbeddedEvalText();
-std::string_view EmbeddedEvalText() { return {}; }
+std::string_view EmbeddedEvalText() {
+  const auto* begin = reinterpret_cast<const char*>(varve_embedded_text_begin);
+  return {begin, static_cast<size_t>(varve_embedded_text_end - varve_embedded_text_begin)};
+}
 
 }  // namespace varve

@@ -1,16 +1,20 @@
-// The model that ships with Varve (models/), as bytes of the program itself: mapped with the
-// executable and read lazily, like any model file.
+// The model that ships with Varve and a text to evaluate on (models/), as bytes of the program
+// itself: mapped with the executable and read lazily, like any model file.
 
 #ifndef VARVE_RUNTIME_EMBEDDED_MODEL_H_
 #define VARVE_RUNTIME_EMBEDDED_MODEL_H_
 
 #include <cstddef>
 #include <span>
+#include <string_view>
 
 namespace varve {
 
 // A GGUF file for GgufFile::FromMemory; lives as long as the program.
 std::span<const std::byte> EmbeddedModel();
+
+// English prose that the model has not seen in training; models/README.md says what it is.
+std::string_view EmbeddedEvalText();
 
 }  // namespace varve
 
