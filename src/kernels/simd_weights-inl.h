@@ -34,6 +34,11 @@ struct StoreUse {
   HWY_INLINE void Add(size_t i, VF w) {
     hn::StoreU(w, DF(), out + i);
   }
+  template <int k>
+  HWY_INLINE void AddScaled(size_t i, VF a, size_t j, VF b, VF scale) {
+    Add<k>(i, hn::Mul(a, scale));
+    Add<k>(j, hn::Mul(b, scale));
+  }
 };
 
 template <int kTokens>
@@ -53,6 +58,15 @@ struct DotUse {
       sums[k][t] = hn::MulAdd(w, hn::LoadU(DF(), inputs[t] + i), sums[k][t]);
     }
   }
+  // Two vectors of codes that share a scale: one product with it, not two.
+  template <int k>
+  HWY_INLINE void AddScaled(size_t i, VF a, size_t j, VF b, VF scale) {
+    for (int t = 0; t < kTokens; ++t) {
+      const VF first = hn::Mul(a, hn::LoadU(DF(), inputs[t] + i));
+      const VF both = hn::MulAdd(b, hn::LoadU(DF(), inputs[t] + j), first);
+      sums[k][t] = hn::MulAdd(both, scale, sums[k][t]);
+    }
+  }
   HWY_INLINE float Sum(int t) const {
     const VF sum = hn::Add(hn::Add(sums[0][t], sums[1][t]), hn::Add(sums[2][t], sums[3][t]));
     return hn::GetLane(hn::SumOfLanes(DF(), sum));
@@ -68,30 +82,54 @@ struct RangePrefetcher {
   }
 };
 
-// All blocks of a row.
+// What rows of blocks and rows of floats differ in: whole blocks leave no rest.
+struct NoRest {
+  static HWY_INLINE size_t Rest(size_t) { return 0; }
+  static HWY_INLINE float Value(const uint8_t*, size_t) { return 0.0f; }
+};
+
+// Blocks of 32 values, four at a time.
 template <class Block>
-struct BlockRow {
+struct BlockRow : NoRest {
   template <class Use>
   static HWY_INLINE void Visit(const uint8_t* row, size_t cols, const RangePrefetcher& prefetcher,
                                Use& use) {
     size_t i = 0;
-    if constexpr (Block::kValues == 32) {
-      for (; i + 64 <= cols; i += 64, row += 2 * Block::kBytes) {
-        prefetcher.Line(row);
-        Block::template Visit<0>(row, i, use);
-        Block::template Visit<2>(row + Block::kBytes, i + 32, use);
-      }
-      if (i < cols) Block::template Visit<0>(row, i, use);
-    } else {
-      for (; i < cols; i += Block::kValues, row += Block::kBytes) {
-        for (size_t line = 0; line < Block::kBytes; line += 64) prefetcher.Line(row + line);
-        Block::template Visit<0>(row, i, use);
-      }
+    for (; i + 128 <= cols; i += 128, row += 4 * Block::kBytes) {
+      for (size_t line = 0; line < 4 * Block::kBytes; line += 64) prefetcher.Line(row + line);
+      alignas(16) float scales[4];
+      alignas(16) float offsets[4];
+      WidenFour(row, Block::kBytes, scales);
+      if constexpr (Block::kOffset) WidenFour(row + 2, Block::kBytes, offsets);
+      const auto visit = [&]<int b>() HWY_ATTR {
+        const BlockScale by = {hn::Set(DF(), scales[b]),
+                               Block::kOffset ? hn::Set(DF(), offsets[b]) : hn::Zero(DF())};
+        Block::template Visit<b % 2 * 2>(row + b * Block::kBytes, i + b * 32, by, use);
+      };
+      visit.template operator()<0>();
+      visit.template operator()<1>();
+      visit.template operator()<2>();
+      visit.template operator()<3>();
+    }
+    for (; i < cols; i += 32, row += Block::kBytes) {
+      const BlockScale by = {BroadcastF16(row),
+                             Block::kOffset ? BroadcastF16(row + 2) : hn::Zero(DF())};
+      Block::template Visit<0>(row, i, by, use);
     }
   }
-  // Whole blocks leave no rest.
-  static HWY_INLINE size_t Rest(size_t) { return 0; }
-  static HWY_INLINE float Value(const uint8_t*, size_t) { return 0.0f; }
+};
+
+// Blocks of 256 values.
+template <class Block>
+struct LargeBlockRow : NoRest {
+  template <class Use>
+  static HWY_INLINE void Visit(const uint8_t* row, size_t cols, const RangePrefetcher& prefetcher,
+                               Use& use) {
+    for (size_t i = 0; i < cols; i += 256, row += Block::kBytes) {
+      for (size_t line = 0; line < Block::kBytes; line += 64) prefetcher.Line(row + line);
+      Block::Visit(row, i, use);
+    }
+  }
 };
 
 // A row of floats: whole vectors; the last cols % N values are left to the caller.
@@ -147,11 +185,14 @@ void MultiplyTokens(const WeightMatrix& matrix, int64_t begin, int64_t end,
   for (size_t r = 0; r < num_rows; ++r, row += row_bytes) {
     DotUse<kTokens> use(inputs);
     Row::Visit(row, cols, prefetcher, use);
+    // Apart from the rest, so that `use` stays in registers.
+    float sums[kTokens];
+    for (int t = 0; t < kTokens; ++t) sums[t] = use.Sum(t);
     for (int t = 0; t < kTokens; ++t) {
-      float sum = use.Sum(t);
-      for (size_t i = cols - Row::Rest(cols); i < cols; ++i)
-        sum += Row::Value(row, i) * inputs[t][i];
-      out[t * out_stride + static_cast<ptrdiff_t>(r)] = sum;
+      for (size_t i = cols - Row::Rest(cols); i < cols; ++i) {
+        sums[t] += Row::Value(row, i) * inputs[t][i];
+      }
+      out[t * out_stride + static_cast<ptrdiff_t>(r)] = sums[t];
     }
   }
 }

@@ -28,9 +28,9 @@ const WeightKernels& WeightTable(const char* name) {
   using Q4_1 = BlockRow<BlockQ4_1>;
   using Q5_0 = BlockRow<BlockQ5_0>;
   using Q5_1 = BlockRow<BlockQ5_1>;
-  using Q4K = BlockRow<BlockQ4K>;
-  using Q5K = BlockRow<BlockQ5K>;
-  using Q6K = BlockRow<BlockQ6K>;
+  using Q4K = LargeBlockRow<BlockQ4K>;
+  using Q5K = LargeBlockRow<BlockQ5K>;
+  using Q6K = LargeBlockRow<BlockQ6K>;
   static const WeightKernels table = {
       .name = name,
       .decode = {DecodeWeights<F32>, DecodeWeights<F16>, DecodeWeights<BF16>, DecodeWeights<Q8_0>,

@@ -1,8 +1,9 @@
 // Stored weights as vectors of f32, for every target. Each type is a struct with the size of its
-// block and Visit(block, i, use): it decodes one block in registers and calls use.Add<k>(j, w) with
-// N values that begin at column j of the row, i being the column of the block. k (0…3) tells
-// independent chains of sums apart. Codes are handled as bytes, 16 at a time, and widened last.
-// See scalar_weights.cc for the layouts.
+// block and a Visit that decodes one block in registers and calls use.Add<k>(j, w) with N values
+// that begin at column j of the row, or use.AddScaled; k (0…3) tells independent chains of sums
+// apart. Codes are handled as bytes, 16 at a time, and widened last. Blocks of 32 values get their
+// f16 fields as vectors: the caller widens those of four blocks at once, since one at a time costs
+// a quarter of the whole product on Zen 4. See scalar_weights.cc for the layouts.
 
 #if defined(VARVE_KERNELS_SIMD_WEIGHTS_BLOCKS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef VARVE_KERNELS_SIMD_WEIGHTS_BLOCKS_INL_H_
@@ -47,6 +48,29 @@ HWY_INLINE hn::Vec<D> BroadcastF16(D d, const uint8_t* from) {
 }
 HWY_INLINE VF BroadcastF16(const uint8_t* from) { return BroadcastF16(DF(), from); }
 
+// The f16 at `from` and at three further places `step` bytes apart, as f32. They go through memory,
+// from where a product takes them to all lanes for nothing; the compiler, left alone, shuffles
+// registers, on the ports that widen the codes.
+HWY_INLINE void WidenFour(const uint8_t* from, size_t step, float (&out)[4]) {
+  uint64_t bits = 0;
+  for (size_t b = 0; b < 4; ++b) {
+    uint16_t one;
+    __builtin_memcpy(&one, from + b * step, 2);
+    bits |= static_cast<uint64_t>(one) << (16 * b);
+  }
+#if HWY_TARGET == HWY_SSE4
+  hwy::float16_t four[4];
+  __builtin_memcpy(four, &bits, 8);
+  hn::StoreU(WidenF16(four), DF(), out);
+#else
+  const hn::FixedTag<float, 4> d;
+  const hn::Rebind<hwy::float16_t, decltype(d)> d16;
+  const hn::FixedTag<uint64_t, 1> d64;
+  hn::StoreU(hn::PromoteTo(d, hn::BitCast(d16, hn::Set(d64, bits))), d, out);
+  __asm__("" : "+m"(out));
+#endif
+}
+
 HWY_INLINE VU8x16 LoadBytes(const uint8_t* from) { return hn::LoadU(DU8x16(), from); }
 
 HWY_INLINE VU8x16 LowNibblesOf(VU8x16 v) { return hn::And(v, hn::Set(DU8x16(), 15)); }
@@ -79,6 +103,19 @@ HWY_INLINE VF WidenCodes(V codes) {
   }
 }
 
+// 32 centred codes of one scale, at columns i and i + 16, to chains k and k + 1.
+template <int k, class Use>
+HWY_INLINE void AddScaledCodes(size_t i, VI8x16 a, VI8x16 b, VF scale, Use& use) {
+  use.template AddScaled<k>(i, WidenCodes<0>(a), i + 16, WidenCodes<0>(b), scale);
+  if constexpr (kLanes <= 8) {
+    use.template AddScaled<k + 1>(i + 8, WidenCodes<8>(a), i + 24, WidenCodes<8>(b), scale);
+  }
+  if constexpr (kLanes == 4) {
+    use.template AddScaled<k>(i + 4, WidenCodes<4>(a), i + 20, WidenCodes<4>(b), scale);
+    use.template AddScaled<k + 1>(i + 12, WidenCodes<12>(a), i + 28, WidenCodes<12>(b), scale);
+  }
+}
+
 // w = code * scale, or code * scale + offset; exact but for the one rounding of the offset.
 struct Scaled {
   VF scale;
@@ -101,90 +138,114 @@ HWY_INLINE void AddCodes(size_t i, VI8x16 codes, const Map& map, Use& use) {
   }
 }
 
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+// The low four bits of each lane, less a centre: the permutation looks at no others, so mask,
+// centring and conversion are one instruction.
+template <int kCentre>
+HWY_INLINE VF NibblesToFloat(VI v) {
+  const VF table = hn::Iota(DF(), static_cast<float>(-kCentre));
+  return VF{_mm512_permutexvar_ps(v.raw, table.raw)};
+}
+#endif
+
 // 16 bytes: their low nibbles at column i to chain k, their high ones at column j to chain k + 1.
-template <int k, int kCentre, class Low, class High, class Use>
+template <int k, class Low, class High, class Use>
 HWY_INLINE void AddNibbles(size_t i, size_t j, VU8x16 bytes, const Low& low, const High& high,
                            Use& use) {
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-  // The permutation looks at four bits of each lane: mask, centring and conversion in one.
-  const DF df;
-  const VF table = hn::Iota(df, static_cast<float>(-kCentre));
   const VI wide = hn::PromoteTo(DI(), bytes);
-  use.template Add<k>(i, low(VF{_mm512_permutexvar_ps(wide.raw, table.raw)}));
-  use.template Add<k + 1>(j,
-                          high(VF{_mm512_permutexvar_ps(hn::ShiftRight<4>(wide).raw, table.raw)}));
+  use.template Add<k>(i, low(NibblesToFloat<0>(wide)));
+  use.template Add<k + 1>(j, high(NibblesToFloat<0>(hn::ShiftRight<4>(wide))));
 #else
   const DI8x16 d;
-  const VI8x16 centre = hn::Set(d, kCentre);
-  AddCodes<k>(i, hn::Sub(hn::BitCast(d, LowNibblesOf(bytes)), centre), low, use);
-  AddCodes<k + 1>(j, hn::Sub(hn::BitCast(d, HighNibblesOf(bytes)), centre), high, use);
+  AddCodes<k>(i, hn::BitCast(d, LowNibblesOf(bytes)), low, use);
+  AddCodes<k + 1>(j, hn::BitCast(d, HighNibblesOf(bytes)), high, use);
 #endif
 }
 
+// The f16 fields of a block of 32 values; no offset: it is 0.
+struct BlockScale {
+  VF scale;
+  VF offset;
+};
+
 struct BlockQ8_0 {
-  static constexpr size_t kValues = 32;
   static constexpr size_t kBytes = 34;
+  static constexpr bool kOffset = false;
 
   template <int k, class Use>
-  static HWY_INLINE void Visit(const uint8_t* block, size_t i, Use& use) {
-    const Scaled map = {BroadcastF16(block)};
+  static HWY_INLINE void Visit(const uint8_t* block, size_t i, const BlockScale& by, Use& use) {
     const DI8x16 d;
-    AddCodes<k>(i, hn::BitCast(d, LoadBytes(block + 2)), map, use);
-    AddCodes<k + 1>(i + 16, hn::BitCast(d, LoadBytes(block + 18)), map, use);
+    AddScaledCodes<k>(i, hn::BitCast(d, LoadBytes(block + 2)),
+                      hn::BitCast(d, LoadBytes(block + 18)), by.scale, use);
   }
 };
 
 struct BlockQ4_0 {
-  static constexpr size_t kValues = 32;
   static constexpr size_t kBytes = 18;
+  static constexpr bool kOffset = false;
 
   template <int k, class Use>
-  static HWY_INLINE void Visit(const uint8_t* block, size_t i, Use& use) {
-    const Scaled map = {BroadcastF16(block)};
-    AddNibbles<k, 8>(i, i + 16, LoadBytes(block + 2), map, map, use);
+  static HWY_INLINE void Visit(const uint8_t* block, size_t i, const BlockScale& by, Use& use) {
+    const VU8x16 bytes = LoadBytes(block + 2);
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+    const VI wide = hn::PromoteTo(DI(), bytes);
+    use.template AddScaled<k>(i, NibblesToFloat<8>(wide), i + 16,
+                              NibblesToFloat<8>(hn::ShiftRight<4>(wide)), by.scale);
+#else
+    const DI8x16 d;
+    const VI8x16 centre = hn::Set(d, 8);
+    AddScaledCodes<k>(i, hn::Sub(hn::BitCast(d, LowNibblesOf(bytes)), centre),
+                      hn::Sub(hn::BitCast(d, HighNibblesOf(bytes)), centre), by.scale, use);
+#endif
   }
 };
 
 struct BlockQ4_1 {
-  static constexpr size_t kValues = 32;
   static constexpr size_t kBytes = 20;
+  static constexpr bool kOffset = true;
 
   template <int k, class Use>
-  static HWY_INLINE void Visit(const uint8_t* block, size_t i, Use& use) {
-    const Shifted map = {BroadcastF16(block), BroadcastF16(block + 2)};
-    AddNibbles<k, 0>(i, i + 16, LoadBytes(block + 4), map, map, use);
+  static HWY_INLINE void Visit(const uint8_t* block, size_t i, const BlockScale& by, Use& use) {
+    const Shifted map = {by.scale, by.offset};
+    AddNibbles<k>(i, i + 16, LoadBytes(block + 4), map, map, use);
   }
 };
 
-// The nibbles and fifth bits of Q5_0 and Q5_1, less a centre.
-template <int k, int kCentre, class Map, class Use>
-HWY_INLINE void AddFiveBits(const uint8_t* fifth, size_t i, const Map& map, Use& use) {
-  const DI8x16 d;
-  const VI8x16 centre = hn::Set(d, kCentre);
-  const VU8x16 nibbles = LoadBytes(fifth + 4);
-  const VU8x16 low = hn::Or(LowNibblesOf(nibbles), BytesFromBits<16>(fifth));
-  const VU8x16 high = hn::Or(HighNibblesOf(nibbles), BytesFromBits<16>(fifth + 2));
-  AddCodes<k>(i, hn::Sub(hn::BitCast(d, low), centre), map, use);
-  AddCodes<k + 1>(i + 16, hn::Sub(hn::BitCast(d, high), centre), map, use);
-}
+// The nibbles and fifth bits of Q5_0 and Q5_1.
+struct FiveBits {
+  VI8x16 low;
+  VI8x16 high;
+  explicit HWY_INLINE FiveBits(const uint8_t* fifth) {
+    const DI8x16 d;
+    const VU8x16 nibbles = LoadBytes(fifth + 4);
+    low = hn::BitCast(d, hn::Or(LowNibblesOf(nibbles), BytesFromBits<16>(fifth)));
+    high = hn::BitCast(d, hn::Or(HighNibblesOf(nibbles), BytesFromBits<16>(fifth + 2)));
+  }
+};
 
 struct BlockQ5_0 {
-  static constexpr size_t kValues = 32;
   static constexpr size_t kBytes = 22;
+  static constexpr bool kOffset = false;
 
   template <int k, class Use>
-  static HWY_INLINE void Visit(const uint8_t* block, size_t i, Use& use) {
-    AddFiveBits<k, 16>(block + 2, i, Scaled{BroadcastF16(block)}, use);
+  static HWY_INLINE void Visit(const uint8_t* block, size_t i, const BlockScale& by, Use& use) {
+    const FiveBits codes(block + 2);
+    const VI8x16 centre = hn::Set(DI8x16(), 16);
+    AddScaledCodes<k>(i, hn::Sub(codes.low, centre), hn::Sub(codes.high, centre), by.scale, use);
   }
 };
 
 struct BlockQ5_1 {
-  static constexpr size_t kValues = 32;
   static constexpr size_t kBytes = 24;
+  static constexpr bool kOffset = true;
 
   template <int k, class Use>
-  static HWY_INLINE void Visit(const uint8_t* block, size_t i, Use& use) {
-    AddFiveBits<k, 0>(block + 4, i, Shifted{BroadcastF16(block), BroadcastF16(block + 2)}, use);
+  static HWY_INLINE void Visit(const uint8_t* block, size_t i, const BlockScale& by, Use& use) {
+    const FiveBits codes(block + 4);
+    const Shifted map = {by.scale, by.offset};
+    AddCodes<k>(i, codes.low, map, use);
+    AddCodes<k + 1>(i + 16, codes.high, map, use);
   }
 };
 
@@ -224,10 +285,9 @@ HWY_INLINE Shifted RunMap(const RunScales& scales, size_t run) {
 }
 
 struct BlockQ4K {
-  static constexpr size_t kValues = 256;
   static constexpr size_t kBytes = 144;
 
-  template <int k, class Use>
+  template <class Use>
   static HWY_INLINE void Visit(const uint8_t* block, size_t i, Use& use) {
     RunScales scales;
     UnpackRunScales(block, scales);
@@ -236,17 +296,16 @@ struct BlockQ4K {
       const Shifted low = RunMap(scales, 2 * pair);
       const Shifted high = RunMap(scales, 2 * pair + 1);
       const size_t at = i + pair * 64;
-      AddNibbles<0, 0>(at, at + 32, LoadBytes(nibbles), low, high, use);
-      AddNibbles<2, 0>(at + 16, at + 48, LoadBytes(nibbles + 16), low, high, use);
+      AddNibbles<0>(at, at + 32, LoadBytes(nibbles), low, high, use);
+      AddNibbles<2>(at + 16, at + 48, LoadBytes(nibbles + 16), low, high, use);
     }
   }
 };
 
 struct BlockQ5K {
-  static constexpr size_t kValues = 256;
   static constexpr size_t kBytes = 176;
 
-  template <int k, class Use>
+  template <class Use>
   static HWY_INLINE void Visit(const uint8_t* block, size_t i, Use& use) {
     RunScales scales;
     UnpackRunScales(block, scales);
@@ -281,10 +340,9 @@ struct BlockQ5K {
 };
 
 struct BlockQ6K {
-  static constexpr size_t kValues = 256;
   static constexpr size_t kBytes = 210;
 
-  template <int k, class Use>
+  template <class Use>
   static HWY_INLINE void Visit(const uint8_t* block, size_t i, Use& use) {
     RunScales scales;
     ScaleBytes<int8_t, 16, 1>(reinterpret_cast<const int8_t*>(block + 192), block + 208,
