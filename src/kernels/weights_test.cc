@@ -166,6 +166,20 @@ TEST_P(Weights, ANanInTheInputShows) {
   EXPECT_TRUE(std::isnan(out[0]) && std::isnan(out[1]));
 }
 
+TEST(RandomWeights, HaveTheSpreadThatWasAskedFor) {
+  for (int type = 0; type < kNumWeightTypes; ++type) {
+    const RandomMatrix matrix(static_cast<WeightType>(type), 1, 1 << 16, 1);  // deviation 0.5
+    double sum = 0, squares = 0;
+    for (const float w : matrix.Row(0)) {
+      sum += w;
+      squares += static_cast<double>(w) * w;
+    }
+    EXPECT_NEAR(sum / (1 << 16), 0.0, 0.06) << InfoOf(static_cast<WeightType>(type)).name;
+    EXPECT_NEAR(std::sqrt(squares / (1 << 16)), 0.51, 0.04)
+        << InfoOf(static_cast<WeightType>(type)).name;
+  }
+}
+
 std::vector<const WeightKernels*> AllWeightTables() {
   const auto tables = AvailableWeightKernels();
   return {tables.begin(), tables.end()};
