@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/bench_attention.h"
+#include "cli/bench_weights.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 
@@ -100,4 +101,5 @@ void AddBenchCommand(CLI::App& app, int* exit_code) {
       app.add_subcommand("bench", "Speed, bytes and error of plans against the f16 cache");
   bench->require_subcommand(1);
   AddAttention(*bench, exit_code);
+  varve::cli::AddBenchWeights(*bench, exit_code);
 }
