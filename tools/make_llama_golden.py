@@ -74,6 +74,20 @@ def models():
         **rope("default", rope_theta=100000.0))
     yield "qwen3", "qwen3", t.Qwen3Config(
         **shape(rms_norm_eps=1e-6), **rope("default", rope_theta=1000000.0))
+    yield "gemma2", "gemma2", t.Gemma2Config(
+        **shape(**{**SMALL, "num_hidden_layers": 2}, query_pre_attn_scalar=32, sliding_window=40,
+                attn_logit_softcapping=6.0, final_logit_softcapping=8.0),
+        **rope("default", rope_theta=10000.0))
+    yield "gemma3", "gemma3", t.Gemma3TextConfig(
+        **shape(**{**SMALL, "num_hidden_layers": 2}, query_pre_attn_scalar=32, sliding_window=40,
+                layer_types=["sliding_attention", "full_attention"]),
+        rope_parameters=dict(
+            full_attention=dict(rope_type="linear", rope_theta=1000000.0, factor=8.0),
+            sliding_attention=dict(rope_type="default", rope_theta=10000.0)))
+
+
+def is_gemma(config):
+    return config.model_type.startswith("gemma")
 
 
 def randomise(model, seed):
@@ -87,7 +101,8 @@ def randomise(model, seed):
         for name, parameter in model.named_parameters():
             if parameter.dim() == 1 and name.endswith("norm.weight"):
                 per_head = "q_norm" in name or "k_norm" in name
-                parameter.copy_((1.7 if per_head else 1.0) + normal(parameter, 0.3))
+                mean = (1.7 if per_head else 1.0) - (1.0 if is_gemma(model.config) else 0.0)
+                parameter.copy_(mean + normal(parameter, 0.3))
             elif parameter.dim() == 1:
                 parameter.copy_(normal(parameter, 0.5))
             elif "embed_tokens" in name or "lm_head" in name:
@@ -117,9 +132,14 @@ LAYER_NAMES = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
+GEMMA_LAYER_NAMES = LAYER_NAMES | {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
 
 
-def gguf_name(name):
+def gguf_name(name, layer_names):
     """model.layers.0.mlp.up_proj.weight -> blk.0.ffn_up.weight"""
     if name == "lm_head.weight":
         return "output.weight"
@@ -129,7 +149,7 @@ def gguf_name(name):
     if stem == "norm":
         return f"output_norm.{kind}"
     _, layer, rest = stem.split(".", 2)
-    return f"blk.{layer}.{LAYER_NAMES[rest]}.{kind}"
+    return f"blk.{layer}.{layer_names[rest]}.{kind}"
 
 
 def llama3_divisors(config):
@@ -162,17 +182,23 @@ def write_gguf(path, architecture, config, model):
     writer.add_key_length(config.head_dim if hasattr(config, "head_dim") else
                           config.hidden_size // config.num_attention_heads)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    parameters = config.rope_parameters
+    parameters = parameters.get("full_attention", parameters)
+    writer.add_rope_freq_base(parameters["rope_theta"])
     writer.add_vocab_size(config.vocab_size)
-    if architecture == "llama" and config.model_type == "mistral":
+    if config.model_type == "mistral" or is_gemma(config):
         writer.add_sliding_window(config.sliding_window)
-    kind = config.rope_parameters["rope_type"]
+    if architecture == "gemma2":
+        writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    if architecture == "gemma3":
+        writer.add_sliding_window_pattern(2)
+    kind = parameters["rope_type"]
     if kind in ("linear", "yarn"):
         writer.add_rope_scaling_type(gguf.RopeScalingType(kind))
-        writer.add_rope_scaling_factor(config.rope_parameters["factor"])
+        writer.add_rope_scaling_factor(parameters["factor"])
     if kind == "yarn":
-        writer.add_rope_scaling_orig_ctx_len(
-            config.rope_parameters["original_max_position_embeddings"])
+        writer.add_rope_scaling_orig_ctx_len(parameters["original_max_position_embeddings"])
     if kind == "llama3":
         writer.add_tensor("rope_freqs.weight", llama3_divisors(config))
     for name, parameter in model.named_parameters():
@@ -181,7 +207,10 @@ def write_gguf(path, architecture, config, model):
             array = interleave(array, config.num_attention_heads)
         if architecture == "llama" and "k_proj" in name:
             array = interleave(array, config.num_key_value_heads)
-        writer.add_tensor(gguf_name(name), np.ascontiguousarray(array))
+        if is_gemma(config) and name.endswith("norm.weight"):
+            array = array + 1  # the reference multiplies by 1 + w, files have the sum
+        names = GEMMA_LAYER_NAMES if is_gemma(config) else LAYER_NAMES
+        writer.add_tensor(gguf_name(name, names), np.ascontiguousarray(array))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -7,6 +7,7 @@
 #define VARVE_RUNTIME_LLAMA_LLAMA_CONFIG_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,7 +19,7 @@ namespace varve {
 
 enum class RopeOrder {
   kInterleaved,  // pairs (0,1) (2,3) …: GGUF files of llama and mistral
-  kHalves,       // pairs (0,d/2) (1,d/2+1) …: qwen2, qwen3, gemma
+  kHalves,       // pairs (0,d/2) (1,d/2+1) …: qwen, gemma
 };
 
 enum class RopeScaling { kNone, kLinear, kYarn, kLlama3 };
@@ -51,15 +52,26 @@ struct LlamaConfig {
   int64_t context = 0;  // trained context length
   float norm_epsilon = 1e-5f;
   RopeConfig rope;
-  bool qkv_bias = false;  // qwen2
-  bool qk_norm = false;   // qwen3: RMSNorm of each head's q and k before RoPE
+  bool qkv_bias = false;    // qwen2
+  bool qk_norm = false;     // qwen3, gemma3: RMSNorm of each head's q and k before RoPE
+  bool post_norms = false;  // gemma: RMSNorm of what a block adds to the residual stream
   bool tied_embeddings = false;
   Activation activation = Activation::kSilu;
-  int64_t window = 0;  // sliding window of the model itself; 0: none
-
-  // Multiplies of the residual stream's parts; 1 unless the family says otherwise.
   float embedding_scale = 1.0f;
-  float attention_scale = 0.0f;  // 0: 1 / sqrt(head_dim)
+  float attention_scale = 0.0f;     // 0: 1 / sqrt(head_dim)
+  float attention_soft_cap = 0.0f;  // 0: none
+  float final_soft_cap = 0.0f;      // of the logits; 0: none
+
+  // The model's own sliding window; 0: none. With a period p > 1 the last of every p layers sees
+  // everything.
+  int64_t window = 0;
+  int window_period = 1;
+  std::optional<RopeConfig> local_rope;  // of layers with a window, where it differs
+
+  int64_t LayerWindow(int layer) const {
+    const bool all = window_period > 1 && layer % window_period == window_period - 1;
+    return all ? 0 : window;
+  }
 };
 
 // Refuses an architecture that is not built in (kUnimplemented, with the list of those that are)

@@ -44,6 +44,39 @@ TEST(LlamaConfig, FamiliesDifferInWhatMetadataDoesNotSay) {
   EXPECT_FALSE(TinyFile("llama").Config()->qk_norm);
 }
 
+TEST(LlamaConfig, GemmaSeesEverythingInTheLastLayerOfAPeriod) {
+  TinyFile file("gemma3");
+  ExpectRefusal(file.Config().status(), {"gemma3.attention.sliding_window"});
+  file.ints["attention.sliding_window"] = 16;
+  file.floats["rope.freq_base"] = 1e6;
+  const Result<LlamaConfig> gemma3 = file.Config();
+  ASSERT_OK(gemma3.status());
+  EXPECT_EQ(gemma3->LayerWindow(4), 16);
+  EXPECT_EQ(gemma3->LayerWindow(5), 0);
+  EXPECT_EQ(gemma3->LayerWindow(6), 16);
+  EXPECT_DOUBLE_EQ(gemma3->rope.base, 1e6);
+  EXPECT_DOUBLE_EQ(gemma3->local_rope->base, 10000.0);
+  EXPECT_TRUE(gemma3->qk_norm && gemma3->post_norms);
+  EXPECT_FLOAT_EQ(gemma3->embedding_scale, std::sqrt(32.0f));
+
+  const Result<LlamaConfig> gemma2 = TinyFile("gemma2").Config();
+  ASSERT_OK(gemma2.status());
+  EXPECT_EQ(gemma2->LayerWindow(0), 4096);
+  EXPECT_EQ(gemma2->LayerWindow(1), 0);
+  EXPECT_FALSE(gemma2->local_rope.has_value());
+}
+
+// No key tells: of each Gemma generation the largest model, known by its layers, does not divide
+// scores by the root of head_dim.
+TEST(LlamaConfig, LargestGemmaHasItsOwnScale) {
+  TinyFile file("gemma2");
+  EXPECT_EQ(file.Config()->attention_scale, 0.0f);
+  file.ints["block_count"] = 46;
+  EXPECT_FLOAT_EQ(file.Config()->attention_scale, 0.25f);  // 1 / sqrt(32 / 2)
+  file.floats["attention.scale"] = 0.5;
+  EXPECT_FLOAT_EQ(file.Config()->attention_scale, 0.5f);
+}
+
 TEST(LlamaConfig, MissingOptionalKeysHaveTheirUsualMeaning) {
   TinyFile file;
   file.ints.erase("attention.key_length");     // width / heads = 16
@@ -113,7 +146,8 @@ TEST(LlamaConfig, DivisorTensorMeansLlama3Scaling) {
 TEST(LlamaConfig, RefusesAnArchitectureThatIsNotBuiltIn) {
   const Status status = TinyFile("mamba").Config().status();
   EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-  ExpectRefusal(status, {"general.architecture \"mamba\"", "llama, mistral, qwen2, qwen3"});
+  ExpectRefusal(status,
+                {"general.architecture \"mamba\"", "llama, mistral, qwen2, qwen3, gemma2, gemma3"});
 }
 
 // One number spoilt at a time: the message names its key.

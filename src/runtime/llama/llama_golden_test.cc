@@ -108,7 +108,7 @@ TEST_P(LlamaGolden, SequencesInOneStepDoNotMeet) {
 
 INSTANTIATE_TEST_SUITE_P(All, LlamaGolden,
                          testing::Values("llama", "llama_rope3", "llama_linear", "llama_yarn",
-                                         "mistral_window", "qwen2", "qwen3"),
+                                         "mistral_window", "qwen2", "qwen3", "gemma2", "gemma3"),
                          [](const auto& model) { return std::string(model.param); });
 
 }  // namespace

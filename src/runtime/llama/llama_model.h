@@ -53,12 +53,13 @@ class LlamaModel {
 
 enum class Logits { kNone, kLast, kAll };
 
-// Microseconds spent so far, by part; the sum is the time inside Forward and Decode.
+// Microseconds spent so far, by part; the sum is the time inside Forward and Decode, less that of
+// the caller's `progress`.
 struct ForwardTimes {
   double linear_us = 0;
   double attention_us = 0;  // Append and Attend
   double cache_us = 0;      // BeginStep and EndStep: sealing, eviction
-  double other_us = 0;      // norms, rotary, activations
+  double other_us = 0;      // embedding, norms, rotary, activations
 };
 
 // One sequence of a decode step.

@@ -73,7 +73,11 @@ Status ReadFeedForward(const GgufFile& file, const LlamaConfig& config, const st
   VARVE_RETURN_IF_ERROR(ReadVector(file, prefix + "ffn_norm.weight", width, &layer->ffn_norm));
   VARVE_RETURN_IF_ERROR(ReadMatrix(file, prefix + "ffn_gate.weight", ffn, width, &layer->ffn_gate));
   VARVE_RETURN_IF_ERROR(ReadMatrix(file, prefix + "ffn_up.weight", ffn, width, &layer->ffn_up));
-  return ReadMatrix(file, prefix + "ffn_down.weight", width, ffn, &layer->ffn_down);
+  VARVE_RETURN_IF_ERROR(ReadMatrix(file, prefix + "ffn_down.weight", width, ffn, &layer->ffn_down));
+  if (!config.post_norms) return {};
+  VARVE_RETURN_IF_ERROR(
+      ReadVector(file, prefix + "post_attention_norm.weight", width, &layer->attention_post_norm));
+  return ReadVector(file, prefix + "post_ffw_norm.weight", width, &layer->ffn_post_norm);
 }
 
 // What follows "blk.N." in the tensors that ReadAttention and ReadFeedForward take.
@@ -83,11 +87,15 @@ bool UsedInLayer(const LlamaConfig& config, std::string_view name) {
       "attn_output.weight", "attn_output.bias", "ffn_norm.weight", "ffn_gate.weight",
       "ffn_up.weight",      "ffn_down.weight"};
   constexpr std::array<std::string_view, 3> kBiases = {"attn_q.bias", "attn_k.bias", "attn_v.bias"};
-  constexpr std::array<std::string_view, 2> kNorms = {"attn_q_norm.weight", "attn_k_norm.weight"};
+  constexpr std::array<std::string_view, 2> kHeadNorms = {"attn_q_norm.weight",
+                                                          "attn_k_norm.weight"};
+  constexpr std::array<std::string_view, 2> kPostNorms = {"post_attention_norm.weight",
+                                                          "post_ffw_norm.weight"};
   const auto in = [name](const auto& names) {
     return std::ranges::find(names, name) != names.end();
   };
-  return in(kAlways) || (config.qkv_bias && in(kBiases)) || (config.qk_norm && in(kNorms));
+  return in(kAlways) || (config.qkv_bias && in(kBiases)) || (config.qk_norm && in(kHeadNorms)) ||
+         (config.post_norms && in(kPostNorms));
 }
 
 // Old converters stored the rotary frequencies that the metadata gives anyway.

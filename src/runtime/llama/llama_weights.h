@@ -21,21 +21,23 @@ namespace varve {
 
 // One layer; q = num_heads * head_dim, kv = num_kv_heads * head_dim.
 struct LlamaLayer {
-  std::vector<float> attention_norm;  // [width]
-  WeightMatrix query;                 // [q, width]
-  WeightMatrix key;                   // [kv, width]
-  WeightMatrix value;                 // [kv, width]
-  WeightMatrix attention_output;      // [width, q]
-  std::vector<float> query_bias;      // [q], or empty
-  std::vector<float> key_bias;        // [kv], or empty
-  std::vector<float> value_bias;      // [kv], or empty
-  std::vector<float> output_bias;     // [width], or empty
-  std::vector<float> query_norm;      // [head_dim], or empty
-  std::vector<float> key_norm;        // [head_dim], or empty
-  std::vector<float> ffn_norm;        // [width]
-  WeightMatrix ffn_gate;              // [ffn_width, width]
-  WeightMatrix ffn_up;                // [ffn_width, width]
-  WeightMatrix ffn_down;              // [width, ffn_width]
+  std::vector<float> attention_norm;       // [width]
+  WeightMatrix query;                      // [q, width]
+  WeightMatrix key;                        // [kv, width]
+  WeightMatrix value;                      // [kv, width]
+  WeightMatrix attention_output;           // [width, q]
+  std::vector<float> query_bias;           // [q], or empty
+  std::vector<float> key_bias;             // [kv], or empty
+  std::vector<float> value_bias;           // [kv], or empty
+  std::vector<float> output_bias;          // [width], or empty
+  std::vector<float> query_norm;           // [head_dim], or empty
+  std::vector<float> key_norm;             // [head_dim], or empty
+  std::vector<float> attention_post_norm;  // [width], or empty
+  std::vector<float> ffn_norm;             // [width]
+  WeightMatrix ffn_gate;                   // [ffn_width, width]
+  WeightMatrix ffn_up;                     // [ffn_width, width]
+  WeightMatrix ffn_down;                   // [width, ffn_width]
+  std::vector<float> ffn_post_norm;        // [width], or empty
 };
 
 // Anonymous memory in huge pages where the system has them; null if it has none left.

@@ -76,6 +76,7 @@ TEST(LlamaWeights, VocabularyMustFitTheEmbedding) {
 TEST(LlamaWeights, FamiliesNeedTheirOwnTensors) {
   ExpectRefusal(TinyFile("qwen2").LoadStatus(), {"blk.0.attn_q.bias"});
   ExpectRefusal(TinyFile("qwen3").LoadStatus(), {"blk.0.attn_q_norm.weight"});
+  ExpectRefusal(TinyFile("gemma2").LoadStatus(), {"blk.0.post_attention_norm.weight"});
   TinyFile half;  // a bias in the first layer only
   half.tensors["blk.0.attn_q.bias"] = {{64}};
   half.tensors["blk.0.attn_k.bias"] = {{32}};

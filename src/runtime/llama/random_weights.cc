@@ -164,6 +164,10 @@ LlamaLayer MakeLayer(const LlamaConfig& config, Filler& filler) {
   layer.ffn_gate = filler.Make(config.ffn_width, config.width);
   layer.ffn_up = filler.Make(config.ffn_width, config.width);
   layer.ffn_down = filler.Make(config.width, config.ffn_width);
+  if (config.post_norms) {
+    layer.attention_post_norm = filler.MakeNorm(config.width);
+    layer.ffn_post_norm = filler.MakeNorm(config.width);
+  }
   return layer;
 }
 
