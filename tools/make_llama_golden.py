@@ -5,9 +5,12 @@ Each NAME.gguf is an F32 model in the layout of published GGUF files (tensor nam
 K); NAME.json has token ids, the logits at some positions and the perplexity, computed by the
 transformers library in float32 on the CPU. The tests of src/runtime/llama compare with them.
 
-    python3 tools/make_llama_golden.py [--out tests/data/llama]
+    python3 tools/make_llama_golden.py [--out tests/data/llama] [--models models]
 
-Needs: numpy, torch, transformers (5 or newer), gguf.
+embedded.json is the same for the model that ships with Varve, on the beginning of its evaluation
+text: the tensors of the GGUF file, dequantized to float32, in the reference. It has every 16th logit.
+
+Needs: numpy, torch, transformers (5 or newer), gguf, tokenizers.
 """
 
 import argparse
@@ -17,11 +20,15 @@ import pathlib
 
 import gguf
 import numpy as np
+import tokenizers
 import torch
 import transformers
 
 NUM_TOKENS = 150  # two pages of 64 and a part
 LOGIT_POSITIONS = (0, 1, 15, 63, 64, 65, 127, 128, 149)
+EMBEDDED_MODEL = "varve-books-29m.gguf"
+EMBEDDED_TOKENS = 200
+EMBEDDED_STRIDE = 16  # of the logits that are kept
 
 
 def shape(**changes):
@@ -224,35 +231,101 @@ def sharpness(model, ids):
     return float(torch.stack([a[..., 32:, :].max(-1).values.mean() for a in attentions]).mean())
 
 
-def make(out, seed, name, architecture, config):
-    model = transformers.AutoModelForCausalLM.from_config(
-        config, attn_implementation="eager").to(torch.float32).eval()
-    randomise(model, seed)
-    tokens = np.random.default_rng(seed).integers(0, config.vocab_size, NUM_TOKENS)
+def write_golden(path, model, tokens, stride):
     ids = torch.tensor(tokens)[None]
     with torch.no_grad():
         logits = model(ids).logits[0]
         loss = torch.nn.functional.cross_entropy(logits[:-1].double(), ids[0, 1:])
-    write_gguf(out / f"{name}.gguf", architecture, config, model)
+    positions = [p for p in LOGIT_POSITIONS if p < len(tokens)] + [len(tokens) - 1]
     golden = {
         "made_by": f"transformers {transformers.__version__}, torch {torch.__version__}",
-        "tokens": tokens.tolist(),
+        "tokens": [int(token) for token in tokens],
         "perplexity": math.exp(loss.item()),
-        "logits": {str(p): [float(f"{v:.7g}") for v in logits[p].tolist()] for p in LOGIT_POSITIONS},
+        "stride": stride,
+        "logits": {str(p): [float(f"{v:.7g}") for v in logits[p, ::stride].tolist()]
+                   for p in sorted(set(positions))},
     }
-    (out / f"{name}.json").write_text(json.dumps(golden, separators=(",", ":")) + "\n")
-    print(f"{name:16} logits std {logits.std():.2f} max {logits.abs().max():.2f}  "
+    path.write_text(json.dumps(golden, separators=(",", ":")) + "\n")
+    print(f"{path.stem:16} logits std {logits.std():.2f} max {logits.abs().max():.2f}  "
           f"perplexity {golden['perplexity']:.2f}  mean top attention {sharpness(model, ids):.2f}")
+
+
+def make(out, seed, name, architecture, config):
+    model = transformers.AutoModelForCausalLM.from_config(
+        config, attn_implementation="eager").to(torch.float32).eval()
+    randomise(model, seed)
+    write_gguf(out / f"{name}.gguf", architecture, config, model)
+    tokens = np.random.default_rng(seed).integers(0, config.vocab_size, NUM_TOKENS)
+    write_golden(out / f"{name}.json", model, tokens, stride=1)
+
+
+def halve(weight, heads):
+    """The inverse of interleave."""
+    rows = weight.shape[0]
+    pairs = weight.reshape(heads, rows // heads // 2, 2, *weight.shape[1:])
+    return pairs.swapaxes(1, 2).reshape(weight.shape)
+
+
+def load_gguf(path):
+    """A llama model of the reference with the dequantized tensors of a GGUF file, and its fields."""
+    reader = gguf.GGUFReader(path)
+
+    def field(name):
+        return reader.fields[name].contents()
+
+    tensors = {t.name: gguf.quants.dequantize(t.data, t.tensor_type).reshape(t.shape[::-1])
+               for t in reader.tensors}
+    config = transformers.LlamaConfig(
+        vocab_size=tensors["token_embd.weight"].shape[0],
+        hidden_size=field("llama.embedding_length"),
+        intermediate_size=field("llama.feed_forward_length"),
+        num_hidden_layers=field("llama.block_count"),
+        num_attention_heads=field("llama.attention.head_count"),
+        num_key_value_heads=field("llama.attention.head_count_kv"),
+        head_dim=field("llama.attention.key_length"),
+        max_position_embeddings=field("llama.context_length"),
+        rms_norm_eps=field("llama.attention.layer_norm_rms_epsilon"),
+        tie_word_embeddings="output.weight" not in tensors,
+        **rope("default", rope_theta=field("llama.rope.freq_base")))
+    model = transformers.AutoModelForCausalLM.from_config(
+        config, attn_implementation="eager").to(torch.float32).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            array = tensors[gguf_name(name, LAYER_NAMES)]
+            if "q_proj" in name:
+                array = halve(array, config.num_attention_heads)
+            if "k_proj" in name:
+                array = halve(array, config.num_key_value_heads)
+            parameter.copy_(torch.tensor(array))
+    return model, field
+
+
+def encode(text, field):
+    """Byte-level BPE of the file's vocabulary, without a pre-tokenizer: good enough to be text."""
+    vocabulary = {token: i for i, token in enumerate(field("tokenizer.ggml.tokens"))}
+    merges = [tuple(merge.split(" ")) for merge in field("tokenizer.ggml.merges")]
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, merges))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return tokenizer.encode(text).ids
+
+
+def make_embedded(out, folder):
+    model, field = load_gguf(folder / EMBEDDED_MODEL)
+    tokens = encode((folder / "eval.txt").read_text()[:4000], field)[:EMBEDDED_TOKENS - 1]
+    tokens = [field("tokenizer.ggml.bos_token_id"), *tokens]
+    write_golden(out / "embedded.json", model, tokens, EMBEDDED_STRIDE)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("tests/data/llama"))
-    out = parser.parse_args().out
-    out.mkdir(parents=True, exist_ok=True)
+    parser.add_argument("--models", type=pathlib.Path, default=pathlib.Path("models"))
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     for seed, (name, architecture, config) in enumerate(models()):
-        make(out, seed, name, architecture, config)
+        make(arguments.out, seed, name, architecture, config)
+    make_embedded(arguments.out, arguments.models)
 
 
 if __name__ == "__main__":
