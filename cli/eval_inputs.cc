@@ -12,7 +12,7 @@
 #include "runtime/embedded_model.h"
 
 namespace varve {
-std::string_view EmbeddedEvalText();
+
 }
 
 namespace varve::cli {

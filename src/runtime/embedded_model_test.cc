@@ -1,0 +1,97 @@
+// What the embedded model promises: it reads its own text back, finds facts, and shows what
+// compression costs.
+
+#include "runtime/embedded_model.h"
+
+#include <gtest/gtest.h>
+
+#include "runtime/eval/recall_evaluator.h"
+#include "runtime/eval/recall_prompts.h"
+#include "runtime/eval/text_windows.h"
+#include "runtime/eval/window_evaluator.h"
+
+namespace varve {
+namespace {
+
+class EmbeddedModelTest : public testing::Test {
+ protected:
+  EmbeddedModelTest() {
+    Result<std::shared_ptr<const GgufFile>> file =
+        GgufFile::FromMemory(EmbeddedModel(), "embedded");
+    EXPECT_TRUE(file.ok()) << file.status().message();
+    Result<std::shared_ptr<const LlamaModel>> model = LlamaModel::Load(*file);
+    EXPECT_TRUE(model.ok()) << model.status().message();
+    model_ = *model;
+    Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Create(**file);
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+    tokenizer_ = std::move(*tokenizer);
+  }
+
+  static std::vector<EvalPlan> Plans(const std::vector<std::string>& texts) {
+    std::vector<EvalPlan> plans;
+    for (const std::string& text : texts) plans.push_back({text, *ParsePlan(text)});
+    return plans;
+  }
+
+  std::shared_ptr<const LlamaModel> model_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<Executor> executor_ = MakeThreadPool(0);
+};
+
+// The suites that take longer than a test under a sanitizer should.
+class EmbeddedModelSlow : public EmbeddedModelTest {};
+
+TEST_F(EmbeddedModelTest, IsSmallEnoughToShip) { EXPECT_LE(EmbeddedModel().size(), 32'000'000u); }
+
+TEST_F(EmbeddedModelTest, EvaluationTextComesBackFromItsTokens) {
+  const std::string_view text = EmbeddedEvalText();
+  EncodeOptions plain;
+  plain.add_special = false;
+  const std::vector<int32_t> tokens = tokenizer_->Encode(text, plain);
+  EXPECT_GT(tokens.size(), 40'000u);
+  EXPECT_EQ(tokenizer_->Decode(tokens), text);
+}
+
+TEST_F(EmbeddedModelTest, DigitsAreTokensOfTheirOwn) {
+  EncodeOptions plain;
+  plain.add_special = false;
+  EXPECT_EQ(tokenizer_->Encode(" 48213.", plain).size(), 7u);
+}
+
+TEST_F(EmbeddedModelSlow, ReadsProseAndShowsWhatCompressionCosts) {
+  EncodeOptions plain;
+  plain.add_special = false;
+  const auto windows = CutWindows(tokenizer_->Encode(EmbeddedEvalText(), plain), 2048,
+                                  tokenizer_->bos(), /*max_windows=*/2);
+  ASSERT_TRUE(windows.ok()) << windows.status().message();
+  const Result<WindowEvalResult> result = EvaluateWindows(
+      model_, *tokenizer_, *windows, Plans({"q8_0", "q4_0", "q4_0r"}), {}, *executor_);
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  const PlanQuality& f16 = result->plans[0];
+  const PlanQuality& q8 = result->plans[1];
+  const PlanQuality& q4 = result->plans[2];
+  const PlanQuality& q4_rotated = result->plans[3];
+  EXPECT_LT(f16.bits_per_byte, 1.40);
+  EXPECT_GT(f16.bits_per_byte, 0.9) << "too good for text that it has not seen";
+  EXPECT_NEAR(q8.perplexity, f16.perplexity, 1e-3 * f16.perplexity);
+  EXPECT_GT(q8.kl_mean, 0.0);
+  EXPECT_LT(q8.kl_mean, q4_rotated.kl_mean);
+  EXPECT_LT(q4_rotated.kl_mean, q4.kl_mean);
+}
+
+TEST_F(EmbeddedModelSlow, FindsFactsThousandsOfTokensBack) {
+  RecallOptions options;
+  options.ctx = 3500;
+  options.asked = 5;
+  options.facts = 5;
+  const auto prompts = MakeRecallPrompts(*tokenizer_, EmbeddedEvalText(), options);
+  ASSERT_TRUE(prompts.ok()) << prompts.status().message();
+  const Result<RecallResult> result = EvaluateRecall(model_, *tokenizer_, *prompts, Plans({"q8_0"}),
+                                                     ProductPrecision::kF32, *executor_);
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  EXPECT_GE(result->plans[0].hits, 4);
+  EXPECT_GE(result->plans[1].hits, 4);
+}
+
+}  // namespace
+}  // namespace varve
