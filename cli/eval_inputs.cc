@@ -11,10 +11,6 @@
 #include "cli/progress.h"
 #include "runtime/embedded_model.h"
 
-namespace varve {
-
-}
-
 namespace varve::cli {
 namespace {
 
