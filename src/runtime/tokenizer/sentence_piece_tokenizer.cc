@@ -95,7 +95,6 @@ struct Options {
 };
 
 Result<Options> ReadOptions(const GgufFile& file, const Vocabulary& vocabulary) {
-  Options options;
   Result<bool> adds_bos =
       Vocabulary::AddsToken(file, "tokenizer.ggml.add_bos_token", vocabulary.bos, true);
   if (!adds_bos.ok()) return adds_bos.status();
