@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(
       "Examples:\n"
+      "  varve run -p 'The old house stood'     text from the embedded model\n"
       "  varve inspect                          the machine, its instruction sets, the rungs\n"
       "  varve plan 'k=q8_0,v=q4_0r,open=128'   what a plan means and what it costs\n"
       "  varve bench attention --kv f16 q8_0 q4_0r --ctx 4096,32768\n"
@@ -31,6 +32,7 @@ int main(int argc, char** argv) {
   AddEvalCommand(app, &exit_code);
   AddInspectCommand(app, &exit_code);
   AddPlanCommand(app, &exit_code);
+  AddRunCommand(app, &exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,0 +1,60 @@
+// The comparison of plans on one prompt, and the page that shows it: one HTML file without any
+// outside resource, with two pictures (memory and quality per plan), the texts, and the figures.
+
+#ifndef VARVE_CLI_COMPARE_REPORT_H_
+#define VARVE_CLI_COMPARE_REPORT_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/run_options.h"
+
+namespace varve::cli {
+
+// One plan after the same prompt. KL and agreement are along the text of the f16 cache.
+struct ComparedPlan {
+  std::string plan;  // as typed
+  std::string text;
+  std::vector<int32_t> tokens;
+  StopReason stop = StopReason::kMaxTokens;
+  CacheFigures memory;  // at the end of this plan's own text
+  double prompt_tokens_per_s = 0;
+  double tokens_per_s = 0;
+  double kl_mean = 0;
+  double kl_max = 0;
+  double same_best = 0;           // share of positions with the same most likely token
+  int64_t first_difference = -1;  // index of the first token that differs from f16's; -1: none
+};
+
+struct Comparison {
+  std::string model;
+  std::string shape;  // "10 layers, 6 heads on 2 KV heads of 64"
+  std::string prompt;
+  int64_t prompt_tokens = 0;
+  int64_t scored_tokens = 0;  // positions behind kl_mean
+  std::string sampling;       // "greedy", "temperature 0.8, seed 1"
+  std::string command;
+  std::string machine;
+  std::string version;
+  std::vector<ComparedPlan> plans;  // the first is f16
+};
+
+// The page. Everything that came from outside is escaped.
+std::string RenderComparison(const Comparison& comparison);
+Status WriteComparison(const std::string& path, const Comparison& comparison);
+
+// Its parts, for tests and other pages: inline SVG, coloured by the classes of the page's style.
+std::string MemoryPicture(const std::vector<ComparedPlan>& plans);
+std::string QualityPicture(const std::vector<ComparedPlan>& plans);
+
+// For text between tags and in attributes. Bytes that are no UTF-8 become U+FFFD.
+std::string EscapeHtml(std::string_view text);
+
+// A KL divergence for people: "0", "0.00012", "0.013".
+std::string HumanDivergence(double kl);
+
+}  // namespace varve::cli
+
+#endif  // VARVE_CLI_COMPARE_REPORT_H_

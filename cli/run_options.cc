@@ -1,0 +1,108 @@
+#include "cli/run_options.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "cli/output.h"
+
+namespace varve::cli {
+namespace {
+
+constexpr int64_t kTextTokens = 256;
+
+Result<std::vector<Plan>> ReadPlans(const RunOptions& options, const CacheShape& shape) {
+  std::vector<Plan> plans;
+  for (const std::string& text : options.plans) {
+    Result<Plan> plan = ReadPlanArgument(text);
+    if (!plan.ok()) return plan.status();
+    // Making an empty cache costs nothing and refuses what this model cannot have.
+    CacheOptions trial;
+    trial.plan = *plan;
+    trial.num_threads = 1;
+    const Status status = Cache::Create(shape, std::move(trial)).status();
+    if (!status.ok()) {
+      return Status(status.code(), fmt::format("--kv \"{}\": {}", text, status.message()));
+    }
+    plans.push_back(std::move(*plan));
+  }
+  return plans;
+}
+
+Result<GenerateOptions> ReadGenerateOptions(const RunOptions& options, const LoadedModel& model) {
+  const int64_t context = model.model->config().context;
+  if (options.ctx > context) {
+    return InvalidArgument(
+        fmt::format("--ctx {} > {}, the context of {}", options.ctx, context, model.name));
+  }
+  const bool is_single = options.plans.size() == 1;
+  GenerateOptions generate;
+  generate.max_context = options.ctx > 0 ? options.ctx : context;
+  generate.max_tokens = options.tokens;
+  if (options.tokens < 0) {
+    generate.max_tokens = options.chat && is_single ? generate.max_context : kTextTokens;
+  }
+  generate.sampler = options.sampler;
+  generate.sampler.temperature = options.temperature.value_or(is_single ? kTextTemperature : 0.0f);
+  generate.sampler.top_p = options.top_p.value_or(is_single ? kTextTopP : 1.0f);
+  const Status status = CheckSamplerOptions(generate.sampler);
+  if (!status.ok()) return status;
+  generate.is_end = [tokenizer = model.tokenizer.get()](int32_t token) {
+    return tokenizer->IsEnd(token);
+  };
+  return generate;
+}
+
+}  // namespace
+
+Result<RunSession> OpenSession(const RunOptions& options) {
+  Result<LoadedModel> model = LoadModel(options.model);
+  if (!model.ok()) return model.status();
+  Result<GenerateOptions> generate = ReadGenerateOptions(options, *model);
+  if (!generate.ok()) return generate.status();
+  Result<std::vector<Plan>> plans = ReadPlans(options, model->model->cache_shape());
+  if (!plans.ok()) return plans.status();
+  RunSession session;
+  session.executor = MakeThreadPool(options.threads);
+  session.runner = std::make_unique<LlamaRunner>(
+      model->model, *session.executor,
+      options.precision == "bf16" ? ProductPrecision::kBF16 : ProductPrecision::kF32);
+  session.model = std::move(*model);
+  session.plans = std::move(*plans);
+  session.generate = std::move(*generate);
+  session.max_bytes = options.max_bytes;
+  session.out = options.json == "-" ? stderr : stdout;
+  return session;
+}
+
+Result<RunSession::Lane> RunSession::MakeLane(const Plan& plan) const {
+  CacheOptions cache_options;
+  cache_options.plan = plan;
+  cache_options.max_bytes = max_bytes;
+  cache_options.executor = executor.get();
+  Result<std::unique_ptr<Cache>> cache =
+      Cache::Create(model.model->cache_shape(), std::move(cache_options));
+  if (!cache.ok()) return cache.status();
+  Result<SequenceId> sequence = (*cache)->CreateSequence();
+  if (!sequence.ok()) return sequence.status();
+  return Lane{std::move(*cache), *sequence};
+}
+
+CacheFigures FiguresOf(const Cache& cache, int64_t num_tokens) {
+  const CacheStats stats = cache.Stats();
+  const CacheShape& shape = cache.shape();
+  CacheFigures figures;
+  figures.bytes = stats.bytes_held + stats.bytes_tables;
+  figures.bytes_f16 = static_cast<uint64_t>(num_tokens) * static_cast<uint64_t>(shape.num_layers) *
+                      static_cast<uint64_t>(shape.num_kv_heads) *
+                      static_cast<uint64_t>(shape.key_dim + shape.value_dim) * 2;
+  if (figures.bytes > 0) {
+    figures.ratio = static_cast<double>(figures.bytes_f16) / static_cast<double>(figures.bytes);
+  }
+  if (num_tokens > 0) {
+    figures.bytes_per_token = static_cast<double>(figures.bytes) / static_cast<double>(num_tokens);
+  }
+  return figures;
+}
+
+}  // namespace varve::cli

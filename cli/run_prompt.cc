@@ -1,0 +1,83 @@
+#include "cli/run_prompt.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+
+#include <fmt/format.h>
+
+namespace varve::cli {
+namespace {
+
+constexpr size_t kMaxStdinBytes = size_t{256} << 20;
+
+Result<std::string> ReadStdin() {
+  std::string text;
+  char buffer[1 << 16];
+  for (;;) {
+    const size_t count = std::fread(buffer, 1, sizeof(buffer), stdin);
+    text.append(buffer, count);
+    if (text.size() > kMaxStdinBytes) {
+      return InvalidArgument(fmt::format("stdin: more than {} bytes", kMaxStdinBytes));
+    }
+    if (count < sizeof(buffer)) break;
+  }
+  if (std::ferror(stdin) != 0) return IoError("stdin: cannot be read");
+  return text;
+}
+
+}  // namespace
+
+Result<std::string> ReadPromptText(const RunOptions& options) {
+  if (options.prompt) return *options.prompt;
+  const bool from_stdin = options.file == "-" || (options.file.empty() && !isatty(STDIN_FILENO));
+  if (options.file.empty() && !from_stdin) return std::string();
+  Result<std::string> text = from_stdin ? ReadStdin() : ReadTextFile(options.file);
+  if (text.ok() && text->ends_with('\n')) text->pop_back();
+  return text;
+}
+
+Result<std::vector<int32_t>> EncodePrompt(const LoadedModel& model, const std::string& text) {
+  if (!text.empty()) return model.tokenizer->Encode(text, {});
+  if (model.tokenizer->bos() < 0) {
+    return InvalidArgument(fmt::format(
+        "prompt: empty, and {} has no token that begins a text; give -p or -f", model.name));
+  }
+  return std::vector<int32_t>{model.tokenizer->bos()};
+}
+
+Result<std::string> ChatFormatOf(const RunOptions& options, const LoadedModel& model) {
+  if (!options.chat_format.empty()) {
+    // Unknown names are refused here, before anything runs.
+    const ChatMessage probe{"user", ""};
+    const Status status = FormatChat(options.chat_format, {&probe, 1}).status();
+    if (!status.ok()) return status;
+    return options.chat_format;
+  }
+  Result<std::string_view> format = DetectChatFormat(*model.file);
+  if (format.ok()) return std::string(*format);
+  std::string names;
+  for (const std::string_view name : ChatFormatNames()) names += fmt::format(" {}", name);
+  return Status(format.status().code(),
+                fmt::format("--chat: {}; name a format:{}", format.status().message(), names));
+}
+
+Result<std::vector<int32_t>> EncodeChat(const LoadedModel& model, const std::string& format,
+                                        std::span<const ChatMessage> messages) {
+  Result<std::string> text = FormatChat(format, messages);
+  if (!text.ok()) return text.status();
+  return model.tokenizer->Encode(*text, {.add_special = true, .parse_special = true});
+}
+
+Result<std::vector<int32_t>> PromptTokens(const RunOptions& options, const LoadedModel& model,
+                                          const std::string& text) {
+  if (!options.chat) return EncodePrompt(model, text);
+  Result<std::string> format = ChatFormatOf(options, model);
+  if (!format.ok()) return format.status();
+  std::vector<ChatMessage> messages;
+  if (!options.system.empty()) messages.push_back({"system", options.system});
+  messages.push_back({"user", text});
+  return EncodeChat(model, *format, messages);
+}
+
+}  // namespace varve::cli

@@ -1,0 +1,231 @@
+// `varve run` with one plan: text as it comes, a conversation, the closing line.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "base/machine.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/progress.h"
+#include "cli/run_options.h"
+#include "cli/run_prompt.h"
+
+namespace varve::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What the closing line tells; several turns of a conversation add up.
+struct RunTotals {
+  int64_t prompt_tokens = 0;
+  double prompt_us = 0;
+  int64_t tokens = 0;
+  int64_t decode_steps = 0;
+  double decode_us = 0;
+  double first_token_s = 0;  // from the start of the command, loading included
+  StopReason stop = StopReason::kMaxTokens;
+  std::string text;
+
+  void Add(const Generation& generation) {
+    prompt_tokens += generation.prompt_tokens;
+    prompt_us += generation.prompt_us;
+    tokens += static_cast<int64_t>(generation.tokens.size());
+    decode_steps += generation.decode_steps;
+    decode_us += generation.decode_us;
+    stop = generation.stop;
+  }
+};
+
+double PerSecond(int64_t count, double us) {
+  return us > 0 ? 1e6 * static_cast<double>(count) / us : 0.0;
+}
+
+class TextRun {
+ public:
+  TextRun(const RunOptions& options, RunSession session, RunSession::Lane lane,
+          Clock::time_point start)
+      : options_(options), session_(std::move(session)), lane_(std::move(lane)), start_(start) {}
+
+  Status Once();
+  Status Converse();
+  // The closing line, and the JSON row if asked for.
+  Status Finish();
+
+ private:
+  // Generates behind what the sequence holds and shows the text. Continues the prompt's text unless
+  // it is an answer.
+  Result<std::string> Show(std::span<const int32_t> prompt, bool is_answer);
+  void Write(const std::string& text);
+  void NoteStop();
+
+  const RunOptions& options_;
+  RunSession session_;
+  RunSession::Lane lane_;
+  Clock::time_point start_;
+  std::vector<int32_t> fed_;  // the tokens in the cache, in order
+  RunTotals totals_;
+};
+
+void TextRun::Write(const std::string& text) {
+  if (text.empty()) return;
+  std::fwrite(text.data(), 1, text.size(), session_.out);
+  std::fflush(session_.out);
+}
+
+Result<std::string> TextRun::Show(std::span<const int32_t> prompt, bool is_answer) {
+  const Tokenizer& tokenizer = *session_.model.tokenizer;
+  TextStream stream(tokenizer);
+  // The stream takes off what a tokenizer puts in front of a text. A continuation is no beginning.
+  if (!is_answer) {
+    for (const int32_t token : prompt) stream.Next(token);
+  }
+  std::string text;
+  Progress progress("prompt", static_cast<double>(prompt.size()));
+  GenerateCallbacks callbacks;
+  callbacks.on_prompt = [&](int64_t done) {
+    progress.Update(static_cast<double>(done));
+    return !InterruptScope::interrupted();
+  };
+  callbacks.on_token = [&](int32_t token) {
+    progress.Clear();
+    if (totals_.first_token_s == 0) {
+      totals_.first_token_s = std::chrono::duration<double>(Clock::now() - start_).count();
+    }
+    const std::string piece = stream.Next(token);
+    text += piece;
+    Write(piece);
+    return !InterruptScope::interrupted();
+  };
+  GenerateOptions generate = session_.generate;
+  generate.history = fed_;
+  Result<Generation> generation =
+      Generate(*session_.runner, *lane_.cache, lane_.sequence, prompt, generate, callbacks);
+  progress.Clear();
+  if (!generation.ok()) {
+    if (!text.empty()) Write("\n");
+    return generation.status();
+  }
+  const std::string rest = stream.Finish();
+  text += rest;
+  Write(rest);
+  if (!text.empty() && !text.ends_with('\n')) Write("\n");
+  fed_.insert(fed_.end(), prompt.begin(), prompt.begin() + generation->prompt_tokens);
+  fed_.insert(fed_.end(), generation->tokens.begin(),
+              generation->tokens.begin() + generation->decode_steps);
+  totals_.Add(*generation);
+  totals_.text += text;
+  return text;
+}
+
+void TextRun::NoteStop() {
+  if (totals_.stop == StopReason::kContext) {
+    fmt::print(stderr, "varve: the context of {} tokens is full\n", session_.generate.max_context);
+  } else if (totals_.stop == StopReason::kStopped) {
+    fmt::print(stderr, "varve: interrupted\n");
+  }
+}
+
+Status TextRun::Once() {
+  Result<std::string> text = ReadPromptText(options_);
+  if (!text.ok()) return text.status();
+  Result<std::vector<int32_t>> prompt = PromptTokens(options_, session_.model, *text);
+  if (!prompt.ok()) return prompt.status();
+  const InterruptScope scope;
+  const Status status = Show(*prompt, options_.chat).status();
+  if (!status.ok()) return status;
+  NoteStop();
+  return Status();
+}
+
+Status TextRun::Converse() {
+  Result<std::string> format = ChatFormatOf(options_, session_.model);
+  if (!format.ok()) return format.status();
+  std::vector<ChatMessage> messages;
+  if (!options_.system.empty()) messages.push_back({"system", options_.system});
+  fmt::print(stderr, "{}, chat format {}; Ctrl-D ends, Ctrl-C stops an answer\n",
+             session_.model.name, *format);
+  for (;;) {
+    std::string line;
+    {
+      const InterruptScope scope;
+      fmt::print(stderr, "> ");
+      std::fflush(stderr);
+      if (!std::getline(std::cin, line)) break;
+    }
+    if (line.empty()) continue;
+    messages.push_back({"user", line});
+    Result<std::vector<int32_t>> tokens = EncodeChat(session_.model, *format, messages);
+    if (!tokens.ok()) return tokens.status();
+    // The cache keeps what the new prompt begins with; the last token must give its logits anew.
+    const size_t most = std::min(fed_.size(), tokens->size() - 1);
+    const auto mismatch =
+        std::mismatch(fed_.begin(), fed_.begin() + static_cast<ptrdiff_t>(most), tokens->begin());
+    const auto kept = static_cast<size_t>(mismatch.first - fed_.begin());
+    VARVE_RETURN_IF_ERROR(lane_.cache->Truncate(lane_.sequence, static_cast<int64_t>(kept)));
+    fed_.resize(kept);
+    const InterruptScope scope;
+    Result<std::string> answer = Show(std::span(*tokens).subspan(kept), true);
+    if (!answer.ok()) return answer.status();
+    NoteStop();
+    if (totals_.stop == StopReason::kContext) break;
+    messages.push_back({"assistant", *answer});
+  }
+  fmt::print(stderr, "\n");
+  return Status();
+}
+
+Status TextRun::Finish() {
+  const auto in_cache = static_cast<int64_t>(fed_.size());
+  const CacheFigures figures = FiguresOf(*lane_.cache, in_cache);
+  const uint64_t resident = ResidentBytes();
+  const double prompt_speed = PerSecond(totals_.prompt_tokens, totals_.prompt_us);
+  const double speed = PerSecond(totals_.decode_steps, totals_.decode_us);
+  fmt::print(stderr,
+             "prompt {} tokens, {:.1f} tokens/s | generated {} tokens, {:.1f} tokens/s | first "
+             "token {:.2f} s | cache {} with {}, ratio to f16 {:.2f} | resident {}\n",
+             totals_.prompt_tokens, prompt_speed, totals_.tokens, speed, totals_.first_token_s,
+             HumanBytes(static_cast<double>(figures.bytes)), options_.plans[0], figures.ratio,
+             HumanBytes(static_cast<double>(resident)));
+  if (options_.json.empty()) return Status();
+  const nlohmann::ordered_json row = {{"plan", options_.plans[0]},
+                                      {"model", session_.model.name},
+                                      {"ctx", session_.generate.max_context},
+                                      {"prompt_tokens", totals_.prompt_tokens},
+                                      {"prompt_tokens_per_s", prompt_speed},
+                                      {"tokens", totals_.tokens},
+                                      {"tokens_per_s", speed},
+                                      {"first_token_s", totals_.first_token_s},
+                                      {"cache_bytes", figures.bytes},
+                                      {"cache_bytes_f16", figures.bytes_f16},
+                                      {"bytes_per_token", figures.bytes_per_token},
+                                      {"ratio", figures.ratio},
+                                      {"resident_bytes", resident},
+                                      {"seed", session_.generate.sampler.seed},
+                                      {"temperature", session_.generate.sampler.temperature},
+                                      {"stop", StopReasonName(totals_.stop)},
+                                      {"text", totals_.text}};
+  return WriteJson(options_.json, "run", nlohmann::ordered_json::array({row}));
+}
+
+}  // namespace
+
+Status RunText(const RunOptions& options) {
+  const Clock::time_point start = Clock::now();
+  Result<RunSession> session = OpenSession(options);
+  if (!session.ok()) return session.status();
+  Result<RunSession::Lane> lane = session->MakeLane(session->plans[0]);
+  if (!lane.ok()) return lane.status();
+  const bool converse =
+      options.chat && !options.prompt && options.file.empty() && isatty(STDIN_FILENO) != 0;
+  TextRun run(options, std::move(*session), std::move(*lane), start);
+  VARVE_RETURN_IF_ERROR(converse ? run.Converse() : run.Once());
+  return run.Finish();
+}
+
+}  // namespace varve::cli
