@@ -1,13 +1,13 @@
 // `varve bench`: speed, bytes and error of plans against the f16 cache.
 
-#include <cctype>
 #include <memory>
 
-#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include "cli/bench_attention.h"
+#include "cli/bench_decode.h"
 #include "cli/bench_weights.h"
+#include "cli/byte_size.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 
@@ -76,24 +76,66 @@ void AddAttention(CLI::App& bench, int* exit_code) {
   });
 }
 
+void AddDecode(CLI::App& bench, int* exit_code) {
+  CLI::App* command =
+      bench.add_subcommand("decode", "Tokens per second of a model at several depths, per plan");
+  auto options = std::make_shared<varve::cli::BenchDecodeOptions>();
+  CLI::Option* model =
+      command->add_option("-m,--model", options->model, "GGUF file (default: the embedded model)");
+  CLI::Option* random =
+      command
+          ->add_option("--random-model", options->random_model,
+                       "A shape with random weights in place of a file: qwen3-0.6b, small-1024")
+          ->excludes(model);
+  command->add_option("--weights", options->weights, "Weight type of --random-model")
+      ->capture_default_str()
+      ->needs(random);
+  command
+      ->add_option("--kv", options->plans,
+                   "Plans to compare, separated by spaces; f16 is always among them")
+      ->capture_default_str();
+  command->add_option("--depths", options->depths, "Tokens in the cache when the steps begin")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 24));
+  command
+      ->add_option("--steps", options->steps,
+                   "Tokens per repetition (default: 64 where a step is quick, down to 8)")
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--reps", options->reps, "Repetitions, all plans interleaved")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100000));
+  command->add_option("--threads", options->threads, "Threads (default: all cores)")
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--seed", options->seed, "Seed of random weights and rows")
+      ->capture_default_str();
+  command->add_option("--json", options->json, "Write the rows as JSON to FILE, or - for stdout");
+  command->footer(
+      "Caches get their depth from synthetic rows, the same for every plan; depths beyond the "
+      "model's\ncontext are allowed. Then whole decode steps are timed, plans in turn; the f16 "
+      "cache is timed twice in\neach repetition: the second row shows the noise of the machine. "
+      "After each repetition the cache goes back\nto its depth.\n\n"
+      "  x f16        median of the repetitions' own ratios to the f16 row\n"
+      "  cache        all that the page pool holds, and the tables\n"
+      "  resident     the process with the model and this cache alone\n"
+      "  weights, attention, cache work (append is attention; sealing is cache work), other: "
+      "shares of the time\n"
+      "  of read      weights and cache read per token, as a part of the read bandwidth\n"
+      "  logit error  of the first step, RMS against f16; synthetic rows exaggerate it\n\n"
+      "Examples:\n"
+      "  varve bench decode --depths 0,2048,4096                # the embedded model\n"
+      "  varve bench decode --random-model qwen3-0.6b --kv q8_0 q4_0r --json out.json\n"
+      "  varve bench decode -m model.gguf --kv 'k=q8_0,v=q4_0' --depths 8192 --threads 2");
+  command->callback([options, exit_code] {
+    const varve::Status status = varve::cli::BenchDecode(*options);
+    if (!status.ok()) *exit_code = varve::cli::ReportError(status);
+  });
+}
+
 }  // namespace
 
 varve::Result<int64_t> varve::cli::ParseWorkingSet(const std::string& text) {
-  constexpr uint64_t kMost = uint64_t{1} << 50;
-  const Status refused = InvalidArgument(fmt::format(
-      "--working-set \"{}\": not a size in bytes up to 1PiB, such as 0, 4096 or 64MiB", text));
-  // CLI11 alone would take "-5" for a size near 2^64.
-  if (text.empty() || std::isdigit(static_cast<unsigned char>(text[0])) == 0) return refused;
-  uint64_t value = 0;
-  try {
-    std::string bytes = text;
-    if (!CLI::AsSizeValue(false)(bytes).empty()) return refused;
-    value = std::stoull(bytes);
-  } catch (const std::exception&) {  // an unknown unit, too many digits
-    return refused;
-  }
-  if (value > kMost) return refused;
-  return static_cast<int64_t>(value);
+  return ParseByteSize("--working-set", text);
 }
 
 void AddBenchCommand(CLI::App& app, int* exit_code) {
@@ -101,5 +143,6 @@ void AddBenchCommand(CLI::App& app, int* exit_code) {
       app.add_subcommand("bench", "Speed, bytes and error of plans against the f16 cache");
   bench->require_subcommand(1);
   AddAttention(*bench, exit_code);
+  AddDecode(*bench, exit_code);
   varve::cli::AddBenchWeights(*bench, exit_code);
 }

@@ -13,23 +13,6 @@ constexpr float kScoreDeviation = 2.0f;
 constexpr int kOutlierStride = 16;
 constexpr float kOutlierGain = 4.0f;
 
-void FillGaussian(std::vector<float>& out, uint64_t seed, Executor& executor) {
-  constexpr size_t kChunk = 1 << 16;  // own generator each: independent of the thread count
-  executor.ParallelFor((out.size() + kChunk - 1) / kChunk, [&](size_t chunk, int) {
-    std::mt19937_64 random(seed * 1000003 + chunk);
-    // Sum of four 16-bit uniforms, centred and scaled: near Gaussian, and fast enough for
-    // gigabytes.
-    const float norm = 1.0f / (65536.0f * std::sqrt(4.0f / 12.0f));
-    const size_t end = std::min(out.size(), (chunk + 1) * kChunk);
-    for (size_t i = chunk * kChunk; i < end; ++i) {
-      const uint64_t bits = random();
-      const int sum = static_cast<int>((bits & 0xFFFF) + (bits >> 16 & 0xFFFF) +
-                                       (bits >> 32 & 0xFFFF) + (bits >> 48));
-      out[i] = static_cast<float>(sum - 131070) * norm;
-    }
-  });
-}
-
 // One query head in double. keys, values [ctx, dim]; adds to output [dim], which holds zeros.
 void AttendExactly(const float* query, const float* keys, const float* values, size_t ctx,
                    size_t dim, double* output) {
@@ -54,15 +37,36 @@ void AttendExactly(const float* query, const float* keys, const float* values, s
 
 }  // namespace
 
+void FillGaussian(std::vector<float>& out, uint64_t seed, Executor& executor) {
+  constexpr size_t kChunk = 1 << 16;  // own generator each: independent of the thread count
+  executor.ParallelFor((out.size() + kChunk - 1) / kChunk, [&](size_t chunk, int) {
+    std::mt19937_64 random(seed * 1000003 + chunk);
+    // Sum of four 16-bit uniforms, centred and scaled: near Gaussian, and fast enough for
+    // gigabytes.
+    const float norm = 1.0f / (65536.0f * std::sqrt(4.0f / 12.0f));
+    const size_t end = std::min(out.size(), (chunk + 1) * kChunk);
+    for (size_t i = chunk * kChunk; i < end; ++i) {
+      const uint64_t bits = random();
+      const int sum = static_cast<int>((bits & 0xFFFF) + (bits >> 16 & 0xFFFF) +
+                                       (bits >> 32 & 0xFFFF) + (bits >> 48));
+      out[i] = static_cast<float>(sum - 131070) * norm;
+    }
+  });
+}
+
+void FillKeys(std::vector<float>& out, uint64_t seed, Executor& executor) {
+  FillGaussian(out, seed, executor);
+  for (size_t i = 0; i < out.size(); i += kOutlierStride) out[i] *= kOutlierGain;
+}
+
 Workload::Workload(const WorkloadShape& shape, Executor& executor) : shape_(shape) {
   const size_t row = static_cast<size_t>(shape.kv_heads) * shape.dim;
   keys_.resize(shape.ctx * row);
   values_.resize(shape.ctx * row);
   queries_.resize(static_cast<size_t>(shape.heads) * shape.dim);
-  FillGaussian(keys_, shape.seed, executor);
+  FillKeys(keys_, shape.seed, executor);
   FillGaussian(values_, shape.seed + 1, executor);
   FillGaussian(queries_, shape.seed + 2, executor);
-  for (size_t i = 0; i < keys_.size(); i += kOutlierStride) keys_[i] *= kOutlierGain;
   // Variance of q.k / sqrt(dim) for unit rows is the mean square of K's channels.
   const float mean_square = 1.0f + (kOutlierGain * kOutlierGain - 1.0f) / kOutlierStride;
   for (float& q : queries_) q *= kScoreDeviation / std::sqrt(mean_square);

@@ -21,6 +21,11 @@ struct WorkloadShape {
   uint64_t seed = 1;
 };
 
+// Near-Gaussian values of unit variance; the same for any number of threads.
+void FillGaussian(std::vector<float>& out, uint64_t seed, Executor& executor);
+// The same with one channel in 16 four times as large: keys.
+void FillKeys(std::vector<float>& out, uint64_t seed, Executor& executor);
+
 // K is Gaussian with one channel in 16 four times as large, as real keys have outlier channels; V
 // is Gaussian. Queries are scaled so that scores have a standard deviation of about 2: attention is
 // neither flat nor a single peak.

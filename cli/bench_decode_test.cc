@@ -1,0 +1,97 @@
+#include "cli/bench_decode.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "cli/decode_lane.h"
+#include "tests/tiny_model.h"
+
+namespace varve::cli {
+namespace {
+
+class BenchDecodeTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    bytes_ = TinyModel().Build();
+    Result<std::shared_ptr<const GgufFile>> file = GgufFile::FromMemory(bytes_, "tiny");
+    ASSERT_TRUE(file.ok()) << file.status().message();
+    model_ = *LlamaModel::Load(*file);
+    options_.plans = {"q8_0", "age=q8_0:64/q4_0"};
+    options_.depths = {130, 0};
+    options_.steps = 70;  // beyond the end of a page
+    options_.reps = 2;
+    options_.threads = 2;
+    sink_ = std::tmpfile();
+    ASSERT_NE(sink_, nullptr);
+  }
+  void TearDown() override { std::fclose(sink_); }
+
+  std::vector<std::byte> bytes_;
+  std::shared_ptr<const LlamaModel> model_;
+  BenchDecodeOptions options_;
+  std::FILE* sink_ = nullptr;
+};
+
+TEST_F(BenchDecodeTest, EveryPlanAndDepthHasARowWithTheAgreedKeys) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  const Status status = BenchDecodeModel(options_, model_, sink_, rows);
+  ASSERT_TRUE(status.ok()) << status.message();
+  ASSERT_EQ(rows.size(), 8u);  // f16, f16 again, two plans; at two depths
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto& row = rows[i];
+    EXPECT_EQ(row["depth"], i < 4 ? 0 : 130);  // small ones first
+    for (const char* key : {"tokens_per_s", "ratio_to_f16", "cache_bytes", "resident_bytes"}) {
+      EXPECT_GT(row[key], 0) << key;
+    }
+    EXPECT_EQ(row["reps"], 2);
+    const double shares = row["share_weights"].get<double>() +
+                          row["share_attention"].get<double>() + row["share_cache"].get<double>() +
+                          row["share_other"].get<double>();
+    EXPECT_NEAR(shares, 1.0, 1e-9);
+  }
+  EXPECT_EQ(rows[0]["role"], "baseline");
+  EXPECT_EQ(rows[1]["role"], "noise");
+  EXPECT_EQ(rows[1]["plan"], "f16");
+  EXPECT_EQ(rows[2]["plan"], "q8_0");
+  EXPECT_EQ(rows[0]["ratio_to_f16"], 1.0);
+  // An empty cache has nothing to round; a filled one has.
+  EXPECT_EQ(rows[2]["logit_error"], 0.0);
+  EXPECT_GT(rows[6]["logit_error"], 0.0);
+  EXPECT_GT(rows[7]["logit_error"], rows[6]["logit_error"]);
+  EXPECT_LT(rows[6]["cache_bytes_read"], rows[4]["cache_bytes_read"]);
+}
+
+TEST_F(BenchDecodeTest, RefusesWhatCannotWorkBeforeItMeasures) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  options_.plans = {"q8_0", "pq4"};
+  EXPECT_EQ(BenchDecodeModel(options_, model_, sink_, rows).code(), StatusCode::kUnimplemented);
+  options_.plans = {"q9"};
+  EXPECT_EQ(BenchDecodeModel(options_, model_, sink_, rows).code(), StatusCode::kInvalidArgument);
+  options_.plans = {"f16"};
+  options_.depths = {int64_t{1} << 40};
+  EXPECT_EQ(BenchDecodeModel(options_, model_, sink_, rows).code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(rows.empty());
+}
+
+TEST_F(BenchDecodeTest, StepsLeaveTheDepthAsItWas) {
+  std::unique_ptr<Executor> executor = MakeThreadPool(2);
+  const SyntheticRows rows(model_->cache_shape(), 1, *executor);
+  auto lane = DecodeLane::Make("q4_0", *ParsePlan("q4_0"), *model_, *executor).value();
+  LlamaRunner runner(model_, *executor);
+  ASSERT_TRUE(lane->SetDepth(rows, 192).ok());
+  std::vector<int32_t> first;
+  std::vector<int32_t> again;
+  ASSERT_TRUE(lane->TimeSteps(runner, 40, &first).ok());
+  EXPECT_EQ(first.size(), 40u);
+  ASSERT_TRUE(lane->TimeSteps(runner, 40, &again).ok());
+  EXPECT_EQ(again, first);
+  // Growing step by step is the same as growing at once.
+  auto grown = DecodeLane::Make("q4_0", *ParsePlan("q4_0"), *model_, *executor).value();
+  for (const int64_t depth : {7, 64, 100, 192}) ASSERT_TRUE(grown->SetDepth(rows, depth).ok());
+  ASSERT_TRUE(grown->TimeSteps(runner, 40, &again).ok());
+  EXPECT_EQ(again, first);
+}
+
+}  // namespace
+}  // namespace varve::cli

@@ -1,0 +1,63 @@
+// One plan under `varve bench decode`: its cache, filled to a depth, and the times of its steps.
+
+#ifndef VARVE_CLI_DECODE_LANE_H_
+#define VARVE_CLI_DECODE_LANE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/llama/llama_model.h"
+#include "varve/cache.h"
+
+namespace varve::cli {
+
+// Rows that repeat with a period, the same for every plan; each layer begins at another one.
+class SyntheticRows {
+ public:
+  SyntheticRows(const CacheShape& shape, uint64_t seed, Executor& executor);
+
+  // Appends rows until the sequence holds `depth` tokens.
+  Status Extend(Cache& cache, SequenceId sequence, int64_t depth) const;
+
+ private:
+  static constexpr int64_t kPeriod = 1021;  // prime: pages and layers see different beginnings
+  static constexpr int64_t kMaxStep = 128;  // the largest page
+
+  size_t key_floats_;          // of a token
+  size_t value_floats_;        // of a token
+  std::vector<float> keys_;    // [kPeriod + kMaxStep, kv_heads, key_dim]
+  std::vector<float> values_;  // [kPeriod + kMaxStep, kv_heads, value_dim]
+};
+
+class DecodeLane {
+ public:
+  static Result<std::unique_ptr<DecodeLane>> Make(std::string name, const Plan& plan,
+                                                  const LlamaModel& model, Executor& executor);
+
+  const std::string& name() const { return name_; }
+  const Cache& cache() const { return *cache_; }
+  // What the process grew by while this cache was filled.
+  uint64_t resident_growth() const { return resident_growth_; }
+
+  // Brings the sequence to `depth`, by rows or by Truncate.
+  Status SetDepth(const SyntheticRows& rows, int64_t depth);
+  // Decodes `steps` tokens greedily behind the present depth and forgets them again. Returns the
+  // microseconds of one step; `tokens` gets what was decoded.
+  Result<double> TimeSteps(LlamaRunner& runner, int steps, std::vector<int32_t>* tokens);
+  const std::vector<float>& logits() const { return logits_; }  // of the last step, [vocab_size]
+
+ private:
+  DecodeLane() = default;
+
+  std::string name_;
+  std::unique_ptr<Cache> cache_;
+  SequenceId sequence_;
+  uint64_t resident_growth_ = 0;
+  std::vector<float> logits_;
+};
+
+}  // namespace varve::cli
+
+#endif  // VARVE_CLI_DECODE_LANE_H_
