@@ -193,7 +193,7 @@ Status ForwardStep::RunLayers(Cache& cache) {
     const RopeTable& table = HasLocalRope(index) ? local_rope_ : rope_;
     ForTokens(0, query_width_ + kv_width_, [&](size_t t) { RotateToken(layer, table, t); });
     Lap(&ForwardTimes::other_us);
-    const Status attention = AttendLayer(cache, index);
+    Status attention = AttendLayer(cache, index);
     Lap(&ForwardTimes::attention_us);
     if (!attention.ok()) return attention;
     AddToResidual(layer.attention_output, layer.output_bias, attended_.data(),
@@ -228,17 +228,17 @@ Status ForwardStep::Run(Cache& cache, std::span<const StepEntry> entries,
   if (config_.local_rope.has_value()) local_rope_.Prepare(positions_);
   Embed(tokens);
   Lap(&ForwardTimes::other_us);
-  const Status begun = cache.BeginStep(entries_);
+  Status begun = cache.BeginStep(entries_);
   Lap(&ForwardTimes::cache_us);
   if (!begun.ok()) return begun;  // a step that somebody else left open stays theirs
-  const Status run = RunLayers(cache);
+  Status run = RunLayers(cache);
   if (!run.ok()) {
     cache.AbortStep();
     Lap(&ForwardTimes::cache_us);
     return run;
   }
   if (logits_from < num_tokens_) WriteLogits(logits_from, logits);
-  const Status ended = cache.EndStep();
+  Status ended = cache.EndStep();
   Lap(&ForwardTimes::cache_us);
   return ended;
 }

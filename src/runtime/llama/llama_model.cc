@@ -9,8 +9,8 @@ namespace varve {
 namespace {
 
 // Says which file, where the message does not begin with it already.
-Status InFile(const GgufFile& file, const Status& status) {
-  const std::string prefix = file.name() + ": ";
+Status InFile(const std::string& name, const Status& status) {
+  const std::string prefix = name + ": ";
   if (status.message().starts_with(prefix)) return status;
   return Status(status.code(), prefix + status.message());
 }
@@ -22,10 +22,11 @@ LlamaModel::~LlamaModel() = default;
 
 Result<std::shared_ptr<const LlamaModel>> LlamaModel::Load(std::shared_ptr<const GgufFile> file) {
   if (file == nullptr) return InvalidArgument("model: no file");
+  const std::string name = file->name();
   Result<LlamaConfig> config = ReadLlamaConfig(*file);
-  if (!config.ok()) return InFile(*file, config.status());
-  Result<std::unique_ptr<LlamaWeights>> weights = LoadLlamaWeights(file, *config);
-  if (!weights.ok()) return InFile(*file, weights.status());
+  if (!config.ok()) return InFile(name, config.status());
+  Result<std::unique_ptr<LlamaWeights>> weights = LoadLlamaWeights(std::move(file), *config);
+  if (!weights.ok()) return InFile(name, weights.status());
   auto model = std::shared_ptr<LlamaModel>(new LlamaModel);
   model->config_ = std::move(*config);
   model->weights_ = std::move(*weights);
