@@ -63,11 +63,11 @@ size_t CommonPrefix(std::string_view a, std::string_view b) {
 }
 
 std::string Figures(const ComparedPlan& plan, bool is_reference) {
-  std::string line = fmt::format("{} · {:.2f}× smaller than f16 · {:.1f} tokens/s",
-                                 HumanBytes(static_cast<double>(plan.memory.bytes)),
-                                 plan.memory.ratio, plan.tokens_per_s);
-  if (is_reference) return line;
-  line += fmt::format(" · KL {}", HumanDivergence(plan.kl_mean));
+  const std::string bytes = HumanBytes(static_cast<double>(plan.memory.bytes));
+  if (is_reference) return fmt::format("{} · {:.1f} tokens/s", bytes, plan.tokens_per_s);
+  const std::string line =
+      fmt::format("{} · {:.2f}× smaller than f16 · {:.1f} tokens/s · KL {}", bytes,
+                  plan.memory.ratio, plan.tokens_per_s, HumanDivergence(plan.kl_mean));
   if (plan.first_difference < 0) return line + " · the same text as f16";
   return line + fmt::format(" · differs at token {}", plan.first_difference + 1);
 }
@@ -181,9 +181,9 @@ std::string RenderComparison(const Comparison& comparison) {
       comparison.scored_tokens, QualityPicture(plans));
   html += "<h2>Figures</h2>\n" + Table(plans);
   html +=
-      "<p class=\"quiet\">KL and “same best” compare the predictions of each cache along the f16 "
-      "text. Speed is of one run, one plan after another: <code>varve bench decode</code> "
-      "measures it.</p>\n";
+      "<p class=\"quiet\">KL, “same best” (the same most likely token) and speed are along the f16 "
+      "text, all plans in turn at each token. One short run: <code>varve eval</code> and "
+      "<code>varve bench decode</code> measure properly.</p>\n";
   html +=
       "<h2>The texts</h2>\n<p class=\"quiet\">What differs from the f16 text is marked, from the "
       "first difference on.</p>\n<div class=\"pair\" style=\"margin-top:.8rem\">\n";

@@ -13,7 +13,8 @@
 
 namespace varve::cli {
 
-// One plan after the same prompt. KL and agreement are along the text of the f16 cache.
+// One plan after the same prompt. KL, agreement and speed are along the text of the f16 cache, all
+// plans in turn at each token.
 struct ComparedPlan {
   std::string plan;  // as typed
   std::string text;

@@ -1,16 +1,19 @@
 // `varve run` with several plans: the same prompt and seed on every cache, side by side.
 //
-// The prompt (all but its last token) goes into every cache; then each sequence is forked. On the
-// forks the f16 text is fed to all caches in lockstep and their distributions are compared; on the
-// originals each plan writes its own text. So the prompt is computed once per plan, and the KL is
-// taken on the very pages that the text comes from.
+// The prompt (all but its last token) goes into every cache once. The f16 cache writes its text and
+// is cut back to the prompt, which loses nothing: its sealed pages hold what the open ones held.
+// The other sequences are forked; on the forks the f16 text is fed to all caches in lockstep and
+// their distributions are compared; on the originals each plan then writes its own text. So the KL
+// is taken on the very pages that the text comes from. The pool keeps some slots of a fork that is
+// gone (1 MiB and 1/64 at most), and they count: the figures never flatter.
 
 #include <algorithm>
-#include <cmath>
+#include <chrono>
 
 #include <fmt/format.h>
 
 #include "base/machine.h"
+#include "cli/bench_report.h"
 #include "cli/compare_report.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
@@ -29,9 +32,14 @@ namespace {
 
 struct ComparedLane {
   RunSession::Lane lane;
-  SequenceId fork;
+  SequenceId fork;               // f16: the sequence itself
+  std::vector<double> decode_s;  // one per token of the f16 text, all plans in turn
   ComparedPlan result;
 };
+
+double SecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 
 class PlanComparison {
  public:
@@ -41,7 +49,8 @@ class PlanComparison {
 
  private:
   Status ReadPrompt();
-  Status FillLanes();
+  Status FillLane(size_t index, Progress& progress);
+  Status WriteReference();
   // Feeds the f16 text to every fork and takes the divergences; frees the forks.
   Status Score();
   Status Write(ComparedLane& lane);
@@ -72,41 +81,42 @@ Status PlanComparison::ReadPrompt() {
   return Status();
 }
 
-Status PlanComparison::FillLanes() {
+Status PlanComparison::FillLane(size_t index, Progress& progress) {
   const std::span<const int32_t> head(prompt_.data(), prompt_.size() - 1);
   const auto per_lane = static_cast<double>(head.size());
-  Progress progress("prompt", per_lane * static_cast<double>(session_.plans.size()));
-  for (size_t i = 0; i < session_.plans.size() && !InterruptScope::interrupted(); ++i) {
-    Result<RunSession::Lane> lane = session_.MakeLane(session_.plans[i]);
-    if (!lane.ok()) return lane.status();
-    ComparedLane compared{std::move(*lane), {}, {}};
-    compared.result.plan = options_.plans[i];
-    if (!head.empty()) {
-      LlamaRunner& runner = *session_.runner;
-      runner.ResetTimes();
-      const Status status = runner.Forward(
-          *compared.lane.cache, compared.lane.sequence, head, Logits::kNone, nullptr,
-          [&](int64_t done) {
-            progress.Update(per_lane * static_cast<double>(i) + static_cast<double>(done),
-                            options_.plans[i]);
-            return !InterruptScope::interrupted();
-          });
-      if (InterruptScope::interrupted())
-        return FailedPrecondition("interrupted before anything was compared");
-      if (!status.ok()) {
-        return Status(status.code(),
-                      fmt::format("--kv \"{}\": {}", options_.plans[i], status.message()));
-      }
-      const ForwardTimes& times = runner.times();
-      const double us = times.linear_us + times.attention_us + times.cache_us + times.other_us;
-      compared.result.prompt_tokens_per_s = us > 0 ? 1e6 * per_lane / us : 0.0;
+  const std::string& name = options_.plans[index];
+  Result<RunSession::Lane> lane = session_.MakeLane(session_.plans[index]);
+  if (!lane.ok()) return lane.status();
+  ComparedLane compared{std::move(*lane), {}, {}, {}};
+  compared.result.plan = name;
+  if (!head.empty()) {
+    const auto start = std::chrono::steady_clock::now();
+    const Status status = session_.runner->Forward(
+        *compared.lane.cache, compared.lane.sequence, head, Logits::kNone, nullptr,
+        [&](int64_t done) {
+          progress.Update(per_lane * static_cast<double>(index) + static_cast<double>(done), name);
+          return !InterruptScope::interrupted();
+        });
+    if (InterruptScope::interrupted()) return Status();  // the lane is not there
+    if (!status.ok()) {
+      return Status(status.code(), fmt::format("--kv \"{}\": {}", name, status.message()));
     }
+    compared.result.prompt_tokens_per_s = per_lane / SecondsSince(start);
+  }
+  compared.fork = compared.lane.sequence;
+  if (index > 0) {
     Result<SequenceId> fork = compared.lane.cache->Fork(compared.lane.sequence);
     if (!fork.ok()) return fork.status();
     compared.fork = *fork;
-    lanes_.push_back(std::move(compared));
   }
+  lanes_.push_back(std::move(compared));
   return Status();
+}
+
+Status PlanComparison::WriteReference() {
+  VARVE_RETURN_IF_ERROR(Write(lanes_[0]));
+  const RunSession::Lane& lane = lanes_[0].lane;
+  return lane.cache->Truncate(lane.sequence, static_cast<int64_t>(prompt_.size()) - 1);
 }
 
 Status PlanComparison::Score() {
@@ -123,7 +133,9 @@ Status PlanComparison::Score() {
       const bool is_reference = &lane == &lanes_[0];
       std::vector<float>& row = is_reference ? reference : logits;
       const DecodeEntry entry{lane.fork, token};
+      const auto start = std::chrono::steady_clock::now();
       VARVE_RETURN_IF_ERROR(session_.runner->Decode(*lane.lane.cache, {&entry, 1}, row.data()));
+      lane.decode_s.push_back(SecondsSince(start));
       if (is_reference) {
         expected = SoftmaxRow(row, probabilities.data());
         lane.result.same_best += 1;
@@ -139,8 +151,9 @@ Status PlanComparison::Score() {
     progress.Update(static_cast<double>(i + 1));
   }
   for (ComparedLane& lane : lanes_) {
-    VARVE_RETURN_IF_ERROR(lane.lane.cache->Free(lane.fork));
+    if (&lane != &lanes_[0]) VARVE_RETURN_IF_ERROR(lane.lane.cache->Free(lane.fork));
     if (scored_ == 0) continue;
+    lane.result.tokens_per_s = 1 / Median(lane.decode_s);
     lane.result.kl_mean /= static_cast<double>(scored_);
     lane.result.same_best /= static_cast<double>(scored_);
   }
@@ -176,22 +189,25 @@ Status PlanComparison::Write(ComparedLane& lane) {
   fmt::print(session_.out, "\n");
   result.tokens = std::move(generation->tokens);
   result.stop = generation->stop;
-  result.tokens_per_s = generation->decode_tokens_per_s();
   const std::vector<int32_t>& expected = lanes_[0].result.tokens;
   const auto [a, b] =
       std::mismatch(expected.begin(), expected.end(), result.tokens.begin(), result.tokens.end());
   const bool is_same = a == expected.end() && b == result.tokens.end();
   result.first_difference = is_same ? -1 : a - expected.begin();
+  Result<int64_t> position = lane.lane.cache->NextPosition(lane.lane.sequence);
+  if (!position.ok()) return position.status();
+  result.memory = FiguresOf(*lane.lane.cache, *position);
   return Status();
 }
 
 void PlanComparison::PrintFigures(const ComparedLane& lane) const {
   const ComparedPlan& result = lane.result;
-  std::string line = fmt::format("    {} ({:.2f}x smaller than f16), {:.1f} tokens/s",
-                                 HumanBytes(static_cast<double>(result.memory.bytes)),
-                                 result.memory.ratio, result.tokens_per_s);
+  std::string line =
+      fmt::format("    {}, {:.1f} tokens/s", HumanBytes(static_cast<double>(result.memory.bytes)),
+                  result.tokens_per_s);
   if (&lane != &lanes_[0]) {
-    line += fmt::format(", KL {}", HumanDivergence(result.kl_mean));
+    line += fmt::format(", {:.2f}x smaller than f16, KL {}", result.memory.ratio,
+                        HumanDivergence(result.kl_mean));
     line += result.first_difference < 0
                 ? std::string(", the same text as f16")
                 : fmt::format(", differs from f16 at token {}", result.first_difference + 1);
@@ -262,7 +278,8 @@ Status PlanComparison::Report() const {
                     {"text", result.text}});
   }
   fmt::print(session_.out,
-             "\n{} prompt tokens; KL and agreement over the {} tokens of the f16 text, in nats\n",
+             "\n{} prompt tokens; KL (nats), agreement and speed over the {} tokens of the f16 "
+             "text, all plans in turn\n",
              prompt_.size(), scored_);
   table.Print(session_.out);
   if (!options_.report.empty()) {
@@ -275,26 +292,28 @@ Status PlanComparison::Report() const {
 Status PlanComparison::Run() {
   VARVE_RETURN_IF_ERROR(ReadPrompt());
   const InterruptScope scope;
-  VARVE_RETURN_IF_ERROR(FillLanes());
-  VARVE_RETURN_IF_ERROR(Write(lanes_[0]));
+  {
+    Progress progress("prompt", static_cast<double>(prompt_.size() * session_.plans.size()));
+    for (size_t i = 0; i < session_.plans.size() && !InterruptScope::interrupted(); ++i) {
+      VARVE_RETURN_IF_ERROR(FillLane(i, progress));
+      progress.Clear();
+      if (i == 0 && !lanes_.empty()) VARVE_RETURN_IF_ERROR(WriteReference());
+    }
+  }
+  if (lanes_.empty()) return FailedPrecondition("interrupted before anything was compared");
   VARVE_RETURN_IF_ERROR(Score());
-  // Not before the fork is gone: it held pages of its own.
-  const auto in_cache = [](const ComparedLane& lane) {
-    return lane.lane.cache->NextPosition(lane.lane.sequence);
-  };
-  for (size_t i = 0; i < lanes_.size(); ++i) {
-    if (i > 0 && InterruptScope::interrupted()) {
+  PrintFigures(lanes_[0]);
+  for (size_t i = 1; i < lanes_.size(); ++i) {
+    if (InterruptScope::interrupted()) {
       lanes_.resize(i);
       break;
     }
-    if (i > 0) VARVE_RETURN_IF_ERROR(Write(lanes_[i]));
-    Result<int64_t> position = in_cache(lanes_[i]);
-    if (!position.ok()) return position.status();
-    lanes_[i].result.memory = FiguresOf(*lanes_[i].lane.cache, *position);
+    VARVE_RETURN_IF_ERROR(Write(lanes_[i]));
     PrintFigures(lanes_[i]);
   }
-  if (InterruptScope::interrupted())
+  if (InterruptScope::interrupted()) {
     fmt::print(stderr, "varve: interrupted; this is what there is so far\n");
+  }
   return Report();
 }
 
