@@ -28,6 +28,7 @@ std::string Short(double value) {
 // Perplexity against f16's in per cent; both figures are small, so exp(x) - 1 is the difference
 // and its error alike.
 std::string Difference(const PlanQuality& plan) {
+  if (!std::isfinite(plan.dlnppl)) return "-";
   return fmt::format("{:+.3f} ±{}", 100 * std::expm1(plan.dlnppl),
                      Number(100 * plan.dlnppl_sem, 3));
 }

@@ -15,7 +15,7 @@ namespace varve::cli {
 
 struct EvalWindowsOptions : EvalOptions {
   EvalWindowsOptions() { plans = {"f16", "q8_0", "q4_0", "q4_0r"}; }
-  int64_t windows = 4;  // 0: all of the text
+  int64_t windows = 8;  // 0: all of the text
   bool prompt_half = false;
   bool kl_first = false;  // `eval kl`
 };
