@@ -16,7 +16,7 @@ constexpr int64_t kMostFewRows = 256;
 
 // Many tokens: a tile of decoded weights stays in a core's L2 together with the inputs it meets.
 constexpr size_t kManyTileBytes = 512 << 10;
-constexpr int64_t kRowStep = 16;
+constexpr int64_t kRowStep = 12;  // whole blocks of multiply_dense on every target
 constexpr int64_t kMostManyRows = 256;
 
 int64_t TileRows(const WeightMatrix& weights, bool few) {
@@ -104,8 +104,9 @@ struct LinearLayers::Impl {
     product.input = task.input;
     product.input_stride = InputStride(task);
     product.num_tokens = num_tokens;
+    product.run = run;
     const float* products = workers[worker].Multiply(kernels, precision, product);
-    if (products == nullptr) {  // oneDNN refused: out of memory
+    if (products == nullptr) {  // out of memory: without scratch, then
       for (int64_t begin = tile.begin; begin < tile.end; begin += kMostFewRows) {
         RunFew(kernels, {&task, begin, std::min(begin + kMostFewRows, tile.end)}, num_tokens);
       }
@@ -116,6 +117,7 @@ struct LinearLayers::Impl {
 
   Executor& executor;
   ProductPrecision precision;
+  uint64_t run = 0;  // counts calls of Run
   std::vector<Tile> tiles;
   std::vector<TileMultiplier> workers;  // by worker
 };
@@ -129,6 +131,7 @@ void LinearLayers::Run(int num_tokens, std::span<const LinearTask> tasks) {
   const WeightKernels& kernels = ActiveWeightKernels();
   const bool few = num_tokens <= kMaxFewTokens;
   impl_->CutTiles(tasks, few);
+  ++impl_->run;
   impl_->executor.ParallelFor(impl_->tiles.size(), [&](size_t index, int worker) {
     const Tile& tile = impl_->tiles[index];
     if (few) {

@@ -4,9 +4,11 @@
 //   linear.Run(num_tokens, {{&wq, bq, x, d, q, dq}, {&wk, bk, x, d, k, dk}, {&wv, ...}});
 //
 // Up to kMaxFewTokens tokens each stored row is read once (weights.h). Beyond that, tiles of rows
-// are decoded into the worker's scratch and multiplied by oneDNN, called on one thread per tile.
-// Tiles are fixed by shape: results do not depend on the number of threads. One Run at a time per
-// object; the object owns only scratch.
+// are decoded into the worker's scratch and multiplied there: in f32 by WeightKernels, in bf16 by
+// oneDNN, called on one thread per tile. (oneDNN's f32 product packs both operands anew for every
+// tile: on a Zen 4 core 65 GFLOP/s for 64 tokens x 1024 x 3072 and 42 for 64 x 3072 x 1024, where
+// ours has 88 and 91 of a peak of 118.) Tiles are fixed by shape: results do not depend on the
+// number of threads. One Run at a time per object; the object owns only scratch.
 
 #ifndef VARVE_KERNELS_LINEAR_H_
 #define VARVE_KERNELS_LINEAR_H_
@@ -24,7 +26,7 @@ namespace varve {
 // How the product of many tokens is computed. F32 weights always use f32.
 enum class ProductPrecision {
   kF32,   // exact decode, f32 products
-  kBF16,  // operands rounded to bf16, f32 sums: about twice as fast, more with AMX
+  kBF16,  // operands rounded to bf16, f32 sums: 1.7 times as fast on Zen 4, more with AMX
 };
 
 // bf16 where the machine multiplies it faster (AMX-BF16), f32 elsewhere.

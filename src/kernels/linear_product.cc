@@ -8,8 +8,6 @@
 #include <hwy/aligned_allocator.h>
 #include <dnnl.hpp>
 
-#include "kernels/kernels.h"
-
 namespace varve {
 namespace {
 
@@ -98,25 +96,27 @@ struct TileMultiplier::Impl {
     if (tile == nullptr) return false;
     // Rows follow each other without a gap, stored and decoded.
     kernels.decode[static_cast<int>(p.weights->type)](p.weights->row(p.begin), rows * cols, tile);
-    const OneThread one;
-    return dnnl_sgemm('N', 'T', p.num_tokens, rows, cols, 1.0f, p.input, p.input_stride, tile, cols,
-                      0.0f, out, rows) == dnnl_success;
+    kernels.multiply_dense({.rows = tile,
+                            .num_rows = rows,
+                            .cols = cols,
+                            .inputs = p.input,
+                            .input_stride = p.input_stride,
+                            .num_tokens = p.num_tokens,
+                            .out = out,
+                            .out_stride = rows});
+    return true;
   }
 
   bool MultiplyBF16(const WeightKernels& kernels, const TileProduct& p, float* out) {
     const int64_t rows = p.end - p.begin;
     const int64_t cols = p.weights->cols;
     uint16_t* tile = tile_bf16.Get(static_cast<size_t>(rows * cols));
-    uint16_t* input = input_bf16.Get(static_cast<size_t>(p.num_tokens * cols));
+    const uint16_t* input = NarrowInput(kernels, p);
     float* row = tile_f32.Get(static_cast<size_t>(cols));
     if (tile == nullptr || input == nullptr || row == nullptr) return false;
-    const auto narrow = ActiveKernels().narrow_bf16;
     for (int64_t r = 0; r < rows; ++r) {
       kernels.decode[static_cast<int>(p.weights->type)](p.weights->row(p.begin + r), cols, row);
-      narrow(row, static_cast<size_t>(cols), tile + r * cols);
-    }
-    for (int t = 0; t < p.num_tokens; ++t) {
-      narrow(p.input + t * p.input_stride, static_cast<size_t>(cols), input + t * cols);
+      kernels.narrow_bf16(row, cols, tile + r * cols);
     }
     const OneThread one;
     try {
@@ -124,16 +124,29 @@ struct TileMultiplier::Impl {
       uint8_t* pad = scratchpad.Get(primitive.scratchpad.get_size());
       if (pad == nullptr) return false;
       dnnl::stream stream(CpuEngine());
-      primitive.matmul.execute(stream,
-                               {{DNNL_ARG_SRC, {primitive.input, CpuEngine(), input}},
-                                {DNNL_ARG_WEIGHTS, {primitive.weights, CpuEngine(), tile}},
-                                {DNNL_ARG_DST, {primitive.output, CpuEngine(), out}},
-                                {DNNL_ARG_SCRATCHPAD, {primitive.scratchpad, CpuEngine(), pad}}});
+      primitive.matmul.execute(
+          stream, {{DNNL_ARG_SRC, {primitive.input, CpuEngine(), const_cast<uint16_t*>(input)}},
+                   {DNNL_ARG_WEIGHTS, {primitive.weights, CpuEngine(), tile}},
+                   {DNNL_ARG_DST, {primitive.output, CpuEngine(), out}},
+                   {DNNL_ARG_SCRATCHPAD, {primitive.scratchpad, CpuEngine(), pad}}});
       stream.wait();
       return true;
     } catch (const std::exception&) {
       return false;
     }
+  }
+
+  // The tiles of a run share their input: it is rounded once per worker.
+  const uint16_t* NarrowInput(const WeightKernels& kernels, const TileProduct& p) {
+    const auto key = std::make_tuple(p.run, p.input, p.weights->cols);
+    uint16_t* narrow = input_bf16.Get(static_cast<size_t>(p.num_tokens * p.weights->cols));
+    if (narrow == nullptr || key == narrowed) return narrow;
+    for (int t = 0; t < p.num_tokens; ++t) {
+      kernels.narrow_bf16(p.input + t * p.input_stride, p.weights->cols,
+                          narrow + t * p.weights->cols);
+    }
+    narrowed = key;
+    return narrow;
   }
 
   const Primitive& FindPrimitive(const Shape& shape) {
@@ -163,6 +176,7 @@ struct TileMultiplier::Impl {
   Scratch<float> products;
   Scratch<uint16_t> tile_bf16;
   Scratch<uint16_t> input_bf16;
+  std::tuple<uint64_t, const float*, int64_t> narrowed;  // what input_bf16 holds
   Scratch<uint8_t> scratchpad;
 };
 

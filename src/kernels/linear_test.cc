@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -169,6 +171,38 @@ TEST(LinearLayers, NothingToDoIsNothing) {
   linear.Run(0, {});
   linear.Run(64, {});
   linear.Run(1, {});
+}
+
+// oneDNN would like a team of threads for each of ours.
+TEST(LinearLayers, ProductsStartNoThreadsBesideThePool) {
+  const auto threads_now = [] {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return std::distance(begin(tasks), end(tasks));
+  };
+  const RandomMatrix matrix(WeightType::kQ8_0, 4096, 512, 1);
+  const std::vector<float> x(256 * 512, 1.0f);
+  std::vector<float> y(256 * 4096);
+  const std::unique_ptr<Executor> executor = MakeThreadPool(3);
+  const auto before = threads_now();
+  for (const ProductPrecision precision : {ProductPrecision::kF32, ProductPrecision::kBF16}) {
+    LinearLayers linear(*executor, precision);
+    const LinearTask task = {.weights = &matrix.view(), .input = x.data(), .output = y.data()};
+    linear.Run(256, {&task, 1});
+    EXPECT_EQ(threads_now(), before);
+  }
+}
+
+TEST(LinearLayers, AnInputThatChangedBetweenRunsIsReadAgain) {
+  const RandomMatrix matrix(WeightType::kF16, 16, 64, 1);
+  std::vector<float> x(9 * 64, 1.0f), first(9 * 16), second(9 * 16);
+  const std::unique_ptr<Executor> executor = MakeThreadPool(1);
+  LinearLayers linear(*executor, ProductPrecision::kBF16);
+  LinearTask task = {.weights = &matrix.view(), .input = x.data(), .output = first.data()};
+  linear.Run(9, {&task, 1});
+  for (float& value : x) value = 2.0f;
+  task.output = second.data();
+  linear.Run(9, {&task, 1});
+  for (size_t i = 0; i < first.size(); ++i) EXPECT_EQ(second[i], 2 * first[i]);
 }
 
 TEST(LinearLayers, ScratchIsBoundedByTilesNotByTheMatrix) {

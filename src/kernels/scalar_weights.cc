@@ -125,6 +125,22 @@ void MultiplyRows(const WeightMatrix& matrix, int64_t begin, int64_t end,
   }
 }
 
+void MultiplyDense(const DenseArgs& args) {
+  for (int64_t t = 0; t < args.num_tokens; ++t) {
+    const float* input = args.inputs + t * args.input_stride;
+    for (int64_t r = 0; r < args.num_rows; ++r) {
+      const float* row = args.rows + r * args.cols;
+      float sum = 0.0f;
+      for (int64_t i = 0; i < args.cols; ++i) sum += row[i] * input[i];
+      args.out[t * args.out_stride + r] = sum;
+    }
+  }
+}
+
+void NarrowBF16(const float* values, int64_t count, uint16_t* out) {
+  for (int64_t i = 0; i < count; ++i) out[i] = F32ToBF16(values[i]);
+}
+
 }  // namespace
 
 const WeightKernels& ScalarWeightKernels() {
@@ -145,6 +161,8 @@ const WeightKernels& ScalarWeightKernels() {
                         MultiplyRows<DecodeQ45K<false>, 256, 144>,
                         MultiplyRows<DecodeQ45K<true>, 256, 176>,
                         MultiplyRows<DecodeQ6K, 256, 210>},
+      .multiply_dense = MultiplyDense,
+      .narrow_bf16 = NarrowBF16,
   };
   return table;
 }

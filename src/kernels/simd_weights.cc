@@ -14,6 +14,7 @@
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128 && !HWY_HAVE_SCALABLE
 
 #include "kernels/simd_weights-inl.h"
+#include "kernels/simd_weights_dense-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace varve {
@@ -40,6 +41,8 @@ const WeightKernels& WeightTable(const char* name) {
                         MultiplyWeights<Q8_0>, MultiplyWeights<Q4_0>, MultiplyWeights<Q4_1>,
                         MultiplyWeights<Q5_0>, MultiplyWeights<Q5_1>, MultiplyWeights<Q4K>,
                         MultiplyWeights<Q5K>, MultiplyWeights<Q6K>},
+      .multiply_dense = MultiplyDense,
+      .narrow_bf16 = NarrowToBF16,
   };
   return table;
 }

@@ -61,6 +61,18 @@ struct WeightMatrix {
 // Most tokens that one call of multiply_rows takes.
 inline constexpr int kMaxRowTokens = 4;
 
+// A product of many tokens with decoded rows.
+struct DenseArgs {
+  const float* rows;  // [num_rows, cols]
+  int64_t num_rows;
+  int64_t cols;
+  const float* inputs;  // [num_tokens, cols], input_stride floats apart
+  ptrdiff_t input_stride;
+  int64_t num_tokens;
+  float* out;  // [num_tokens, num_rows], out_stride floats apart
+  ptrdiff_t out_stride;
+};
+
 // One table per instruction set, with the names and the choice of kernels.h.
 struct WeightKernels {
   const char* name;
@@ -71,6 +83,10 @@ struct WeightKernels {
   void (*multiply_rows[kNumWeightTypes])(const WeightMatrix& matrix, int64_t begin, int64_t end,
                                          const float* const* inputs, int num_tokens, float* out,
                                          ptrdiff_t out_stride);
+  // out[t][r] = dot(rows[r], inputs[t]). A dot product does not depend on its neighbours.
+  void (*multiply_dense)(const DenseArgs& args);
+  // f32 -> bf16 bits, round to nearest even, as F32ToBF16.
+  void (*narrow_bf16)(const float* values, int64_t count, uint16_t* out);
 };
 
 // The table that belongs to ActiveKernels().

@@ -6,11 +6,14 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstring>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <string>
 #include <vector>
 
+#include "base/half.h"
 #include "kernels/kernel_testing.h"
 #include "kernels/weights_testing.h"
 
@@ -58,6 +61,7 @@ TEST(WeightSelection, TablesAreDifferentCode) {
   const auto tables = AvailableWeightKernels();
   for (size_t i = 0; i < tables.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
+      EXPECT_NE(tables[i]->multiply_dense, tables[j]->multiply_dense);
       for (int type = 0; type < kNumWeightTypes; ++type) {
         EXPECT_NE(tables[i]->multiply_rows[type], tables[j]->multiply_rows[type]);
         EXPECT_NE(tables[i]->decode[type], tables[j]->decode[type]);
@@ -166,6 +170,66 @@ TEST_P(Weights, ANanInTheInputShows) {
   EXPECT_TRUE(std::isnan(out[0]) && std::isnan(out[1]));
 }
 
+// One table; decoded weights have no type.
+class DecodedWeights : public testing::TestWithParam<const WeightKernels*> {
+ protected:
+  const WeightKernels& kernels() const { return *GetParam(); }
+};
+
+TEST_P(DecodedWeights, ProductsAreWithinRoundingAtAnyShape) {
+  struct Shape {
+    int tokens, rows, cols;
+  };
+  for (const auto [tokens, rows, cols] : {Shape{1, 1, 1}, Shape{3, 5, 31}, Shape{4, 6, 33},
+                                          Shape{5, 7, 65}, Shape{67, 13, 96}, Shape{9, 8, 2051}}) {
+    const RandomMatrix matrix(WeightType::kF32, rows, cols, 5);
+    const int stride = cols + 3;
+    const std::vector<float> x = TestRandom(6).Gaussians(tokens * stride);
+    GuardedBuffer<float> out(tokens * rows);
+    kernels().multiply_dense({.rows = reinterpret_cast<const float*>(matrix.view().data),
+                              .num_rows = rows,
+                              .cols = cols,
+                              .inputs = x.data(),
+                              .input_stride = stride,
+                              .num_tokens = tokens,
+                              .out = out.data(),
+                              .out_stride = rows});
+    EXPECT_TRUE(out.ZonesIntact());
+    for (int t = 0; t < tokens; ++t) {
+      for (int row = 0; row < rows; ++row) {
+        const ExactDot exact = matrix.Dot(row, x.data() + t * stride);
+        ASSERT_NEAR(out[t * rows + row], exact.value, exact.magnitude * 1e-6)
+            << tokens << " x " << rows << " x " << cols << ": " << t << ", " << row;
+      }
+    }
+  }
+}
+
+TEST_P(DecodedWeights, NarrowToBf16LikeTheScalarTable) {
+  std::vector<float> values = {0.0f,
+                               -0.0f,
+                               1e-40f,
+                               3.4e38f,
+                               1.00390625f,
+                               1.01171875f,
+                               std::numeric_limits<float>::infinity(),
+                               -std::numeric_limits<float>::infinity()};
+  for (const uint32_t nan : {0x7F800001u, 0xFF800001u, 0x7FFFFFFFu, 0x7FC00000u}) {
+    float value;
+    std::memcpy(&value, &nan, 4);
+    values.push_back(value);
+  }
+  for (int i = 0; i < 100; ++i) values.push_back(TestRandom(i).Gaussian());
+  std::vector<uint16_t> expected(values.size());
+  for (size_t i = 0; i < values.size(); ++i) expected[i] = F32ToBF16(values[i]);
+  for (size_t count = 0; count <= values.size(); ++count) {
+    GuardedBuffer<uint16_t> out(count);
+    kernels().narrow_bf16(values.data(), static_cast<int64_t>(count), out.data());
+    EXPECT_TRUE(out.ZonesIntact());
+    EXPECT_TRUE(std::equal(expected.begin(), expected.begin() + count, out.data())) << count;
+  }
+}
+
 TEST(RandomWeights, HaveTheSpreadThatWasAskedFor) {
   for (int type = 0; type < kNumWeightTypes; ++type) {
     const RandomMatrix matrix(static_cast<WeightType>(type), 1, 1 << 16, 1);  // deviation 0.5
@@ -184,6 +248,9 @@ std::vector<const WeightKernels*> AllWeightTables() {
   const auto tables = AvailableWeightKernels();
   return {tables.begin(), tables.end()};
 }
+
+INSTANTIATE_TEST_SUITE_P(All, DecodedWeights, testing::ValuesIn(AllWeightTables()),
+                         [](const auto& each) { return std::string(each.param->name); });
 
 INSTANTIATE_TEST_SUITE_P(All, Weights,
                          testing::Combine(testing::ValuesIn(AllWeightTables()),
