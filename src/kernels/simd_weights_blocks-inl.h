@@ -253,6 +253,8 @@ struct BlockQ5_1 {
 struct RunScales {
   alignas(64) float scale[16];
   alignas(64) float offset[8];
+  // As WidenFour: a scale in memory goes to all lanes for nothing.
+  HWY_INLINE void KeepInMemory() { __asm__("" : "+m"(*this)); }
 };
 
 // kCount floats: bytes * kSign * the f16 at `factor`.
@@ -274,10 +276,15 @@ HWY_INLINE void UnpackRunScales(const uint8_t* block, RunScales& scales) {
   const uint32_t a = LoadU32(block + 4);
   const uint32_t b = LoadU32(block + 8);
   const uint32_t c = LoadU32(block + 12);
-  const uint32_t bytes[4] = {a & 0x3F3F3F3F, (c & 0x0F0F0F0F) | ((a >> 2) & 0x30303030),
-                             b & 0x3F3F3F3F, ((c >> 4) & 0x0F0F0F0F) | ((b >> 2) & 0x30303030)};
+  // Written as they will be read: narrower stores would not be forwarded to the vector load.
+  const uint64_t low = (uint64_t{b} << 32 | a) & 0x3F3F3F3F3F3F3F3F;
+  const uint64_t high = ((uint64_t{c >> 4} << 32 | c) & 0x0F0F0F0F0F0F0F0F) |
+                        ((uint64_t{b} << 32 | a) >> 2 & 0x3030303030303030);
+  const uint64_t bytes[2] = {(low & 0xFFFFFFFF) | high << 32,
+                             low >> 32 | (high & 0xFFFFFFFF00000000)};
   ScaleBytes<uint8_t, 8, 1>(reinterpret_cast<const uint8_t*>(bytes), block, scales.scale);
-  ScaleBytes<uint8_t, 8, -1>(reinterpret_cast<const uint8_t*>(bytes + 2), block + 2, scales.offset);
+  ScaleBytes<uint8_t, 8, -1>(reinterpret_cast<const uint8_t*>(bytes + 1), block + 2, scales.offset);
+  scales.KeepInMemory();
 }
 
 HWY_INLINE Shifted RunMap(const RunScales& scales, size_t run) {
@@ -347,6 +354,7 @@ struct BlockQ6K {
     RunScales scales;
     ScaleBytes<int8_t, 16, 1>(reinterpret_cast<const int8_t*>(block + 192), block + 208,
                               scales.scale);
+    scales.KeepInMemory();
     for (size_t half = 0; half < 2; ++half) {
       for (size_t part = 0; part < 2; ++part) {  // of the 32 bytes of high bits
         const uint8_t* low = block + half * 64 + part * 16;
