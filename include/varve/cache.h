@@ -82,6 +82,7 @@ struct PageSpan {
 struct AttentionMass {
   int layer = 0;
   SequenceId sequence;
+  int64_t first_position = 0;  // of query 0; the others follow
   int num_queries = 0;
   int num_heads = 0;                // query heads
   std::span<const PageSpan> pages;  // the table as it was read
@@ -99,14 +100,42 @@ class AttentionObserver {
   virtual void OnAttention(const AttentionMass& mass) = 0;
 };
 
+// What a retention policy (evict=) has done to one page.
+enum class PageFate { kKept, kDemoted, kDropped };
+
+struct PageDecision {
+  PageSpan page;
+  double score = 0;  // what the policy ranks by: mean attention mass per query and head, or its own
+  PageFate fate = PageFate::kKept;
+  std::string rung;  // that the page has now; empty if it was dropped
+};
+
+struct RetentionEvent {
+  SequenceId sequence;
+  int layer = 0;
+  int64_t next_position = 0;
+  std::vector<PageDecision> pages;  // the table as it was before, ascending
+  uint64_t target_bytes = 0;        // of the layer
+  uint64_t held_bytes = 0;          // after
+  bool floors_bind = false;         // sink and recent alone exceed the target
+};
+
+// Told when a retention plan is carried out, on the calling thread. It must not call the cache.
+class RetentionObserver {
+ public:
+  virtual ~RetentionObserver() = default;
+  virtual void OnRetention(const RetentionEvent& event) = 0;
+};
+
 struct CacheOptions {
   Plan plan;
   // Cap on bytes_held of the page pool; 0 is none. A step that would pass it is refused whole.
   uint64_t max_bytes = 0;
-  int num_threads = 0;                    // size of the cache's own pool; 0: one per core
-  Executor* executor = nullptr;           // not owned; replaces the own pool
-  PageMemory* memory = nullptr;           // not owned; replaces anonymous mappings
-  AttentionObserver* observer = nullptr;  // not owned
+  int num_threads = 0;                              // size of the cache's own pool; 0: one per core
+  Executor* executor = nullptr;                     // not owned; replaces the own pool
+  PageMemory* memory = nullptr;                     // not owned; replaces anonymous mappings
+  AttentionObserver* observer = nullptr;            // not owned
+  RetentionObserver* retention_observer = nullptr;  // not owned
 };
 
 struct StepEntry {
@@ -156,21 +185,45 @@ struct RungBytes {
   uint64_t bytes = 0;  // payload of those pages
 };
 
+// What the plan's policies did. Parts and ratios are of the layers that have a policy, over all
+// sequences that live now; counts are since creation.
+struct RetentionStats {
+  int layers = 0;            // with a policy; if 0, nothing else here means anything
+  uint64_t plans = 0;        // carried out
+  uint64_t plans_stale = 0;  // dropped: the table had changed since
+  uint64_t plans_bound = 0;  // carried out, but sink and recent alone exceeded the target
+  uint64_t pages_evicted = 0;
+  uint64_t pages_demoted = 0;        // by score
+  uint64_t tokens_evicted = 0;       // summed over layers
+  uint64_t tokens_evicted_last = 0;  // by the last step that evicted, summed over layers
+  uint64_t plan_bytes = 0;           // of the spans in force
+  double plan_us = 0;                // scoring, planning and carrying out
+  double keep_ratio = 1;             // live tokens / tokens seen
+  double lossy_ratio = 1;            // f16 bytes of all tokens seen / bytes held and plan bytes
+  double lossy_ratio_run = 1;        // the same, summed over the steps after the first plan
+  double target_keep = 1;     // means over the last plans of the layers: what the target asks,
+  double effective_keep = 1;  // what the floors raise it to,
+  double kept_part = 1;       // what whole pages make of it
+  double floor_keep = 0;      // part that sink and recent take
+};
+
 struct CacheStats {
-  uint64_t bytes_used = 0;     // payload of all live pages; a shared page counts once
-  uint64_t bytes_held = 0;     // memory that the pool keeps resident for pages
-  uint64_t bytes_tables = 0;   // page records and tables
-  uint64_t bytes_scratch = 0;  // work buffers of steps and attention
-  uint64_t bytes_f16 = 0;      // what the live rows of all sequences would take in plain f16
-  uint64_t bytes_copied = 0;   // copied on write since creation
+  uint64_t bytes_used = 0;      // payload of all live pages; a shared page counts once
+  uint64_t bytes_held = 0;      // memory that the pool keeps resident for pages
+  uint64_t bytes_tables = 0;    // page records and tables
+  uint64_t bytes_scratch = 0;   // work buffers of steps and attention
+  uint64_t bytes_f16 = 0;       // what the live rows of all sequences would take in plain f16
+  uint64_t bytes_f16_seen = 0;  // what all tokens that they have seen would take
+  uint64_t bytes_copied = 0;    // copied on write since creation
   uint64_t pages = 0;
   uint64_t sequences = 0;
   uint64_t pages_sealed = 0;      // encoded since creation: first seal …
   uint64_t pages_demoted = 0;     // … and later steps down the ladder
   uint64_t pages_adopted = 0;     // took over the successor that another sequence had encoded
-  uint64_t pages_dropped = 0;     // by window= and SlideWindow, in all layers
+  uint64_t pages_dropped = 0;     // by window=, SlideWindow and policies, in all layers
   uint64_t nonfinite_values = 0;  // NaN or out-of-range values that a block rung replaced
   std::vector<RungBytes> rungs;   // by rung and state, in a fixed order
+  RetentionStats retention;
 };
 
 struct SequenceInfo {

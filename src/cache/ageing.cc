@@ -55,6 +55,12 @@ void Ageing::Apply(const LayerPlan& plan, LayerTable& table, int64_t next_positi
   table.next_event = NextEvent(plan, table);
 }
 
+bool Ageing::SinkTo(const LayerPlan& plan, int stage, TableEntry& entry) {
+  if (!Sink(entry, plan.stages[static_cast<size_t>(stage)])) return false;
+  entry.stage = stage;
+  return true;
+}
+
 bool Ageing::Sink(TableEntry& entry, const LayerPlan::Stage& stage) {
   Page* page = entry.page;
   if (page->key_rung == stage.k && page->value_rung == stage.v) {

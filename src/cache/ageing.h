@@ -66,7 +66,10 @@ class Ageing {
   void CountExtra(const LayerPlan& plan, const LayerTable& table, int64_t next_position,
                   std::unordered_set<const Page*>& seen, Extra* extra) const;
 
-  // Pages that a call outside of steps has dropped.
+  // Sinks a page to a stage by score rather than by age; false if there is no memory for it.
+  bool SinkTo(const LayerPlan& plan, int stage, TableEntry& entry);
+
+  // Pages that a call outside of steps, or a policy, has dropped.
   void CountDropped(uint64_t pages) { counters_.dropped += pages; }
 
   const Counters& counters() const { return counters_; }

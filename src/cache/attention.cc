@@ -267,8 +267,8 @@ void Attention::Observe(const Job& job, AttentionObserver* observer) {
                         mass_.data() + (static_cast<size_t>(query) * heads + query_head) * pages);
     }
   }
-  observer->OnAttention(
-      {job.all.layer, job.request->sequence, job.all.num_queries, heads, spans, mass_.data()});
+  observer->OnAttention({job.all.layer, job.request->sequence, job.all.first_position,
+                         job.all.num_queries, heads, spans, mass_.data()});
 }
 
 void Attention::Run(int layer, const LayerSpaces& spaces,

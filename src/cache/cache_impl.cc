@@ -64,7 +64,8 @@ CacheImpl::CacheImpl(const CacheShape& shape, CacheOptions options,
       store_(shape_, options_.memory != nullptr ? options_.memory : SystemPageMemory(),
              options_.max_bytes),
       ageing_(shape_, &store_, executor_),
-      attention_(shape_, executor_) {
+      attention_(shape_, executor_),
+      retention_(shape_, layer_plans_, &store_, &ageing_, options_.retention_observer) {
   for (const LayerPlan& plan : layer_plans_) layer_spaces_.push_back(SpacesOf(plan));
 }
 
@@ -144,6 +145,7 @@ Status CacheImpl::CheckCut(const Sequence& sequence, int64_t begin, int64_t end)
 }
 
 void CacheImpl::KillRows(int layer, LayerTable& table, int64_t begin, int64_t end) {
+  ++table.edits;
   for (TableEntry& entry : table.entries) {
     const Page& page = *entry.page;
     if (entry.EndPosition() <= begin || page.first_position >= end) continue;
@@ -226,6 +228,7 @@ Status CacheImpl::SlideWindow(SequenceId id, int64_t num_tokens, int64_t sink_to
   Sequence& sequence = **found;
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     LayerTable& table = sequence.layers[layer];
+    ++table.edits;
     ageing_.CountDropped(DropEntries(store_, table, [&](const TableEntry& entry) {
       return entry.page->first_position >= sink_tokens &&
              sequence.next_position - entry.EndPosition() >= num_tokens;
@@ -302,6 +305,7 @@ Result<int64_t> CacheImpl::ReadRows(SequenceId id, int layer, int kv_head, Part 
 
 CacheStats CacheImpl::Stats() const {
   CacheStats stats;
+  RetentionTotals totals;
   store_.AddTo(&stats);
   const uint64_t row_bytes =
       2 * static_cast<uint64_t>(shape_.num_kv_heads) * (shape_.key_dim + shape_.value_dim);
@@ -310,8 +314,12 @@ CacheStats CacheImpl::Stats() const {
     for (const LayerTable& table : sequence->layers) {
       stats.bytes_tables += table.entries.capacity() * sizeof(TableEntry);
       stats.bytes_f16 += table.live_rows * row_bytes;
+      stats.bytes_f16_seen += sequence->next_position * row_bytes;
+      stats.bytes_tables += table.plan_bytes;
     }
+    retention_.AddTo(*sequence, &totals);
   }
+  stats.retention = retention_.Stats(totals);
   stats.sequences = sequences_.size();
   stats.bytes_scratch = attention_.scratch_bytes();
   const Ageing::Counters& counters = ageing_.counters();

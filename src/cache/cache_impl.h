@@ -14,6 +14,7 @@
 #include "cache/layer_plan.h"
 #include "cache/page.h"
 #include "cache/page_store.h"
+#include "cache/retention_driver.h"
 #include "varve/cache.h"
 
 namespace varve {
@@ -63,6 +64,7 @@ class CacheImpl final : public Cache {
       // the state of the page that the step writes to in place.
       Page* original = nullptr;
       PageState state_before = PageState::kFilling;
+      StepMass mass;  // where the layer's policy needs it
     };
     std::vector<Layer> layers;
   };
@@ -86,6 +88,8 @@ class CacheImpl final : public Cache {
   Status CheckRequests(int layer, std::span<const AttendRequest> requests,
                        const AttendOptions& options, std::vector<AttentionRequest>* checked);
   AttendRequest Piece(const AttendRequest& whole, int first) const;
+  // Hears every Attend for the policies, and passes it on to the observer of the options.
+  class MassTap;
   // Rolls the step back and passes the status on.
   Status Fail(Status status);
 
@@ -98,6 +102,7 @@ class CacheImpl final : public Cache {
   PageStore store_;
   Ageing ageing_;
   Attention attention_;
+  RetentionDriver retention_;
   std::unordered_map<uint64_t, std::unique_ptr<Sequence>> sequences_;
   uint64_t next_id_ = 1;
   bool step_open_ = false;

@@ -50,7 +50,7 @@ Result<int> CacheImpl::MaxStepTokens(SequenceId id) const {
           std::min<int64_t>(most, std::max<int64_t>(1, table.next_event - sequence.next_position));
     }
   }
-  return static_cast<int>(most);
+  return static_cast<int>(retention_.TokensToNextPlan(sequence, most));
 }
 
 Status CacheImpl::CheckEntries(std::span<const StepEntry> entries) const {
@@ -111,7 +111,7 @@ Status CacheImpl::ReserveLayer(Sequence& sequence, int layer, StepSequence::Laye
     Result<Page*> page =
         store_.Make(layer, sequence.next_position, PageState::kFilling, open, open);
     if (!page.ok()) return page.status();
-    table.entries.push_back({*page, 0, -1, {}});
+    table.entries.emplace_back().page = *page;
     undo.new_entry = true;
     return Status();
   }
@@ -137,6 +137,10 @@ Status CacheImpl::ReserveLayer(Sequence& sequence, int layer, StepSequence::Laye
 Status CacheImpl::BeginStep(std::span<const StepEntry> entries) {
   if (step_open_) return FailedPrecondition("BeginStep: a step is open; end or abort it first");
   VARVE_RETURN_IF_ERROR(CheckEntries(entries));
+  // What the policies have decided comes first, also if the step then finds no room: it may be what
+  // makes room.
+  for (const StepEntry& entry : entries)
+    retention_.ApplyPlans(entry.sequence, *sequences_.at(entry.sequence.value));
   VARVE_RETURN_IF_ERROR(CheckRoom(entries));
   step_open_ = true;
   step_.clear();
@@ -312,6 +316,21 @@ Status CacheImpl::CheckRequests(int layer, std::span<const AttendRequest> reques
   return Status();
 }
 
+class CacheImpl::MassTap final : public AttentionObserver {
+ public:
+  explicit MassTap(CacheImpl* cache) : cache_(cache) {}
+  void OnAttention(const AttentionMass& mass) override {
+    if (cache_->options_.observer != nullptr) cache_->options_.observer->OnAttention(mass);
+    StepSequence* step = cache_->FindInStep(mass.sequence);
+    if (step == nullptr || !cache_->retention_.NeedsMass(mass.layer)) return;
+    RetentionDriver::Collect(mass, step->sequence->next_position, step->tokens,
+                             &step->layers[static_cast<size_t>(mass.layer)].mass);
+  }
+
+ private:
+  CacheImpl* cache_;
+};
+
 Status CacheImpl::Attend(int layer, std::span<const AttendRequest> requests,
                          const AttendOptions& options) {
   std::vector<AttentionRequest> checked;
@@ -330,8 +349,10 @@ Status CacheImpl::Attend(int layer, std::span<const AttendRequest> requests,
     }
   }
   size_t next = 0;
+  MassTap tap(this);
+  AttentionObserver* observer = retention_.NeedsMass(layer) ? &tap : options_.observer;
   const auto run = [&] {
-    attention_.Run(layer, layer_spaces_[layer], pass, bounded, options_.observer);
+    attention_.Run(layer, layer_spaces_[layer], pass, bounded, observer);
     pass.clear();
   };
   int queries = 0;
@@ -386,6 +407,7 @@ Status CacheImpl::EndStep() {
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     for (StepSequence& step : step_) {
       LayerTable& table = step.sequence->layers[layer];
+      retention_.Commit(layer, table, step.layers[static_cast<size_t>(layer)].mass);
       Page* page = table.entries.back().page;
       if (page->state == PageState::kFilling && page->rows == shape_.page_tokens) {
         store_.SetState(page, PageState::kFull);
@@ -396,15 +418,22 @@ Status CacheImpl::EndStep() {
       }
     }
   }
+  if (retention_.active()) {
+    for (StepSequence& step : step_) {
+      retention_.MakePlans(*step.sequence);
+      retention_.CountStep(*step.sequence);
+    }
+  }
   step_.clear();
   step_open_ = false;
   return Status();
 }
 
-// No policy needs the end of the prompt yet; the call is part of the protocol.
 Status CacheImpl::EndPrompt(SequenceId id) {
   Result<Sequence*> found = FindIdle(id, "EndPrompt");
-  return found.ok() ? Status() : found.status();
+  if (!found.ok()) return found.status();
+  retention_.EndPrompt(**found);
+  return Status();
 }
 
 }  // namespace varve

@@ -1,12 +1,14 @@
 #include "cache/layer_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include <fmt/format.h>
 
+#include "cache/page_pool.h"
 #include "cache/plan_rule.h"
 #include "cache/plan_values.h"
 
@@ -94,6 +96,16 @@ std::vector<LayerPlan::Stage> MergeLadders(const Ladder& keys, const Ladder& val
 
 // Clauses that are fine alone and make no sense together.
 Status CheckCombination(const LayerRule& rule) {
+  const std::pair<bool, const char*> of_policies[] = {
+      {rule.ratio.has_value(), "ratio"},          {rule.budget_bytes.has_value(), "budget"},
+      {rule.recent_tokens.has_value(), "recent"}, {rule.trigger_tokens.has_value(), "trigger"},
+      {rule.every_tokens.has_value(), "every"},   {rule.ema.has_value(), "ema"},
+  };
+  for (const auto& [said, clause] : of_policies) {
+    if (!said || rule.evict) continue;
+    return InvalidArgument(fmt::format(
+        "plan: layers {}, clause \"{}\": means nothing without evict=", LayersText(rule), clause));
+  }
   if (rule.sink_tokens && !rule.window_tokens && !rule.evict) {
     return InvalidArgument(fmt::format(
         "plan: layers {}, clause \"sink={}\": nothing is dropped without window= or evict=",
@@ -105,6 +117,98 @@ Status CheckCombination(const LayerRule& rule) {
                                        *rule.window_tokens));
   }
   return Status();
+}
+
+// The expected squared error of a row relative to its energy. A block of 32 Gaussian values has its
+// largest at about 2.1 standard deviations; codes of b bits cut twice that into 2^b steps, whose
+// rounding error is uniform. Half a bit per value is the scale.
+double DistortionOf(double bits_per_value) {
+  if (bits_per_value >= 16) return 0;
+  const double step = 2.1 / std::exp2(bits_per_value - 1.5);
+  return step * step / 12;
+}
+
+uint64_t HeldBytes(const LayerPlan::Stage& stage, const CacheShape& shape, int page_tokens) {
+  const StripShape key{0, 0, shape.key_dim, page_tokens};
+  const StripShape value{0, 0, shape.value_dim, page_tokens};
+  const size_t bytes = stage.k->StripBytes(key) + stage.v->StripBytes(value);
+  return SlotBytes(bytes * static_cast<size_t>(shape.num_kv_heads));
+}
+
+RetentionLevel LevelOf(const LayerPlan::Stage& stage, const CacheShape& shape, int page_tokens) {
+  const double rows = page_tokens;
+  const StripShape key{0, 0, shape.key_dim, page_tokens};
+  const StripShape value{0, 0, shape.value_dim, page_tokens};
+  const double key_bits =
+      8.0 * static_cast<double>(stage.k->StripBytes(key)) / rows / shape.key_dim;
+  const double value_bits =
+      8.0 * static_cast<double>(stage.v->StripBytes(value)) / rows / shape.value_dim;
+  return {HeldBytes(stage, shape, page_tokens),
+          (DistortionOf(key_bits) + DistortionOf(value_bits)) / 2};
+}
+
+// What evict=demote sinks pages to, below what the plan seals them in: 8 bits, 4 bits, nothing.
+constexpr std::string_view kDemotions[] = {"q8_0r", "q4_0r"};
+
+Status AddDemotions(const LayerRule& rule, const CacheShape& shape, int page_tokens,
+                    LayerPlan* layer) {
+  layer->first_demotion = static_cast<int>(layer->stages.size());
+  std::vector<RetentionLevel>& levels = layer->retention->levels;
+  levels.push_back(LevelOf(layer->stages.back(), shape, page_tokens));
+  for (std::string_view name : kDemotions) {
+    Result<const Rung*> k = RungFor(name, {rule.k, shape.key_dim, "k"}, "evict=demote", rule);
+    if (!k.ok()) return k.status();
+    Result<const Rung*> v = RungFor(name, {rule.v, shape.value_dim, "v"}, "evict=demote", rule);
+    if (!v.ok()) return v.status();
+    const LayerPlan::Stage stage{*k, *v, LayerPlan::kNeverByAge};
+    const RetentionLevel level = LevelOf(stage, shape, page_tokens);
+    if (level.bytes >= levels.back().bytes || level.distortion <= levels.back().distortion)
+      continue;
+    layer->stages.push_back(stage);
+    levels.push_back(level);
+  }
+  return Status();
+}
+
+// budget= must at least hold what may never be dropped, in every layer that shares it.
+Status CheckBudget(const LayerRule& rule, const CacheShape& shape, int page_tokens,
+                   const LayerPlan& layer) {
+  if (layer.retention->budget_bytes == 0) return Status();
+  const int last = rule.last_layer == -1 ? shape.num_layers - 1 : rule.last_layer;
+  const auto pages = [&](int64_t tokens) { return (tokens + page_tokens - 1) / page_tokens; };
+  const int64_t floor_pages =
+      pages(layer.retention->sink_tokens) + pages(layer.retention->recent_tokens);
+  const uint64_t floor = HeldBytes(layer.stages.front(), shape, page_tokens) *
+                         static_cast<uint64_t>(floor_pages) *
+                         static_cast<uint64_t>(last - rule.first_layer + 1);
+  if (layer.retention->budget_bytes >= floor) return Status();
+  return InvalidArgument(fmt::format(
+      "plan: layers {}, clause \"budget={}\": sink {} and recent {} tokens alone take {} bytes",
+      LayersText(rule), layer.retention->budget_bytes, layer.retention->sink_tokens,
+      layer.retention->recent_tokens, floor));
+}
+
+Status AddRetention(const LayerRule& rule, const CacheShape& shape, LayerPlan* layer) {
+  Result<RetentionPolicy> policy = ParseRetentionPolicy(*rule.evict);
+  if (!policy.ok()) return policy.status();
+  const RetentionRule defaults;
+  layer->retention = RetentionRule{
+      .policy = *policy,
+      .ratio = rule.ratio.value_or(defaults.ratio),
+      .budget_bytes = rule.budget_bytes.value_or(0),
+      .sink_tokens = rule.sink_tokens.value_or(defaults.sink_tokens),
+      .recent_tokens = rule.recent_tokens.value_or(defaults.recent_tokens),
+      .trigger_tokens = rule.trigger_tokens.value_or(defaults.trigger_tokens),
+      .every_tokens = rule.every_tokens.value_or(defaults.every_tokens),
+      .ema = rule.ema.value_or(defaults.ema),
+      .levels = {},
+  };
+  const int page_tokens = shape.page_tokens;
+  layer->first_demotion = static_cast<int>(layer->stages.size());
+  if (*policy == RetentionPolicy::kDemote) {
+    VARVE_RETURN_IF_ERROR(AddDemotions(rule, shape, page_tokens, layer));
+  }
+  return CheckBudget(rule, shape, page_tokens, *layer);
 }
 
 Result<LayerPlan> ResolveRule(const LayerRule& rule, const CacheShape& shape) {
@@ -126,6 +230,7 @@ Result<LayerPlan> ResolveRule(const LayerRule& rule, const CacheShape& shape) {
   layer.stages = MergeLadders(*keys, *values, rule.open_tokens.value_or(0));
   layer.window_tokens = rule.window_tokens.value_or(0);
   layer.sink_tokens = rule.sink_tokens.value_or(0);
+  if (rule.evict) VARVE_RETURN_IF_ERROR(AddRetention(rule, shape, &layer));
   return layer;
 }
 
@@ -159,11 +264,13 @@ const LayerPlan::Stage* LayerPlan::StageAt(int64_t age) const {
   return found;
 }
 
-Result<std::vector<LayerPlan>> ResolvePlan(const Plan& plan, const CacheShape& shape) {
+Result<std::vector<LayerPlan>> ResolvePlan(const Plan& plan, const CacheShape& asked) {
   Result<Plan> valid = NormalizePlan(plan);
   if (!valid.ok()) return valid.status();
   VARVE_RETURN_IF_ERROR(CheckSupported(*valid));
-  VARVE_RETURN_IF_ERROR(CheckShape(*valid, shape));
+  VARVE_RETURN_IF_ERROR(CheckShape(*valid, asked));
+  CacheShape shape = asked;
+  if (shape.page_tokens == 0) shape.page_tokens = valid->PageTokens();
 
   Result<LayerPlan> uncovered = ResolveRule(LayerRule(), shape);
   if (!uncovered.ok()) return uncovered.status();

@@ -7,8 +7,10 @@
 #define VARVE_CACHE_LAYER_PLAN_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "retention/retention.h"
 #include "rungs/rung.h"
 #include "varve/cache.h"
 #include "varve/plan.h"
@@ -31,6 +33,12 @@ struct LayerPlan {
   std::vector<Stage> stages;
   int64_t window_tokens = 0;  // 0: none
   int64_t sink_tokens = 0;    // kept by the window
+  std::optional<RetentionRule> retention;
+  // Stages from this index on are no matter of age: evict=demote sinks pages to them by score.
+  // Level 0 of the rule is any stage before, level i is stage first_demotion + i - 1.
+  int first_demotion = 0;
+
+  static constexpr int64_t kNeverByAge = int64_t{1} << 60;
 
   bool operator==(const LayerPlan&) const = default;
 

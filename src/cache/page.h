@@ -13,9 +13,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "cache/page_pool.h"
+#include "retention/page_score.h"
+#include "retention/retention.h"
 #include "rungs/rung.h"
 #include "varve/cache.h"
 
@@ -79,6 +82,7 @@ struct TableEntry {
   int rows = 0;    // rows of the page that belong to this sequence: a prefix
   int stage = -1;  // index into LayerPlan::stages, -1 while open
   LiveMask live;
+  PageScore score;  // kept where the plan has a policy that looks at attention
 
   int64_t EndPosition() const {
     return page->first_position + static_cast<int64_t>(rows) * page->tokens_per_row;
@@ -91,11 +95,23 @@ struct LayerTable {
   // The next_position at which the plan changes a page of this table; kNoEvent if it never will.
   int64_t next_event = kNoEvent;
 
+  // Counts changes that retention has not planned for (truncate, remove, …).
+  uint64_t edits = 0;
+  // What retention has decided and not yet carried out; drawn up for these entries, this position.
+  struct Pending {
+    RetentionPlan plan;
+    int64_t next_position = 0;
+    uint64_t edits = 0;
+  };
+  std::optional<Pending> pending;
+  uint64_t plan_bytes = 0;  // of the plan in force
+
   static constexpr int64_t kNoEvent = std::numeric_limits<int64_t>::max();
 };
 
 struct Sequence {
   int64_t next_position = 0;
+  bool prompt_ended = false;  // EndPrompt has been called
   std::vector<LayerTable> layers;
 };
 

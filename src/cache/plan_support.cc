@@ -20,21 +20,10 @@ struct MissingFeature {
 };
 
 constexpr MissingFeature kMissing[] = {
-    {"evict", "eviction"},
-    {"ratio", "eviction to a ratio"},
-    {"budget", "eviction to a budget"},
-    {"recent", "eviction"},
-    {"trigger", "eviction"},
-    {"every", "eviction"},
-    {"ema", "eviction"},
-    {"pack", "lossless packing"},
-    {"hot", "lossless packing"},
-    {"bootstrap", "lossless packing"},
-    {"step", "lossless packing"},
-    {"codebook", "product quantization"},
-    {"fold", "the learned compressor"},
-    {"image", "the learned compressor"},
-    {"cross", "a rung of its own for the cross cache"},
+    {"pack", "lossless packing"},         {"hot", "lossless packing"},
+    {"bootstrap", "lossless packing"},    {"step", "lossless packing"},
+    {"codebook", "product quantization"}, {"fold", "the learned compressor"},
+    {"image", "the learned compressor"},  {"cross", "a rung of its own for the cross cache"},
     {"fallback", "a fallback rung"},
 };
 

@@ -1,0 +1,319 @@
+#include "cache/retention_driver.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+
+namespace varve {
+namespace {
+
+class Stopwatch {
+ public:
+  explicit Stopwatch(double* us) : us_(us) {}
+  ~Stopwatch() { *us_ += std::chrono::duration<double, std::micro>(Clock::now() - begin_).count(); }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double* us_;
+  Clock::time_point begin_ = Clock::now();
+};
+
+std::string RungText(const Page& page) {
+  const std::string key(page.key_rung->name());
+  return page.key_rung == page.value_rung ? key : key + "/" + std::string(page.value_rung->name());
+}
+
+PageSpan SpanOf(const TableEntry& entry) {
+  return {entry.page->first_position, entry.EndPosition() - entry.page->first_position, entry.rows,
+          entry.live.Count()};
+}
+
+}  // namespace
+
+RetentionDriver::RetentionDriver(const CacheShape& shape, const std::vector<LayerPlan>& plans,
+                                 PageStore* store, Ageing* ageing, RetentionObserver* observer)
+    : shape_(shape),
+      plans_(plans),
+      store_(store),
+      ageing_(ageing),
+      observer_(observer),
+      row_bytes_(2 * static_cast<uint64_t>(shape.num_kv_heads) * (shape.key_dim + shape.value_dim)),
+      last_plans_(plans.size()) {
+  for (const LayerPlan& plan : plans) {
+    needs_mass_.push_back(plan.retention && varve::NeedsMass(plan.retention->policy));
+    if (plan.retention) ++num_layers_;
+    if (plan.retention && plan.retention->budget_bytes > 0) ++budget_layers_;
+  }
+  counts_.layers = num_layers_;
+}
+
+int64_t RetentionDriver::TokensToNextPlan(const Sequence& sequence, int64_t most) const {
+  for (const LayerPlan& plan : plans_) {
+    if (!plan.retention) continue;
+    if (plan.retention->policy == RetentionPolicy::kSnapKv && !sequence.prompt_ended) continue;
+    const int64_t next = NextPlanPosition(*plan.retention, sequence.next_position + 1);
+    most = std::min(most, next - sequence.next_position);
+  }
+  return most;
+}
+
+void RetentionDriver::Collect(const AttentionMass& told, int64_t step_position, int step_tokens,
+                              StepMass* into) {
+  const size_t pages = told.pages.size();
+  if (into->mass.empty()) {
+    into->first_position = step_position;
+    into->num_pages = pages;
+    into->mass.assign(static_cast<size_t>(step_tokens) * pages, -1.0f);
+  }
+  const float scale = 1.0f / static_cast<float>(told.num_heads);
+  for (int query = 0; query < told.num_queries; ++query) {
+    const int64_t row = told.first_position + query - step_position;
+    if (row < 0 || row >= step_tokens) continue;  // asked again for an older position
+    float* out = into->mass.data() + static_cast<size_t>(row) * pages;
+    std::fill_n(out, pages, 0.0f);
+    for (int head = 0; head < told.num_heads; ++head) {
+      const float* in = told.mass + (static_cast<size_t>(query) * told.num_heads + head) * pages;
+      for (size_t page = 0; page < pages; ++page) out[page] += in[page];
+    }
+    for (size_t page = 0; page < pages; ++page) out[page] *= scale;
+  }
+}
+
+void RetentionDriver::Commit(int layer, LayerTable& table, const StepMass& step) {
+  if (step.mass.empty()) return;
+  const Stopwatch watch(&counts_.plan_us);
+  const RetentionRule& rule = *plans_[static_cast<size_t>(layer)].retention;
+  const size_t tokens = step.mass.size() / step.num_pages;
+  for (size_t token = 0; token < tokens; ++token) {
+    const float* mass = step.mass.data() + token * step.num_pages;
+    const int64_t position = step.first_position + static_cast<int64_t>(token);
+    if (mass[0] >= 0) {
+      for (size_t i = 0; i < step.num_pages; ++i) {
+        TableEntry& entry = table.entries[i];
+        if (entry.page->first_position <= position) entry.score.Add(mass[i]);
+      }
+    }
+    if ((position + 1) % rule.every_tokens == 0) {
+      for (TableEntry& entry : table.entries) entry.score.FinishBucket(rule.ema);
+    }
+  }
+}
+
+uint64_t RetentionDriver::LayerBytes(const LayerTable& table) const {
+  uint64_t bytes = 0;
+  for (const TableEntry& entry : table.entries) bytes += SlotBytes(entry.page->bytes);
+  return bytes;
+}
+
+uint64_t RetentionDriver::TargetBytes(const Sequence& sequence, int layer) const {
+  const RetentionRule& rule = *plans_[static_cast<size_t>(layer)].retention;
+  const auto seen = static_cast<double>(sequence.next_position);
+  if (rule.budget_bytes == 0) {
+    return static_cast<uint64_t>(seen * static_cast<double>(row_bytes_) / rule.ratio);
+  }
+  // The layers without a budget take what they take.
+  uint64_t others = 0;
+  for (size_t other = 0; other < plans_.size(); ++other) {
+    const bool shares = plans_[other].retention && plans_[other].retention->budget_bytes > 0;
+    if (!shares) others += LayerBytes(sequence.layers[other]);
+  }
+  if (others >= rule.budget_bytes) return 0;
+  return (rule.budget_bytes - others) / static_cast<uint64_t>(budget_layers_);
+}
+
+// Pages that are begun before the plan after this one takes effect.
+uint64_t RetentionDriver::UpcomingBytes(const Sequence& sequence, int layer) const {
+  const LayerPlan& plan = plans_[static_cast<size_t>(layer)];
+  const int64_t page = shape_.page_tokens;
+  const int64_t from = sequence.next_position;
+  const int64_t until = from + plan.retention->every_tokens;
+  const int64_t begun = (until - 1) / page - (from + page - 1) / page + 1;
+  const uint64_t bytes = SlotBytes(store_->PageBytes(*plan.open_rung, *plan.open_rung));
+  return begun > 0 ? static_cast<uint64_t>(begun) * bytes : 0;
+}
+
+std::vector<PageStat> RetentionDriver::StatsOf(int layer, const LayerTable& table) const {
+  const LayerPlan& plan = plans_[static_cast<size_t>(layer)];
+  std::vector<PageStat> stats;
+  stats.reserve(table.entries.size());
+  for (const TableEntry& entry : table.entries) {
+    PageStat stat;
+    stat.first_position = entry.page->first_position;
+    stat.end_position = entry.EndPosition();
+    stat.live_rows = entry.live.Count();
+    stat.complete = &entry != &table.entries.back() || entry.rows == shape_.page_tokens;
+    stat.may_demote = entry.page->refs == 1;
+    stat.level = std::max(0, entry.stage - plan.first_demotion + 1);
+    stat.bytes = SlotBytes(entry.page->bytes);
+    stat.worth = PageWorth(plan.retention->policy, layer, stat, entry.score.smooth(),
+                           entry.score.last(), entry.score.frozen());
+    stats.push_back(stat);
+  }
+  return stats;
+}
+
+void RetentionDriver::MakePlan(Sequence& sequence, int layer) {
+  const RetentionRule& rule = *plans_[static_cast<size_t>(layer)].retention;
+  LayerTable& table = sequence.layers[static_cast<size_t>(layer)];
+  const std::vector<PageStat> pages = StatsOf(layer, table);
+  LayerState state;
+  state.pages = pages;
+  state.next_position = sequence.next_position;
+  state.f16_row_bytes = row_bytes_;
+  state.upcoming_bytes = UpcomingBytes(sequence, layer);
+  state.target_bytes = TargetBytes(sequence, layer);
+  RetentionPlan plan = PlanRetention(rule, state);
+  const double seen = static_cast<double>(std::max<int64_t>(1, sequence.next_position));
+  last_plans_[static_cast<size_t>(layer)] = {plan.target_keep, plan.effective_keep, plan.kept_part,
+                                             static_cast<double>(plan.floor_tokens) / seen, true};
+  table.pending = LayerTable::Pending{std::move(plan), sequence.next_position, table.edits};
+}
+
+void RetentionDriver::MakePlans(Sequence& sequence) {
+  const Stopwatch watch(&counts_.plan_us);
+  for (int layer = 0; layer < shape_.num_layers; ++layer) {
+    const LayerPlan& plan = plans_[static_cast<size_t>(layer)];
+    if (!plan.retention) continue;
+    if (NextPlanPosition(*plan.retention, sequence.next_position) != sequence.next_position)
+      continue;
+    // What SnapKV ranks by is known at the end of the prompt only.
+    if (plan.retention->policy == RetentionPolicy::kSnapKv && !sequence.prompt_ended) continue;
+    MakePlan(sequence, layer);
+  }
+}
+
+void RetentionDriver::EndPrompt(Sequence& sequence) {
+  sequence.prompt_ended = true;
+  const Stopwatch watch(&counts_.plan_us);
+  for (int layer = 0; layer < shape_.num_layers; ++layer) {
+    const LayerPlan& plan = plans_[static_cast<size_t>(layer)];
+    if (!plan.retention || plan.retention->policy != RetentionPolicy::kSnapKv) continue;
+    for (TableEntry& entry : sequence.layers[static_cast<size_t>(layer)].entries)
+      entry.score.Freeze();
+    if (sequence.next_position >= plan.retention->trigger_tokens) MakePlan(sequence, layer);
+  }
+}
+
+void RetentionDriver::ApplyPlans(SequenceId id, Sequence& sequence) {
+  if (!active()) return;
+  const Stopwatch watch(&counts_.plan_us);
+  uint64_t before = counts_.tokens_evicted;
+  for (int layer = 0; layer < shape_.num_layers; ++layer) {
+    LayerTable& table = sequence.layers[static_cast<size_t>(layer)];
+    if (!table.pending) continue;
+    const bool fits = table.pending->edits == table.edits &&
+                      table.pending->next_position == sequence.next_position &&
+                      table.pending->plan.levels.size() == table.entries.size();
+    if (fits) {
+      ApplyPlan(id, layer, sequence.next_position, table);
+    } else {
+      ++counts_.plans_stale;
+    }
+    table.pending.reset();
+  }
+  if (counts_.tokens_evicted != before)
+    counts_.tokens_evicted_last = counts_.tokens_evicted - before;
+}
+
+void RetentionDriver::ApplyPlan(SequenceId id, int layer, int64_t next_position,
+                                LayerTable& table) {
+  const LayerPlan& layer_plan = plans_[static_cast<size_t>(layer)];
+  const RetentionPlan& plan = table.pending->plan;
+  ++counts_.plans;
+  if (plan.floors_bind) ++counts_.plans_bound;
+  table.plan_bytes = plan.plan_bytes();
+  if (!plan.changes && observer_ == nullptr) return;
+
+  std::vector<PageDecision> decisions;
+  if (observer_ != nullptr) {
+    const std::vector<PageStat> stats = StatsOf(layer, table);
+    for (size_t i = 0; i < table.entries.size(); ++i)
+      decisions.push_back({SpanOf(table.entries[i]), stats[i].worth, PageFate::kKept, {}});
+  }
+  for (size_t i = 0; i < table.entries.size(); ++i) {
+    TableEntry& entry = table.entries[i];
+    const int level = plan.levels[i];
+    if (level == kDropPage) {
+      if (observer_ != nullptr) decisions[i].fate = PageFate::kDropped;
+      continue;
+    }
+    const int stage = layer_plan.first_demotion + level - 1;
+    if (level > 0 && stage > entry.stage && ageing_->SinkTo(layer_plan, stage, entry)) {
+      ++counts_.pages_demoted;
+      if (observer_ != nullptr) decisions[i].fate = PageFate::kDemoted;
+    }
+    if (observer_ != nullptr) decisions[i].rung = RungText(*entry.page);
+  }
+  size_t index = 0;
+  const uint64_t dropped = DropEntries(
+      *store_, table, [&](const TableEntry&) { return plan.levels[index++] == kDropPage; });
+  ageing_->CountDropped(dropped);
+  counts_.pages_evicted += dropped;
+  counts_.tokens_evicted += static_cast<uint64_t>(plan.dropped_tokens);
+  table.next_event = ageing_->NextEvent(layer_plan, table);
+  if (observer_ == nullptr) return;
+  RetentionEvent event{id,
+                       layer,
+                       next_position,
+                       std::move(decisions),
+                       plan.target_bytes,
+                       LayerBytes(table),
+                       plan.floors_bind};
+  observer_->OnRetention(event);
+}
+
+void RetentionDriver::CountStep(const Sequence& sequence) {
+  if (counts_.plans == 0) return;
+  for (size_t layer = 0; layer < plans_.size(); ++layer) {
+    if (!plans_[layer].retention) continue;
+    const LayerTable& table = sequence.layers[layer];
+    run_f16_bytes_ += static_cast<double>(sequence.next_position) * static_cast<double>(row_bytes_);
+    run_held_bytes_ += static_cast<double>(LayerBytes(table) + table.plan_bytes);
+  }
+}
+
+void RetentionDriver::AddTo(const Sequence& sequence, RetentionTotals* totals) const {
+  for (size_t layer = 0; layer < plans_.size(); ++layer) {
+    if (!plans_[layer].retention) continue;
+    const LayerTable& table = sequence.layers[layer];
+    totals->f16_bytes += static_cast<uint64_t>(sequence.next_position) * row_bytes_;
+    totals->held_bytes += LayerBytes(table) + table.plan_bytes;
+    totals->plan_bytes += table.plan_bytes;
+    totals->seen += sequence.next_position;
+    totals->live += table.live_rows;
+  }
+}
+
+RetentionStats RetentionDriver::Stats(const RetentionTotals& totals) const {
+  RetentionStats stats = counts_;
+  stats.plan_bytes = totals.plan_bytes;
+  if (totals.held_bytes > 0) {
+    stats.lossy_ratio =
+        static_cast<double>(totals.f16_bytes) / static_cast<double>(totals.held_bytes);
+  }
+  if (totals.seen > 0)
+    stats.keep_ratio = static_cast<double>(totals.live) / static_cast<double>(totals.seen);
+  if (run_held_bytes_ > 0) stats.lossy_ratio_run = run_f16_bytes_ / run_held_bytes_;
+  double made = 0;
+  RetentionStats means;
+  means.target_keep = means.effective_keep = means.kept_part = means.floor_keep = 0;
+  for (const LastPlan& plan : last_plans_) {
+    if (!plan.made) continue;
+    ++made;
+    means.target_keep += plan.target_keep;
+    means.effective_keep += plan.effective_keep;
+    means.kept_part += plan.kept_part;
+    means.floor_keep += plan.floor_keep;
+  }
+  if (made == 0) return stats;
+  stats.target_keep = means.target_keep / made;
+  stats.effective_keep = means.effective_keep / made;
+  stats.kept_part = means.kept_part / made;
+  stats.floor_keep = means.floor_keep / made;
+  return stats;
+}
+
+}  // namespace varve

@@ -1,0 +1,101 @@
+// RetentionDriver: joins the policies (src/retention) with the tables of the cache.
+//
+//   Attend     the mass of every page goes into the step's StepMass (TapFor)
+//   EndStep    Commit adds it to the scores; where a plan is due, MakePlans draws it up
+//   BeginStep  ApplyPlans carries out what the step before has planned, unless the table has
+//              changed since: a stale plan is dropped
+//
+// Nothing of a step that is rolled back reaches a score. Owned by the cache; not thread-safe.
+
+#ifndef VARVE_CACHE_RETENTION_DRIVER_H_
+#define VARVE_CACHE_RETENTION_DRIVER_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cache/ageing.h"
+#include "cache/layer_plan.h"
+#include "cache/page.h"
+#include "cache/page_store.h"
+#include "varve/cache.h"
+
+namespace varve {
+
+// The mass of one step's queries on the pages of one layer, mean over heads.
+struct StepMass {
+  int64_t first_position = 0;
+  size_t num_pages = 0;
+  std::vector<float> mass;  // [tokens, num_pages]; negative: the query was not asked
+};
+
+// Of the layers with a policy, over sequences.
+struct RetentionTotals {
+  uint64_t f16_bytes = 0;  // of all tokens seen
+  uint64_t held_bytes = 0;
+  uint64_t plan_bytes = 0;
+  int64_t seen = 0;  // tokens, summed over layers
+  int64_t live = 0;
+};
+
+class RetentionDriver {
+ public:
+  RetentionDriver(const CacheShape& shape, const std::vector<LayerPlan>& plans, PageStore* store,
+                  Ageing* ageing, RetentionObserver* observer);
+
+  // True if some layer has a policy.
+  bool active() const { return num_layers_ > 0; }
+  bool NeedsMass(int layer) const { return needs_mass_[static_cast<size_t>(layer)]; }
+
+  // Tokens until the next plan is made, at most `most`.
+  int64_t TokensToNextPlan(const Sequence& sequence, int64_t most) const;
+
+  // Writes what attention has told into the step's mass.
+  static void Collect(const AttentionMass& told, int64_t step_position, int step_tokens,
+                      StepMass* into);
+
+  // After the step's tokens have been committed.
+  void Commit(int layer, LayerTable& table, const StepMass& mass);
+  // Draws up a plan for every layer where one is due at sequence.next_position.
+  void MakePlans(Sequence& sequence);
+  // The prompt is complete: policies that look at its end fix their scores and plan.
+  void EndPrompt(Sequence& sequence);
+  // Carries out what is pending.
+  void ApplyPlans(SequenceId id, Sequence& sequence);
+  // Adds the present footprint to the sums of the run.
+  void CountStep(const Sequence& sequence);
+
+  void AddTo(const Sequence& sequence, RetentionTotals* totals) const;
+  RetentionStats Stats(const RetentionTotals& totals) const;
+
+ private:
+  uint64_t LayerBytes(const LayerTable& table) const;
+  uint64_t TargetBytes(const Sequence& sequence, int layer) const;
+  uint64_t UpcomingBytes(const Sequence& sequence, int layer) const;
+  std::vector<PageStat> StatsOf(int layer, const LayerTable& table) const;
+  void MakePlan(Sequence& sequence, int layer);
+  void ApplyPlan(SequenceId id, int layer, int64_t next_position, LayerTable& table);
+
+  const CacheShape shape_;
+  const std::vector<LayerPlan>& plans_;
+  PageStore* store_;
+  Ageing* ageing_;
+  RetentionObserver* observer_;
+  uint64_t row_bytes_ = 0;  // of one token in one layer, f16
+  int num_layers_ = 0;
+  int budget_layers_ = 0;
+  std::vector<bool> needs_mass_;
+
+  RetentionStats counts_;  // the counting part
+  struct LastPlan {
+    double target_keep = 1, effective_keep = 1, kept_part = 1, floor_keep = 0;
+    bool made = false;
+  };
+  std::vector<LastPlan> last_plans_;
+  double run_f16_bytes_ = 0;
+  double run_held_bytes_ = 0;
+};
+
+}  // namespace varve
+
+#endif  // VARVE_CACHE_RETENTION_DRIVER_H_
