@@ -122,7 +122,7 @@ PagePool::~PagePool() {
 }
 
 // Enough for the open pages that one step frees and the next takes; small beside a real cache.
-uint64_t PagePool::WarmLimit() const { return (uint64_t{1} << 20) + used_bytes_ / 64; }
+uint64_t PagePool::WarmLimit() const { return (uint64_t{128} << 10) + used_bytes_ / 64; }
 
 PagePool::SizeClass& PagePool::ClassOf(size_t slot_bytes) {
   std::unique_ptr<SizeClass>& size_class = classes_[slot_bytes];

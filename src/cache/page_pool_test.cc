@@ -121,7 +121,7 @@ TEST(PagePool, ReturnsEmptySlabToTheSystem) {
   EXPECT_EQ(pool.num_slabs(), 16u);
   for (const PageSlot& slot : slots) pool.GiveBack(slot);
   // What stays is the small warm reserve.
-  EXPECT_LE(pool.bytes_held(), size_t{1} << 20);
+  EXPECT_LE(pool.bytes_held(), size_t{128} << 10);
   EXPECT_LE(pool.num_slabs(), 1u);
   EXPECT_EQ(memory.bytes_mapped, pool.num_slabs() * kSlabGranule);
 }
@@ -142,7 +142,7 @@ TEST(PagePool, DiscardsSlotsOfSlabsThatAreStillInUse) {
   EXPECT_LE(pool.bytes_held(), 32 * kSlot + (size_t{2} << 20));
   EXPECT_GT(memory.discards, 900);
   for (const PageSlot& slot : kept) pool.GiveBack(slot);
-  EXPECT_LE(pool.bytes_held(), size_t{1} << 20);
+  EXPECT_LE(pool.bytes_held(), size_t{128} << 10);
 }
 
 TEST(PagePool, TheWarmReserveShrinksWithWhatIsInUse) {
@@ -153,7 +153,7 @@ TEST(PagePool, TheWarmReserveShrinksWithWhatIsInUse) {
     pool.GiveBack(slots[i]);
     const uint64_t used = (slots.size() - 1 - i) * kSlabGranule;
     ASSERT_EQ(pool.bytes_in_slots(), used);
-    ASSERT_LE(pool.bytes_held(), used + used / 64 + (1 << 20));
+    ASSERT_LE(pool.bytes_held(), used + used / 64 + (128 << 10));
   }
   EXPECT_EQ(memory.bytes_mapped, 0u);
 }
@@ -185,15 +185,15 @@ TEST(PagePool, TheCapNamesWhatIsWantedHeldAndAllowed) {
 
 TEST(PagePool, WarmSlotsOfOtherSizesMakeRoomUnderTheCap) {
   CountingMemory memory;
-  PagePool pool(&memory, 4 * kSlot);
-  for (const PageSlot& slot : TakeMany(pool, 4)) pool.GiveBack(slot);
-  EXPECT_EQ(pool.bytes_held(), 4 * kSlot);  // warm
-  const std::vector<PageSlot> slots = TakeMany(pool, 8, kSlot / 2);
-  EXPECT_EQ(pool.bytes_held(), 4 * kSlot);
+  PagePool pool(&memory, 2 * kSlot);
+  for (const PageSlot& slot : TakeMany(pool, 2)) pool.GiveBack(slot);
+  EXPECT_EQ(pool.bytes_held(), 2 * kSlot);  // warm
+  const std::vector<PageSlot> slots = TakeMany(pool, 4, kSlot / 2);
+  EXPECT_EQ(pool.bytes_held(), 2 * kSlot);
   EXPECT_FALSE(pool.CheckRoom(1).ok());
   for (const PageSlot& slot : slots) pool.GiveBack(slot);
-  EXPECT_OK(pool.CheckRoom(4 * kSlot));
-  EXPECT_FALSE(pool.CheckRoom(4 * kSlot + 1).ok());
+  EXPECT_OK(pool.CheckRoom(2 * kSlot));
+  EXPECT_FALSE(pool.CheckRoom(2 * kSlot + 1).ok());
 }
 
 TEST(PagePool, BytesHeldNeverPassesTheCap) {
