@@ -32,18 +32,6 @@ TEST(BenchWeights, RefusesColumnsThatAreNoWholeBlocks) {
       << status.message();
 }
 
-TEST(BenchWeights, RefusesMatricesThatDoNotFitIntoMemory) {
-  BenchWeightsOptions options;
-  options.types = {"f16"};
-  options.working_set = int64_t{1} << 50;
-  const Status status = BenchWeights(options);
-  EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
-  EXPECT_NE(status.message().find("working set 1.00 PiB"), std::string::npos) << status.message();
-  options.working_set = 0;
-  options.rows = options.cols = 1 << 20;
-  EXPECT_EQ(BenchWeights(options).code(), StatusCode::kOutOfMemory);
-}
-
 TEST(BenchWeights, EveryTypePassesItsCheckAndGetsARow) {
   BenchWeightsOptions options;
   options.types = {"f32",  "f16",  "bf16", "q8_0", "q4_0", "q4_1",
@@ -66,7 +54,11 @@ TEST(BenchWeights, EveryTypePassesItsCheckAndGetsARow) {
                             "bandwidth_fraction", "gflops", "max_error"}) {
       EXPECT_TRUE(row.contains(key)) << key;
     }
-    EXPECT_LT(row["max_error"].get<double>(), 1e-5) << row["type"];
+    // One token: inputs of 16 bits where the type takes them.
+    const auto type = static_cast<int>(*ParseWeightType(row["type"].get<std::string>()));
+    const bool rounded =
+        row["tokens"] == 1 && ActiveWeightKernels().multiply_rounded[type] != nullptr;
+    EXPECT_LT(row["max_error"].get<double>(), rounded ? 2e-4 : 1e-5) << row["type"];
     EXPECT_GT(row["max_error"].get<double>(), 0.0) << row["type"];
   }
   std::remove(options.json.c_str());

@@ -1,8 +1,6 @@
 // The program `varve`: reads the command line and hands over to a subcommand.
 
 #include <cstdio>
-#include <exception>
-#include <new>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -12,9 +10,7 @@
 #include "cli/output.h"
 #include "kernels/kernels.h"
 
-namespace {
-
-int RunProgram(int argc, char** argv) {
+int main(int argc, char** argv) {
   CLI::App app("KV-cache compression: pages that sink to cheaper representations.", "varve");
   app.set_version_flag("--version", "varve " VARVE_VERSION);
   app.require_subcommand(1);
@@ -29,7 +25,7 @@ int RunProgram(int argc, char** argv) {
 
   // Whatever the command prints then comes from other kernels than were asked for.
   if (const std::string_view warning = varve::KernelSelectionWarning(); !warning.empty()) {
-    varve::cli::WriteNote(fmt::format("varve: {}\n", warning));
+    fmt::print(stderr, "varve: {}\n", warning);
   }
   int exit_code = varve::cli::kExitDone;
   AddBenchCommand(app, &exit_code);
@@ -41,28 +37,8 @@ int RunProgram(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    varve::cli::WriteNote(
-        fmt::format("varve: {}\nvarve: `varve --help` tells more\n", error.what()));
+    fmt::print(stderr, "varve: {}\nvarve: `varve --help` tells more\n", error.what());
     return varve::cli::kExitBadUsage;
   }
   return exit_code;
-}
-
-}  // namespace
-
-int main(int argc, char** argv) {
-  using varve::cli::ReportError;
-  int exit_code = varve::cli::kExitDone;
-  try {
-    exit_code = RunProgram(argc, argv);
-  } catch (const std::bad_alloc&) {
-    exit_code = ReportError(varve::OutOfMemory("out of memory"));
-  } catch (const std::exception& error) {
-    // What fmt throws when stdout is full is told below.
-    if (std::ferror(stdout) == 0) exit_code = ReportError(varve::Internal(error.what()));
-  }
-  if (exit_code != varve::cli::kExitDone) return exit_code;
-  // A full disk must not look like success.
-  const varve::Status written = varve::cli::FlushStdout();
-  return written.ok() ? exit_code : ReportError(written);
 }
