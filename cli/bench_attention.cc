@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/machine.h"
+#include "cli/available_memory.h"
 #include "cli/bench_candidate.h"
 #include "cli/bench_report.h"
 #include "cli/bench_steps.h"
@@ -26,7 +27,7 @@ constexpr uint64_t kMaxLayers = 1024;  // of a cache: CacheShape
 // A line that is overwritten, on a terminal only.
 void ShowProgress(const std::string& text) {
   if (!isatty(STDERR_FILENO)) return;
-  fmt::print(stderr, "\r{}\x1b[K", text);
+  WriteNote(fmt::format("\r{}\x1b[K", text));
   std::fflush(stderr);
 }
 
@@ -179,6 +180,8 @@ Status AttentionBench::Run() {
                                            : machine.last_level_cache_bytes * 9 / 4;
   std::vector<int> threads = options_.threads;
   if (threads.empty()) threads.push_back(static_cast<int>(std::thread::hardware_concurrency()));
+  // The caches fit or say so themselves; the buffer that measures bandwidth must fit as well.
+  VARVE_RETURN_IF_ERROR(CheckMemory("--working-set: the bytes to rotate through", working_set_));
   PrintHeader(machine);
   const InterruptScope scope;
   for (const int64_t ctx : options_.ctx) {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 
 #include <fmt/format.h>
 
 #include "base/machine.h"
+#include "cli/available_memory.h"
 #include "cli/bench_report.h"
 #include "cli/bench_weights.h"
 #include "cli/decode_lane.h"
@@ -27,16 +27,6 @@ constexpr int kMostSteps = 64;  // one page: sealing has its due share
 constexpr int kLeastSteps = 8;
 constexpr int64_t kMaxDepth = 1 << 24;
 constexpr double kRepetitionUs = 1e6;
-
-// Memory that the system can give without swapping; 0 where it does not say.
-uint64_t AvailableBytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string key;
-  for (uint64_t kib = 0; file >> key >> kib; file.ignore(64, '\n')) {
-    if (key == "MemAvailable:") return kib << 10;
-  }
-  return 0;
-}
 
 // A plan at one depth.
 struct DecodeRow {
@@ -109,7 +99,7 @@ Status DecodeBench::ReadPlans() {
 }
 
 Result<std::vector<std::vector<size_t>>> DecodeBench::Groups() const {
-  const int64_t most = depths_.back() + kMostSteps;
+  const int64_t most = depths_.back() + std::max(kMostSteps, options_.steps);
   std::vector<uint64_t> bytes;
   for (size_t i = 0; i < plans_.size(); ++i) {
     Result<PlanCost> cost = CostOfPlan(plans_[i], model_->cache_shape(), most);
@@ -119,23 +109,21 @@ Result<std::vector<std::vector<size_t>>> DecodeBench::Groups() const {
     }
     bytes.push_back(cost->bytes);
   }
-  // A tenth stays for tables, the pools' reserves and other programs.
-  const uint64_t available = AvailableBytes() / 10 * 9;
+  const std::string depth = fmt::format("--depths {}", depths_.back());
+  VARVE_RETURN_IF_ERROR(CheckMemory(depth + ": the pages of f16", bytes[0]));
+  const uint64_t usable = UsableBytes();
   std::vector<std::vector<size_t>> groups(1);
   uint64_t used = bytes[0];
   for (size_t i = 1; i < plans_.size(); ++i) {
-    if (used + bytes[i] > available && !groups.back().empty()) {
+    if (usable > 0 && used + bytes[i] > usable && !groups.back().empty()) {
       groups.emplace_back();
       used = bytes[0];
     }
     groups.back().push_back(i);
     used += bytes[i];
-    if (available > 0 && used > available) {
-      return OutOfMemory(
-          fmt::format("--depths {}: the caches of f16 and {} take {}, {} are available",
-                      depths_.back(), names_[i], HumanBytes(static_cast<double>(used)),
-                      HumanBytes(static_cast<double>(available))));
-    }
+    if (groups.back().size() > 1) continue;
+    VARVE_RETURN_IF_ERROR(
+        CheckMemory(fmt::format("{}: the caches of f16 and {}", depth, names_[i]), used));
   }
   return groups;
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <limits>
 
 #include "cli/decode_lane.h"
 #include "tests/tiny_model.h"
@@ -72,6 +73,17 @@ TEST_F(BenchDecodeTest, RefusesWhatCannotWorkBeforeItMeasures) {
   options_.depths = {int64_t{1} << 40};
   EXPECT_EQ(BenchDecodeModel(options_, model_, sink_, rows).code(), StatusCode::kInvalidArgument);
   EXPECT_TRUE(rows.empty());
+}
+
+// 2^31 steps on this model are a terabyte of f16.
+TEST_F(BenchDecodeTest, RefusesDepthsAndStepsThatDoNotFitIntoMemory) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  options_.plans = {"f16"};
+  options_.steps = std::numeric_limits<int>::max();
+  const Status status = BenchDecodeModel(options_, model_, sink_, rows);
+  EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
+  EXPECT_NE(status.message().find("--depths 130"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("1.00 TiB"), std::string::npos) << status.message();
 }
 
 TEST_F(BenchDecodeTest, StepsLeaveTheDepthAsItWas) {

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/machine.h"
+#include "cli/available_memory.h"
 #include "cli/bench_attention.h"
 #include "cli/bench_report.h"
 #include "cli/interrupt.h"
@@ -47,6 +48,9 @@ class WeightsBench {
 
  private:
   Status ReadTypes();
+  // Refuses matrices that the memory has no room for, all types together.
+  Status CheckSize(int most_tokens) const;
+  size_t CopiesOf(const WeightMatrix& matrix) const { return working_set_ / matrix.bytes() + 1; }
   WeightCandidate MakeCandidate(WeightType type) const;
   // The answer for the first matrix against double precision.
   Status Check(WeightCandidate& candidate, int tokens, Executor& executor) const;
@@ -56,6 +60,7 @@ class WeightsBench {
   void Report(int threads, int tokens, double bandwidth,
               const std::vector<WeightCandidate>& candidates);
 
+  uint64_t ReadBufferBytes() const { return std::max<uint64_t>(working_set_, uint64_t{64} << 20); }
   ProductPrecision precision() const {
     return options_.bf16 ? ProductPrecision::kBF16 : ProductPrecision::kF32;
   }
@@ -83,11 +88,28 @@ Status WeightsBench::ReadTypes() {
   return Status();
 }
 
+Status WeightsBench::CheckSize(int most_tokens) const {
+  // What goes to and from a product, the latter once more for the check; all in f32.
+  uint64_t bytes = static_cast<uint64_t>(most_tokens) *
+                   static_cast<uint64_t>(options_.cols + 2 * options_.rows) * sizeof(float);
+  bytes += ReadBufferBytes();
+  // Rows, columns (2^20 each) and the working set (2^50) are limited: no sum overflows.
+  for (const WeightType type : types_) {
+    const WeightMatrix matrix = {type, options_.rows, options_.cols, nullptr};
+    bytes += CopiesOf(matrix) * matrix.bytes();
+  }
+  return CheckMemory(
+      fmt::format("--rows {}, --cols {}, working set {}: the matrices of {} type{}", options_.rows,
+                  options_.cols, HumanBytes(static_cast<double>(working_set_)), types_.size(),
+                  types_.size() == 1 ? "" : "s"),
+      bytes);
+}
+
 WeightCandidate WeightsBench::MakeCandidate(WeightType type) const {
   WeightCandidate candidate;
   candidate.type = type;
   WeightMatrix matrix = {type, options_.rows, options_.cols, nullptr};
-  const size_t copies = working_set_ / matrix.bytes() + 1;
+  const size_t copies = CopiesOf(matrix);
   candidate.bytes.resize(copies * matrix.bytes());
   FillRandomWeights(type, options_.rows * options_.cols, 0.05f, options_.seed,
                     candidate.bytes.data());
@@ -159,7 +181,7 @@ Status WeightsBench::RunCase(int threads, int tokens) {
     VARVE_RETURN_IF_ERROR(Check(candidates.back(), tokens, *all_cores));
   }
   LinearLayers linear(*executor, precision());
-  ReadBandwidth read(std::max<uint64_t>(working_set_, uint64_t{64} << 20));
+  ReadBandwidth read(ReadBufferBytes());
   std::vector<double> bandwidths;
   read.Measure(*executor);  // warm up
   Progress progress("bench weights", options_.reps);
@@ -216,6 +238,7 @@ Status WeightsBench::Run() {
   std::vector<int> threads = options_.threads;
   if (threads.empty()) threads.push_back(static_cast<int>(std::thread::hardware_concurrency()));
   const int most = *std::max_element(options_.tokens.begin(), options_.tokens.end());
+  VARVE_RETURN_IF_ERROR(CheckSize(most));
   input_.resize(static_cast<size_t>(most * options_.cols));
   output_.resize(static_cast<size_t>(most * options_.rows));
   FillRandomWeights(WeightType::kF32, most * options_.cols, 1.0f, options_.seed + 1,

@@ -32,6 +32,18 @@ TEST(BenchWeights, RefusesColumnsThatAreNoWholeBlocks) {
       << status.message();
 }
 
+TEST(BenchWeights, RefusesMatricesThatDoNotFitIntoMemory) {
+  BenchWeightsOptions options;
+  options.types = {"f16"};
+  options.working_set = int64_t{1} << 50;
+  const Status status = BenchWeights(options);
+  EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
+  EXPECT_NE(status.message().find("working set 1.00 PiB"), std::string::npos) << status.message();
+  options.working_set = 0;
+  options.rows = options.cols = 1 << 20;
+  EXPECT_EQ(BenchWeights(options).code(), StatusCode::kOutOfMemory);
+}
+
 TEST(BenchWeights, EveryTypePassesItsCheckAndGetsARow) {
   BenchWeightsOptions options;
   options.types = {"f32",  "f16",  "bf16", "q8_0", "q4_0", "q4_1",

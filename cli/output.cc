@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
 #include <fmt/format.h>
@@ -118,9 +120,8 @@ Status WriteJson(const std::string& target, std::string_view command, const Json
   const std::string text =
       envelope.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   if (target == "-") {
-    const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-    if (!written || std::fflush(stdout) != 0) return IoError("stdout: cannot be written");
-    return Status();
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    return FlushStdout();
   }
   File file(std::fopen(target.c_str(), "wb"));
   if (!file) return IoError(fmt::format("\"{}\": cannot be opened for writing", target));
@@ -142,8 +143,20 @@ Result<Plan> ReadPlanArgument(const std::string& argument) {
                 fmt::format("plan file \"{}\": {}", path, plan.status().message()));
 }
 
+void WriteNote(std::string_view text, std::FILE* file) {
+  std::fwrite(text.data(), 1, text.size(), file);
+}
+
+Status FlushStdout() {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return Status();
+  // The write that failed may be long ago.
+  const std::string reason = errno == 0 ? std::string() : fmt::format(": {}", std::strerror(errno));
+  return IoError("stdout: cannot be written" + reason);
+}
+
 int ReportError(const Status& status) {
-  fmt::print(stderr, "varve: {}\n", status.message());
+  WriteNote(fmt::format("varve: {}\n", status.message()));
   switch (status.code()) {
     case StatusCode::kInvalidArgument:
     case StatusCode::kUnimplemented:

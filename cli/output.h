@@ -59,6 +59,13 @@ Status WriteJson(const std::string& target, std::string_view command,
 // The plan that a command-line argument means: the text form, or "@file.json".
 Result<Plan> ReadPlanArgument(const std::string& argument);
 
+// Writes to stderr, or `file`, and forgets: fmt::print throws when a write fails, and a note that
+// nobody can read must not end work whose results have still to be written.
+void WriteNote(std::string_view text, std::FILE* file = stderr);
+
+// An error if anything written to stdout did not get out; flushes it.
+Status FlushStdout();
+
 // Prints "varve: message" to stderr and returns the exit code that suits the status.
 int ReportError(const Status& status);
 

@@ -312,7 +312,7 @@ Status PlanComparison::Run() {
     PrintFigures(lanes_[i]);
   }
   if (InterruptScope::interrupted()) {
-    fmt::print(stderr, "varve: interrupted; this is what there is so far\n");
+    WriteNote("varve: interrupted; this is what there is so far\n");
   }
   return Report();
 }

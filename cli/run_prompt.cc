@@ -26,6 +26,13 @@ Result<std::string> ReadStdin() {
   return text;
 }
 
+// A vocabulary may have nothing for a text; generating needs a token to begin with.
+Result<std::vector<int32_t>> RefuseNoTokens(const LoadedModel& model, std::vector<int32_t> tokens) {
+  if (!tokens.empty()) return tokens;
+  return InvalidArgument(
+      fmt::format("prompt: the vocabulary of {} has no token for this text", model.name));
+}
+
 }  // namespace
 
 Result<std::string> ReadPromptText(const RunOptions& options) {
@@ -38,7 +45,7 @@ Result<std::string> ReadPromptText(const RunOptions& options) {
 }
 
 Result<std::vector<int32_t>> EncodePrompt(const LoadedModel& model, const std::string& text) {
-  if (!text.empty()) return model.tokenizer->Encode(text, {});
+  if (!text.empty()) return RefuseNoTokens(model, model.tokenizer->Encode(text, {}));
   if (model.tokenizer->bos() < 0) {
     return InvalidArgument(fmt::format(
         "prompt: empty, and {} has no token that begins a text; give -p or -f", model.name));
@@ -66,7 +73,8 @@ Result<std::vector<int32_t>> EncodeChat(const LoadedModel& model, const std::str
                                         std::span<const ChatMessage> messages) {
   Result<std::string> text = FormatChat(format, messages);
   if (!text.ok()) return text.status();
-  return model.tokenizer->Encode(*text, {.add_special = true, .parse_special = true});
+  return RefuseNoTokens(
+      model, model.tokenizer->Encode(*text, {.add_special = true, .parse_special = true}));
 }
 
 Result<std::vector<int32_t>> PromptTokens(const RunOptions& options, const LoadedModel& model,

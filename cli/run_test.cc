@@ -122,6 +122,20 @@ TEST_F(RunCommand, RefusesWhatCannotWork) {
   ExpectRefused("absent.gguf");
 }
 
+// A byte-level vocabulary without the letter, in a model that adds no BOS.
+TEST_F(RunCommand, RefusesAPromptThatHasNoToken) {
+  TinyModelOptions without;
+  without.absent_byte = 'x';
+  without.add_bos = false;
+  TinyModel(without).Write(options_.model);
+  options_.prompt = "xx";
+  ExpectRefused("prompt: the vocabulary of tiny.gguf has no token for this text");
+  options_.plans = {"f16", "q8_0"};
+  ExpectRefused("prompt: the vocabulary of tiny.gguf has no token for this text", RunCompare);
+  options_.prompt = "ax";
+  EXPECT_EQ(Run(RunCompare).rows[0]["prompt_tokens"], 1);
+}
+
 TEST_F(RunCommand, TheCapOfTheCacheHolds) {
   options_.max_bytes = 4096;
   EXPECT_EQ(Run(RunText).status.code(), StatusCode::kOutOfMemory);

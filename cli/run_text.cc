@@ -125,9 +125,10 @@ Result<std::string> TextRun::Show(std::span<const int32_t> prompt, bool is_answe
 
 void TextRun::NoteStop() {
   if (totals_.stop == StopReason::kContext) {
-    fmt::print(stderr, "varve: the context of {} tokens is full\n", session_.generate.max_context);
+    WriteNote(
+        fmt::format("varve: the context of {} tokens is full\n", session_.generate.max_context));
   } else if (totals_.stop == StopReason::kStopped) {
-    fmt::print(stderr, "varve: interrupted\n");
+    WriteNote("varve: interrupted\n");
   }
 }
 
@@ -148,13 +149,13 @@ Status TextRun::Converse() {
   if (!format.ok()) return format.status();
   std::vector<ChatMessage> messages;
   if (!options_.system.empty()) messages.push_back({"system", options_.system});
-  fmt::print(stderr, "{}, chat format {}; Ctrl-D ends, Ctrl-C stops an answer\n",
-             session_.model.name, *format);
+  WriteNote(fmt::format("{}, chat format {}; Ctrl-D ends, Ctrl-C stops an answer\n",
+                        session_.model.name, *format));
   for (;;) {
     std::string line;
     {
       const InterruptScope scope;
-      fmt::print(stderr, "> ");
+      WriteNote("> ");
       std::fflush(stderr);
       if (!std::getline(std::cin, line)) break;
     }
@@ -176,7 +177,7 @@ Status TextRun::Converse() {
     if (totals_.stop == StopReason::kContext) break;
     messages.push_back({"assistant", *answer});
   }
-  fmt::print(stderr, "\n");
+  WriteNote("\n");
   return Status();
 }
 
@@ -186,12 +187,12 @@ Status TextRun::Finish() {
   const uint64_t resident = ResidentBytes();
   const double prompt_speed = PerSecond(totals_.prompt_tokens, totals_.prompt_us);
   const double speed = PerSecond(totals_.decode_steps, totals_.decode_us);
-  fmt::print(stderr,
-             "prompt {} tokens, {:.1f} tokens/s | generated {} tokens, {:.1f} tokens/s | first "
-             "token {:.2f} s | cache {} with {}, ratio to f16 {:.2f} | resident {}\n",
-             totals_.prompt_tokens, prompt_speed, totals_.tokens, speed, totals_.first_token_s,
-             HumanBytes(static_cast<double>(figures.bytes)), options_.plans[0], figures.ratio,
-             HumanBytes(static_cast<double>(resident)));
+  WriteNote(fmt::format(
+      "prompt {} tokens, {:.1f} tokens/s | generated {} tokens, {:.1f} tokens/s | first "
+      "token {:.2f} s | cache {} with {}, ratio to f16 {:.2f} | resident {}\n",
+      totals_.prompt_tokens, prompt_speed, totals_.tokens, speed, totals_.first_token_s,
+      HumanBytes(static_cast<double>(figures.bytes)), options_.plans[0], figures.ratio,
+      HumanBytes(static_cast<double>(resident))));
   if (options_.json.empty()) return Status();
   const nlohmann::ordered_json row = {{"plan", options_.plans[0]},
                                       {"model", session_.model.name},
