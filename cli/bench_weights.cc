@@ -13,6 +13,7 @@
 #include "cli/available_memory.h"
 #include "cli/bench_attention.h"
 #include "cli/bench_report.h"
+#include "cli/huge_buffer.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/progress.h"
@@ -33,7 +34,7 @@ std::string LowerName(WeightType type) {
 // Matrices of one type, beyond the caches together, and their times.
 struct WeightCandidate {
   WeightType type;
-  std::vector<std::byte> bytes;
+  HugeBuffer bytes;
   std::vector<WeightMatrix> matrices;  // of the same values
   double max_error = 0;                // relative to the RMS of the exact output
   std::vector<double> us;              // per product
@@ -110,7 +111,7 @@ WeightCandidate WeightsBench::MakeCandidate(WeightType type) const {
   candidate.type = type;
   WeightMatrix matrix = {type, options_.rows, options_.cols, nullptr};
   const size_t copies = CopiesOf(matrix);
-  candidate.bytes.resize(copies * matrix.bytes());
+  candidate.bytes = HugeBuffer(copies * matrix.bytes(), !options_.small_pages);
   FillRandomWeights(type, options_.rows * options_.cols, 0.05f, options_.seed,
                     candidate.bytes.data());
   for (size_t copy = 0; copy < copies; ++copy) {
@@ -308,6 +309,8 @@ void AddBenchWeights(CLI::App& bench, int* exit_code) {
       },
       "Least bytes of the matrices that each type rotates through (default: 2.25 x last-level "
       "cache)");
+  command->add_flag("--small-pages", options->small_pages,
+                    "Weights on pages of 4 KiB, as in a mapped file, not on huge ones");
   command->add_option("--seed", options->seed, "Seed of the random weights")->capture_default_str();
   command->add_option("--json", options->json, "Write the rows as JSON to FILE, or - for stdout");
   command->footer(

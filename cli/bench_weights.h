@@ -20,7 +20,8 @@ struct BenchWeightsOptions {
   int64_t cols = 1024;
   std::vector<int> threads;  // empty: all cores
   std::vector<int> tokens = {1};
-  bool bf16 = false;  // many tokens: products in bf16
+  bool bf16 = false;         // many tokens: products in bf16
+  bool small_pages = false;  // weights on pages of 4 KiB
   int reps = 15;
   int64_t working_set = -1;  // bytes; -1: twice the last-level cache and a bit
   uint64_t seed = 1;
