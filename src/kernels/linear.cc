@@ -12,9 +12,11 @@ namespace varve {
 namespace {
 
 // Few tokens: a tile is what one thread streams before it asks for more. Large enough that the
-// prefetcher's start-up does not count (Q8_0 on Zen 4: 22 GB/s with 48 KB, 25 with 128 KB), small
-// enough that threads end together.
-constexpr size_t kFewTileBytes = 128 << 10;
+// prefetcher's start-up does not count (Q8_0 on a Zen 4 core: 22 GB/s with 48 KB, 27 with 128 KB,
+// 29 with 256 KB), small enough that threads end together: each gets several.
+constexpr size_t kLeastFewTileBytes = 48 << 10;
+constexpr size_t kMostFewTileBytes = 256 << 10;
+constexpr size_t kFewTilesPerThread = 8;
 constexpr int64_t kMostFewRows = 256;
 
 // Many tokens: a tile of decoded weights stays in a core's L2 together with the inputs it meets.
@@ -22,18 +24,25 @@ constexpr size_t kManyTileBytes = 512 << 10;
 constexpr int64_t kRowStep = 12;  // whole blocks of multiply_dense on every target
 constexpr int64_t kMostManyRows = 256;
 
-int64_t TileRows(const WeightMatrix& weights, bool few) {
-  if (few) {
-    const auto rows =
-        static_cast<int64_t>(kFewTileBytes / std::max<size_t>(weights.row_bytes(), 1));
-    return std::clamp<int64_t>(rows, 4, kMostFewRows);
-  }
+size_t FewTileBytes(std::span<const LinearTask> tasks, int num_threads) {
+  size_t bytes = 0;
+  for (const LinearTask& task : tasks) bytes += task.weights->bytes();
+  return std::clamp(bytes / (kFewTilesPerThread * static_cast<size_t>(num_threads)),
+                    kLeastFewTileBytes, kMostFewTileBytes);
+}
+
+int64_t FewTileRows(const WeightMatrix& weights, size_t tile_bytes) {
+  const auto rows = static_cast<int64_t>(tile_bytes / std::max<size_t>(weights.row_bytes(), 1));
+  return std::clamp<int64_t>(rows, 4, kMostFewRows);
+}
+
+int64_t ManyTileRows(const WeightMatrix& weights) {
   const auto row_bytes = static_cast<size_t>(weights.cols) * sizeof(float);
   const auto rows = static_cast<int64_t>(kManyTileBytes / std::max<size_t>(row_bytes, 1));
   return std::clamp(rows / kRowStep * kRowStep, kRowStep, kMostManyRows);
 }
 
-// Some rows of one task, by shape alone.
+// Some rows of one task.
 struct Tile {
   const LinearTask* task;
   int64_t begin;
@@ -158,6 +167,7 @@ struct LinearLayers::Impl {
 
   void CutTiles(const WeightKernels& kernels, std::span<const LinearTask> tasks, int num_tokens) {
     const bool few = num_tokens <= kMaxFewTokens;
+    const size_t few_bytes = FewTileBytes(tasks, executor.num_threads());
     tiles.clear();
     if (few) rounded.Start(tasks, num_tokens);
     for (const LinearTask& task : tasks) {
@@ -166,7 +176,8 @@ struct LinearLayers::Impl {
         inputs = rounded.Get(kernels, task);
       }
       const int64_t rows = task.weights->rows;
-      const int64_t step = TileRows(*task.weights, few);
+      const int64_t step =
+          few ? FewTileRows(*task.weights, few_bytes) : ManyTileRows(*task.weights);
       for (int64_t begin = 0; begin < rows; begin += step) {
         tiles.push_back({&task, begin, std::min(begin + step, rows), inputs});
       }
