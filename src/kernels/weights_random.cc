@@ -4,20 +4,14 @@
 #include <cstring>
 
 #include "base/half.h"
+#include "base/random.h"
 
 namespace varve {
 namespace {
 
-// splitmix64.
-class Bits {
+class Bits : public SplitMix64 {
  public:
-  explicit Bits(uint64_t seed) : state_(seed) {}
-  uint64_t Next() {
-    uint64_t x = state_ += 0x9E3779B97F4A7C15u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-  }
+  using SplitMix64::SplitMix64;
   // Four uniform numbers added: near enough to a bell, deviation 1.
   float Bell() {
     const uint64_t x = Next();
@@ -27,9 +21,6 @@ class Bits {
   }
   // In [0.5, 1.5): scales differ from block to block.
   float Factor() { return 0.5f + static_cast<float>(Next() >> 40) * 0x1p-24f; }
-
- private:
-  uint64_t state_;
 };
 
 void PutF16(float value, std::byte* to) {

@@ -17,6 +17,7 @@
 #include <fmt/format.h>
 
 #include "base/half.h"
+#include "base/random.h"
 #include "runtime/llama/llama_weights.h"
 
 namespace varve {
@@ -28,24 +29,14 @@ constexpr size_t kHugePage = size_t{2} << 20;
 
 size_t AlignUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
-// splitmix64: any seed is a good one, and it is the same everywhere.
-class Random64 {
+class Random64 : public SplitMix64 {
  public:
-  explicit Random64(uint64_t seed) : state_(seed) {}
-  uint64_t Next() {
-    uint64_t z = state_ += 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-  }
+  using SplitMix64::SplitMix64;
   uint32_t Below(uint32_t limit) {
     return static_cast<uint32_t>((Next() >> 32) * uint64_t{limit} >> 32);
   }
   // Uniform in [-1, 1).
   float Symmetric() { return static_cast<float>(static_cast<int64_t>(Next()) >> 39) * 0x1p-24f; }
-
- private:
-  uint64_t state_;
 };
 
 void PutU16(uint16_t value, std::byte* out) { std::memcpy(out, &value, sizeof(value)); }
