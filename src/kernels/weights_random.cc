@@ -19,8 +19,13 @@ class Bits : public SplitMix64 {
     for (int i = 0; i < 4; ++i) sum += static_cast<int32_t>((x >> (16 * i)) & 0xFFFF) - 32768;
     return static_cast<float>(sum) * (1.7320508f / 65536.0f);
   }
-  // In [0.5, 1.5): scales differ from block to block.
-  float Factor() { return 0.5f + static_cast<float>(Next() >> 40) * 0x1p-24f; }
+  // 0.5 to 1.5, of either sign: scales differ from block to block, and the mean of -1/2 that codes
+  // of Q4_0 and Q5_0 have does not add up over a row.
+  float Factor() {
+    const uint64_t x = Next();
+    const float factor = 0.5f + static_cast<float>(x >> 40) * 0x1p-24f;
+    return (x & 1) != 0 ? -factor : factor;
+  }
 };
 
 void PutF16(float value, std::byte* to) {
