@@ -55,6 +55,7 @@ class AttentionBench {
   Status Run();
 
  private:
+  Status Measure();
   WorkloadShape ShapeAt(int64_t ctx) const {
     return {options_.heads, options_.kv_heads, options_.dim, ctx, options_.seed};
   }
@@ -151,7 +152,7 @@ Status AttentionBench::ReadPlans() {
                                        options_.heads, options_.kv_heads));
   }
   for (const std::string& text : options_.plans) {
-    Result<Plan> plan = ReadPlanArgument(text);
+    Result<Plan> plan = ReadKvOption(text);
     if (!plan.ok()) return plan.status();
     VARVE_RETURN_IF_ERROR(CheckComparable(text, *plan));
     Result<uint64_t> bytes = EstimateLayerBytes(ShapeAt(1), *plan);
@@ -173,7 +174,7 @@ void AttentionBench::PrintHeader(const MachineInfo& machine) const {
              "decoded rows\n");
 }
 
-Status AttentionBench::Run() {
+Status AttentionBench::Measure() {
   VARVE_RETURN_IF_ERROR(ReadPlans());
   const MachineInfo machine = DescribeMachine();
   working_set_ = options_.working_set >= 0 ? static_cast<uint64_t>(options_.working_set)
@@ -197,8 +198,12 @@ Status AttentionBench::Run() {
   if (InterruptScope::interrupted()) {
     fmt::print(out_, "interrupted: what was measured so far is above\n");
   }
-  if (!options_.json.empty()) return WriteJson(options_.json, "bench attention", rows_);
   return Status();
+}
+
+Status AttentionBench::Run() {
+  VARVE_RETURN_IF_ERROR(CheckWritable("--json", options_.json));
+  return FinishJson(Measure(), options_.json, "bench attention", rows_);
 }
 
 }  // namespace

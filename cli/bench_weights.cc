@@ -48,6 +48,7 @@ class WeightsBench {
   Status Run();
 
  private:
+  Status Measure();
   Status ReadTypes();
   // Refuses matrices that the memory has no room for, all types together.
   Status CheckSize(int most_tokens) const;
@@ -77,7 +78,7 @@ class WeightsBench {
 
 Status WeightsBench::ReadTypes() {
   for (const std::string& text : options_.types) {
-    Result<WeightType> type = ParseWeightType(text);
+    Result<WeightType> type = ParseWeightType("--types", text);
     if (!type.ok()) return type.status();
     const int block = InfoOf(*type).block_values;
     if (options_.cols % block != 0) {
@@ -231,7 +232,7 @@ void WeightsBench::Report(int threads, int tokens, double bandwidth,
   table.Print(out_);
 }
 
-Status WeightsBench::Run() {
+Status WeightsBench::Measure() {
   VARVE_RETURN_IF_ERROR(ReadTypes());
   const MachineInfo machine = DescribeMachine();
   working_set_ = options_.working_set >= 0 ? static_cast<uint64_t>(options_.working_set)
@@ -257,22 +258,36 @@ Status WeightsBench::Run() {
   if (InterruptScope::interrupted()) {
     fmt::print(out_, "interrupted: what was measured so far is above\n");
   }
-  if (!options_.json.empty()) return WriteJson(options_.json, "bench weights", rows_);
   return Status();
+}
+
+Status WeightsBench::Run() {
+  VARVE_RETURN_IF_ERROR(CheckWritable("--json", options_.json));
+  return FinishJson(Measure(), options_.json, "bench weights", rows_);
 }
 
 }  // namespace
 
-Result<WeightType> ParseWeightType(const std::string& text) {
+std::span<const WeightType> AllWeightTypes() {
+  static const std::vector<WeightType> kTypes = [] {
+    std::vector<WeightType> types;
+    for (int i = 0; i < kNumWeightTypes; ++i) types.push_back(static_cast<WeightType>(i));
+    return types;
+  }();
+  return kTypes;
+}
+
+Result<WeightType> ParseWeightType(std::string_view option, const std::string& text,
+                                   std::span<const WeightType> allowed) {
   std::string names;
-  for (int i = 0; i < kNumWeightTypes; ++i) {
-    const std::string name = LowerName(static_cast<WeightType>(i));
+  for (const WeightType type : allowed) {
+    const std::string name = LowerName(type);
     const bool same = std::equal(text.begin(), text.end(), name.begin(), name.end(),
                                  [](unsigned char a, char b) { return std::tolower(a) == b; });
-    if (same) return static_cast<WeightType>(i);
+    if (same) return type;
     names += " " + name;
   }
-  return InvalidArgument(fmt::format("--types \"{}\": unknown; known:{}", text, names));
+  return InvalidArgument(fmt::format("{} \"{}\": not one of{}", option, text, names));
 }
 
 Status BenchWeights(const BenchWeightsOptions& options) { return WeightsBench(options).Run(); }
@@ -282,7 +297,7 @@ void AddBenchWeights(CLI::App& bench, int* exit_code) {
       bench.add_subcommand("weights", "Products with stored weights, per type of weight");
   auto options = std::make_shared<BenchWeightsOptions>();
   command->add_option("--types", options->types, "Weight types, separated by spaces")
-      ->capture_default_str();
+      ->default_str(fmt::format("{}", fmt::join(options->types, " ")));
   command->add_option("--rows", options->rows, "Output features")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));
@@ -311,7 +326,9 @@ void AddBenchWeights(CLI::App& bench, int* exit_code) {
       "cache)");
   command->add_flag("--small-pages", options->small_pages,
                     "Weights on pages of 4 KiB, as in a mapped file, not on huge ones");
-  command->add_option("--seed", options->seed, "Seed of the random weights")->capture_default_str();
+  command->add_option("--seed", options->seed, "Seed of the random weights")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--json", options->json, "Write the rows as JSON to FILE, or - for stdout");
   command->footer(
       "The product of each type is checked against double precision before timing; errors are\n"

@@ -4,7 +4,9 @@
 #define VARVE_CLI_BENCH_WEIGHTS_H_
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -29,7 +31,10 @@ struct BenchWeightsOptions {
 };
 
 // "q4_k", "F16": a weight type in any case; refuses anything else.
-Result<WeightType> ParseWeightType(const std::string& text);
+// Errors name the option and what it takes.
+Result<WeightType> ParseWeightType(std::string_view option, const std::string& text,
+                                   std::span<const WeightType> allowed = AllWeightTypes());
+std::span<const WeightType> AllWeightTypes();
 
 // Prints a table to stdout, writes JSON if asked. The answer of every type is checked before it is
 // timed. Ends early, with what it has, on Ctrl-C.

@@ -10,14 +10,14 @@ namespace varve::cli {
 namespace {
 
 TEST(BenchWeights, NamesOfTypesAreReadInAnyCase) {
-  EXPECT_EQ(*ParseWeightType("q4_k"), WeightType::kQ4K);
-  EXPECT_EQ(*ParseWeightType("Q4_K"), WeightType::kQ4K);
-  EXPECT_EQ(*ParseWeightType("f32"), WeightType::kF32);
-  EXPECT_EQ(*ParseWeightType("bF16"), WeightType::kBF16);
+  EXPECT_EQ(*ParseWeightType("--types", "q4_k"), WeightType::kQ4K);
+  EXPECT_EQ(*ParseWeightType("--types", "Q4_K"), WeightType::kQ4K);
+  EXPECT_EQ(*ParseWeightType("--types", "f32"), WeightType::kF32);
+  EXPECT_EQ(*ParseWeightType("--types", "bF16"), WeightType::kBF16);
   for (const char* text : {"", "q4", "q4_kk", "iq2_xs"}) {
-    const Status status = ParseWeightType(text).status();
+    const Status status = ParseWeightType("--types", text).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << text;
-    EXPECT_NE(status.message().find("known: f32 f16"), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("not one of f32 f16"), std::string::npos) << status.message();
   }
 }
 

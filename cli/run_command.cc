@@ -48,8 +48,7 @@ std::string ChatFormats() {
 }
 
 void AddPromptOptions(CLI::App* command, RunOptions* options) {
-  command->add_option("-m,--model", options->model, "GGUF file (default: the embedded model)")
-      ->type_name("FILE");
+  varve::cli::AddModelOption(*command, options->model);
   CLI::Option* prompt = command->add_option("-p,--prompt", options->prompt, "Prompt");
   command
       ->add_option("-f,--file", options->file,
@@ -91,7 +90,8 @@ void AddSamplingOptions(CLI::App* command, RunOptions* options) {
                    "> 1: tokens of the last 64 weigh less")
       ->capture_default_str();
   command->add_option("--seed", options->sampler.seed, "Seed; the same seed gives the same text")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
 }
 
 void AddMachineOptions(CLI::App* command, RunOptions* options) {

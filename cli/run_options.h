@@ -45,7 +45,7 @@ struct RunOptions {
 };
 
 // The model with everything that generating needs. Movable; owns all of it.
-struct RunSession {
+struct RunSetup {
   LoadedModel model;
   std::unique_ptr<Executor> executor;
   std::unique_ptr<LlamaRunner> runner;
@@ -63,7 +63,7 @@ struct RunSession {
 };
 
 // Loads the model and checks every option before anything runs.
-Result<RunSession> OpenSession(const RunOptions& options);
+Result<RunSetup> PrepareRun(const RunOptions& options);
 
 // Memory of a cache after num_tokens tokens went in, dropped ones included.
 struct CacheFigures {

@@ -21,6 +21,7 @@ struct TinyModelOptions {
   bool add_bos = true;
   int absent_byte = -1;  // has no token; another text takes its place
   int spare_tokens = 0;  // of the tokenizer, beyond the model's vocabulary
+  int spare_types = 0;   // types of tokens that are not there
 };
 
 // The builder of the file: Build() for bytes, Write(path) for a file.

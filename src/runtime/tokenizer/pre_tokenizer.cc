@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/gguf/gguf_types.h"
 #include "runtime/tokenizer/utf8.h"
 
 namespace varve {
@@ -175,7 +176,7 @@ Result<std::unique_ptr<PreTokenizer>> PreTokenizer::Create(std::string_view pre)
         new PatternPreTokenizer(entry, std::move(codes), std::move(context)));
   }
   return Unimplemented(
-      fmt::format("tokenizer.ggml.pre: \"{}\" is not built in; there are {}", pre, names));
+      fmt::format("tokenizer.ggml.pre: {} is not built in; there are {}", QuoteName(pre), names));
 }
 
 }  // namespace varve

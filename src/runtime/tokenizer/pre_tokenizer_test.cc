@@ -93,6 +93,8 @@ TEST(PreTokenizer, NamesWhatItDoesNotKnow) {
   for (const char* name : kNames) {
     EXPECT_NE(pre_tokenizer.status().message().find(name), std::string::npos) << name;
   }
+  const std::string escapes = PreTokenizer::Create("\x1b[2J").status().message();
+  EXPECT_NE(escapes.find("\"\\x1b[2J\""), std::string::npos) << escapes;
 }
 
 }  // namespace
