@@ -30,11 +30,12 @@ struct BenchWeightsOptions {
   std::string json;
 };
 
+std::span<const WeightType> AllWeightTypes();
+
 // "q4_k", "F16": a weight type in any case; refuses anything else.
 // Errors name the option and what it takes.
 Result<WeightType> ParseWeightType(std::string_view option, const std::string& text,
                                    std::span<const WeightType> allowed = AllWeightTypes());
-std::span<const WeightType> AllWeightTypes();
 
 // Prints a table to stdout, writes JSON if asked. The answer of every type is checked before it is
 // timed. Ends early, with what it has, on Ctrl-C.

@@ -67,7 +67,7 @@ TEST(BenchWeights, EveryTypePassesItsCheckAndGetsARow) {
       EXPECT_TRUE(row.contains(key)) << key;
     }
     // One token: inputs of 16 bits where the type takes them.
-    const auto type = static_cast<int>(*ParseWeightType(row["type"].get<std::string>()));
+    const auto type = static_cast<int>(*ParseWeightType("type", row["type"].get<std::string>()));
     const bool rounded =
         row["tokens"] == 1 && ActiveWeightKernels().multiply_rounded[type] != nullptr;
     EXPECT_LT(row["max_error"].get<double>(), rounded ? 2e-4 : 1e-5) << row["type"];

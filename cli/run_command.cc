@@ -107,9 +107,10 @@ void AddMachineOptions(CLI::App* command, RunOptions* options) {
       "Cap of each cache, such as 64MiB; 0: none");
   command
       ->add_option("--precision", options->precision,
-                   "Products of the prompt: f32, or bf16 (faster, rounds)")
+                   "Products of the prompt: f32, bf16 (faster, rounds), or auto: bf16 where the "
+                   "machine has AMX")
       ->capture_default_str()
-      ->check(CLI::IsMember({"f32", "bf16"}));
+      ->check(CLI::IsMember({"auto", "f32", "bf16"}));
   command->add_option("--json", options->json,
                       "Write figures and texts as JSON to FILE, or - for stdout");
   command->add_option("--report", options->report,

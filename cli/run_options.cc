@@ -66,9 +66,11 @@ Result<RunSetup> PrepareRun(const RunOptions& options) {
   if (!plans.ok()) return plans.status();
   RunSetup setup;
   setup.executor = MakeThreadPool(options.threads);
-  setup.runner = std::make_unique<LlamaRunner>(
-      model->model, *setup.executor,
-      options.precision == "bf16" ? ProductPrecision::kBF16 : ProductPrecision::kF32);
+  setup.runner =
+      std::make_unique<LlamaRunner>(model->model, *setup.executor,
+                                    options.precision == "auto"   ? FastestPrecision()
+                                    : options.precision == "bf16" ? ProductPrecision::kBF16
+                                                                  : ProductPrecision::kF32);
   setup.model = std::move(*model);
   setup.plans = std::move(*plans);
   setup.generate = std::move(*generate);

@@ -38,7 +38,7 @@ struct RunOptions {
   SamplerOptions sampler;  // the rest of it
   int threads = 0;
   uint64_t max_bytes = 0;  // of each cache; 0: no cap
-  std::string precision = "f32";
+  std::string precision = "auto";
   std::string json;
   std::string report;   // HTML
   std::string command;  // as typed, for the report

@@ -25,6 +25,7 @@
 
 namespace varve {
 
+// NOLINTBEGIN(readability-identifier-naming): the names of the formats have the underscore.
 enum class WeightType : uint8_t {
   kF32,
   kF16,
@@ -38,6 +39,7 @@ enum class WeightType : uint8_t {
   kQ5K,
   kQ6K,
 };
+// NOLINTEND(readability-identifier-naming)
 inline constexpr int kNumWeightTypes = 11;
 
 struct WeightTypeInfo {
