@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/machine.h"
+#include "cli/available_memory.h"
 #include "cli/bench_candidate.h"
 #include "cli/bench_report.h"
 #include "cli/bench_steps.h"
@@ -26,7 +27,7 @@ constexpr uint64_t kMaxLayers = 1024;  // of a cache: CacheShape
 // A line that is overwritten, on a terminal only.
 void ShowProgress(const std::string& text) {
   if (!isatty(STDERR_FILENO)) return;
-  fmt::print(stderr, "\r{}\x1b[K", text);
+  WriteNote(fmt::format("\r{}\x1b[K", text));
   std::fflush(stderr);
 }
 
@@ -54,6 +55,7 @@ class AttentionBench {
   Status Run();
 
  private:
+  Status Measure();
   WorkloadShape ShapeAt(int64_t ctx) const {
     return {options_.heads, options_.kv_heads, options_.dim, ctx, options_.seed};
   }
@@ -150,7 +152,7 @@ Status AttentionBench::ReadPlans() {
                                        options_.heads, options_.kv_heads));
   }
   for (const std::string& text : options_.plans) {
-    Result<Plan> plan = ReadPlanArgument(text);
+    Result<Plan> plan = ReadKvOption(text);
     if (!plan.ok()) return plan.status();
     VARVE_RETURN_IF_ERROR(CheckComparable(text, *plan));
     Result<uint64_t> bytes = EstimateLayerBytes(ShapeAt(1), *plan);
@@ -172,13 +174,15 @@ void AttentionBench::PrintHeader(const MachineInfo& machine) const {
              "decoded rows\n");
 }
 
-Status AttentionBench::Run() {
+Status AttentionBench::Measure() {
   VARVE_RETURN_IF_ERROR(ReadPlans());
   const MachineInfo machine = DescribeMachine();
   working_set_ = options_.working_set >= 0 ? static_cast<uint64_t>(options_.working_set)
                                            : machine.last_level_cache_bytes * 9 / 4;
   std::vector<int> threads = options_.threads;
   if (threads.empty()) threads.push_back(static_cast<int>(std::thread::hardware_concurrency()));
+  // The caches fit or say so themselves; the buffer that measures bandwidth must fit as well.
+  VARVE_RETURN_IF_ERROR(CheckMemory("--working-set: the bytes to rotate through", working_set_));
   PrintHeader(machine);
   const InterruptScope scope;
   for (const int64_t ctx : options_.ctx) {
@@ -194,8 +198,12 @@ Status AttentionBench::Run() {
   if (InterruptScope::interrupted()) {
     fmt::print(out_, "interrupted: what was measured so far is above\n");
   }
-  if (!options_.json.empty()) return WriteJson(options_.json, "bench attention", rows_);
   return Status();
+}
+
+Status AttentionBench::Run() {
+  VARVE_RETURN_IF_ERROR(CheckWritable("--json", options_.json));
+  return FinishJson(Measure(), options_.json, "bench attention", rows_);
 }
 
 }  // namespace

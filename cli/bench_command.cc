@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include "cli/bench_attention.h"
@@ -9,6 +10,7 @@
 #include "cli/bench_weights.h"
 #include "cli/byte_size.h"
 #include "cli/commands.h"
+#include "cli/model_argument.h"
 #include "cli/output.h"
 
 namespace {
@@ -31,7 +33,7 @@ void AddAttention(CLI::App& bench, int* exit_code) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 24));
   command->add_option("--kv", options->plans, "Plans to compare, separated by spaces")
-      ->capture_default_str();
+      ->default_str(fmt::format("{}", fmt::join(options->plans, " ")));
   command->add_option("--threads", options->threads, "Thread counts (default: all cores)")
       ->delimiter(',')
       ->check(CLI::Range(1, 1024));
@@ -56,7 +58,9 @@ void AddAttention(CLI::App& bench, int* exit_code) {
       },
       "Least bytes that each plan rotates through (64MiB; 0: one layer; default: 2.25 x last-level "
       "cache)");
-  command->add_option("--seed", options->seed, "Seed of the synthetic rows")->capture_default_str();
+  command->add_option("--seed", options->seed, "Seed of the synthetic rows")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--json", options->json, "Write the rows as JSON to FILE, or - for stdout");
   command->footer(
       "The output of every layer is checked against double precision before timing, the last one "
@@ -80,8 +84,7 @@ void AddDecode(CLI::App& bench, int* exit_code) {
   CLI::App* command =
       bench.add_subcommand("decode", "Tokens per second of a model at several depths, per plan");
   auto options = std::make_shared<varve::cli::BenchDecodeOptions>();
-  CLI::Option* model =
-      command->add_option("-m,--model", options->model, "GGUF file (default: the embedded model)");
+  CLI::Option* model = varve::cli::AddModelOption(*command, options->model);
   CLI::Option* random =
       command
           ->add_option("--random-model", options->random_model,
@@ -93,7 +96,7 @@ void AddDecode(CLI::App& bench, int* exit_code) {
   command
       ->add_option("--kv", options->plans,
                    "Plans to compare, separated by spaces; f16 is always among them")
-      ->capture_default_str();
+      ->default_str(fmt::format("{}", fmt::join(options->plans, " ")));
   command->add_option("--depths", options->depths, "Tokens in the cache when the steps begin")
       ->delimiter(',')
       ->capture_default_str()
@@ -108,7 +111,8 @@ void AddDecode(CLI::App& bench, int* exit_code) {
   command->add_option("--threads", options->threads, "Threads (default: all cores)")
       ->check(CLI::Range(1, 1024));
   command->add_option("--seed", options->seed, "Seed of random weights and rows")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--json", options->json, "Write the rows as JSON to FILE, or - for stdout");
   command->footer(
       "Caches get their depth from synthetic rows, the same for every plan; depths beyond the "

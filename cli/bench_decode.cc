@@ -2,16 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
+#include <filesystem>
 
 #include <fmt/format.h>
 
 #include "base/machine.h"
+#include "cli/available_memory.h"
 #include "cli/bench_report.h"
 #include "cli/bench_weights.h"
-#include "cli/decode_lane.h"
+#include "cli/decode_report.h"
 #include "cli/interrupt.h"
 #include "cli/model_argument.h"
+#include "cli/model_lists.h"
 #include "cli/output.h"
 #include "cli/plan_report.h"
 #include "cli/progress.h"
@@ -27,26 +29,7 @@ constexpr int kMostSteps = 64;  // one page: sealing has its due share
 constexpr int kLeastSteps = 8;
 constexpr int64_t kMaxDepth = 1 << 24;
 constexpr double kRepetitionUs = 1e6;
-
-// Memory that the system can give without swapping; 0 where it does not say.
-uint64_t AvailableBytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string key;
-  for (uint64_t kib = 0; file >> key >> kib; file.ignore(64, '\n')) {
-    if (key == "MemAvailable:") return kib << 10;
-  }
-  return 0;
-}
-
-// A plan at one depth.
-struct DecodeRow {
-  DecodeLane* lane = nullptr;
-  bool noise = false;
-  std::vector<double> us;  // of one step, one per repetition
-  ForwardTimes times;      // of all repetitions
-  std::vector<int32_t> tokens;
-  double logit_error = 0;  // RMS of the first step's difference from f16's, relative
-};
+constexpr size_t kMostName = 80;
 
 double RelativeError(const std::vector<float>& values, const std::vector<float>& exact) {
   double square = 0;
@@ -62,7 +45,10 @@ class DecodeBench {
  public:
   DecodeBench(const BenchDecodeOptions& options, std::shared_ptr<const LlamaModel> model,
               std::FILE* out, Json& rows)
-      : options_(options), model_(std::move(model)), out_(out), rows_(rows) {}
+      : options_(options), model_(std::move(model)), out_(out), rows_(rows) {
+    name_ = PrintableText(model_->config().name, kMostName);
+    if (name_.empty()) name_ = std::filesystem::path(options.model).filename().string();
+  }
   Status Run();
 
  private:
@@ -73,12 +59,12 @@ class DecodeBench {
   Status RunDepth(int64_t depth, std::vector<std::unique_ptr<DecodeLane>>& lanes);
   Result<int> ChooseSteps(DecodeLane& baseline);
   Status TimeRow(DecodeRow& row, int64_t depth, int steps);
-  void Report(int64_t depth, int steps, double bandwidth, const std::vector<DecodeRow>& table);
 
   const BenchDecodeOptions& options_;
   std::shared_ptr<const LlamaModel> model_;
   std::FILE* out_;
   Json& rows_;
+  std::string name_;                // of the model, for people
   std::vector<std::string> names_;  // f16 first
   std::vector<Plan> plans_;
   std::vector<int64_t> depths_;  // ascending
@@ -94,7 +80,7 @@ Status DecodeBench::ReadPlans() {
   std::erase(names_, "f16");
   names_.insert(names_.begin(), "f16");
   for (const std::string& name : names_) {
-    Result<Plan> plan = ReadPlanArgument(name);
+    Result<Plan> plan = ReadKvOption(name);
     if (!plan.ok()) return plan.status();
     plans_.push_back(std::move(*plan));
   }
@@ -109,7 +95,7 @@ Status DecodeBench::ReadPlans() {
 }
 
 Result<std::vector<std::vector<size_t>>> DecodeBench::Groups() const {
-  const int64_t most = depths_.back() + kMostSteps;
+  const int64_t most = depths_.back() + std::max(kMostSteps, options_.steps);
   std::vector<uint64_t> bytes;
   for (size_t i = 0; i < plans_.size(); ++i) {
     Result<PlanCost> cost = CostOfPlan(plans_[i], model_->cache_shape(), most);
@@ -119,23 +105,21 @@ Result<std::vector<std::vector<size_t>>> DecodeBench::Groups() const {
     }
     bytes.push_back(cost->bytes);
   }
-  // A tenth stays for tables, the pools' reserves and other programs.
-  const uint64_t available = AvailableBytes() / 10 * 9;
+  const std::string depth = fmt::format("--depths {}", depths_.back());
+  VARVE_RETURN_IF_ERROR(CheckMemory(depth + ": the pages of f16", bytes[0]));
+  const uint64_t usable = UsableBytes();
   std::vector<std::vector<size_t>> groups(1);
   uint64_t used = bytes[0];
   for (size_t i = 1; i < plans_.size(); ++i) {
-    if (used + bytes[i] > available && !groups.back().empty()) {
+    if (usable > 0 && used + bytes[i] > usable && !groups.back().empty()) {
       groups.emplace_back();
       used = bytes[0];
     }
     groups.back().push_back(i);
     used += bytes[i];
-    if (available > 0 && used > available) {
-      return OutOfMemory(
-          fmt::format("--depths {}: the caches of f16 and {} take {}, {} are available",
-                      depths_.back(), names_[i], HumanBytes(static_cast<double>(used)),
-                      HumanBytes(static_cast<double>(available))));
-    }
+    if (groups.back().size() > 1) continue;
+    VARVE_RETURN_IF_ERROR(
+        CheckMemory(fmt::format("{}: the caches of f16 and {}", depth, names_[i]), used));
   }
   return groups;
 }
@@ -211,62 +195,15 @@ Status DecodeBench::RunDepth(int64_t depth, std::vector<std::unique_ptr<DecodeLa
     }
   }
   progress.Clear();
-  Report(depth, *steps, Median(bandwidths), table);
+  const DecodeCase at = {name_,
+                         depth,
+                         *steps,
+                         executor_->num_threads(),
+                         Median(bandwidths),
+                         model_->weight_bytes_per_token(),
+                         resident_before_};
+  ReportDecode(at, table, out_, rows_);
   return Status();
-}
-
-void DecodeBench::Report(int64_t depth, int steps, double bandwidth,
-                         const std::vector<DecodeRow>& rows) {
-  fmt::print(out_,
-             "\ndepth {}, {} steps x {} repetitions; read bandwidth {:.1f} GB/s in this run\n",
-             depth, steps, rows[0].us.size(), bandwidth / 1e9);
-  TextTable table({"plan", ">tokens/s", ">x f16", ">cache", ">resident", ">weights", ">attention",
-                   ">cache work", ">other", ">of read", ">logit error"});
-  for (const DecodeRow& row : rows) {
-    std::vector<double> ratios;
-    for (size_t i = 0; i < row.us.size(); ++i) ratios.push_back(rows[0].us[i] / row.us[i]);
-    const double speed = 1e6 / Median(row.us);
-    const CacheStats stats = row.lane->cache().Stats();
-    const uint64_t cache_bytes = stats.bytes_held + stats.bytes_tables;
-    const uint64_t resident = resident_before_ + row.lane->resident_growth();
-    const uint64_t read_bytes = model_->weight_bytes_per_token() + stats.bytes_used;
-    const double fraction = static_cast<double>(read_bytes) * speed / bandwidth;
-    const ForwardTimes& times = row.times;
-    const double all = times.linear_us + times.attention_us + times.cache_us + times.other_us;
-    const auto share = [&](double us) { return all > 0 ? us / all : 0.0; };
-    const auto percent = [](double part) { return fmt::format("{:.1f} %", 100 * part); };
-    table.AddRow({row.noise ? "f16 again (noise)" : row.lane->name(), fmt::format("{:.2f}", speed),
-                  fmt::format("{:.2f}", Median(ratios)),
-                  HumanBytes(static_cast<double>(cache_bytes)),
-                  HumanBytes(static_cast<double>(resident)), percent(share(times.linear_us)),
-                  percent(share(times.attention_us)), percent(share(times.cache_us)),
-                  percent(share(times.other_us)), fmt::format("{:.0f} %", 100 * fraction),
-                  fmt::format("{:.1e}", row.logit_error)});
-    rows_.push_back({{"plan", row.lane->name()},
-                     {"role", row.noise             ? "noise"
-                              : &row == rows.data() ? "baseline"
-                                                    : "candidate"},
-                     {"model", model_->config().name},
-                     {"depth", depth},
-                     {"threads", executor_->num_threads()},
-                     {"steps", steps},
-                     {"reps", row.us.size()},
-                     {"tokens_per_s", speed},
-                     {"ratio_to_f16", Median(ratios)},
-                     {"cache_bytes", cache_bytes},
-                     {"resident_bytes", resident},
-                     {"weight_bytes_per_token", model_->weight_bytes_per_token()},
-                     {"cache_bytes_read", stats.bytes_used},
-                     {"share_weights", share(times.linear_us)},
-                     {"share_attention", share(times.attention_us)},
-                     {"share_cache", share(times.cache_us)},
-                     {"share_other", share(times.other_us)},
-                     {"read_bandwidth_gbps", bandwidth / 1e9},
-                     {"bandwidth_fraction", fraction},
-                     {"logit_error", row.logit_error}});
-  }
-  table.Print(out_);
-  std::fflush(out_);
 }
 
 Status DecodeBench::RunGroup(const std::vector<size_t>& group) {
@@ -308,7 +245,7 @@ Status DecodeBench::Run() {
   fmt::print(out_,
              "{}: {} layers, width {}, {} heads on {} KV heads of {}; {} of weights per token; {} "
              "threads, isa {}\n",
-             config.name, config.num_layers, config.width, config.num_heads, config.num_kv_heads,
+             name_, config.num_layers, config.width, config.num_heads, config.num_kv_heads,
              config.head_dim, HumanBytes(static_cast<double>(model_->weight_bytes_per_token())),
              executor_->num_threads(), ActiveKernels().name);
   const InterruptScope scope;
@@ -333,7 +270,10 @@ namespace {
 // Speed needs no tokenizer: a file without one, or with one that is not built in, will do.
 Result<std::shared_ptr<const LlamaModel>> OpenModel(const BenchDecodeOptions& options) {
   if (!options.random_model.empty()) {
-    Result<WeightType> type = ParseWeightType(options.weights);
+    // What RandomLlamaWeights makes.
+    static constexpr WeightType kTypes[] = {WeightType::kF32, WeightType::kF16, WeightType::kBF16,
+                                            WeightType::kQ8_0, WeightType::kQ4_0};
+    Result<WeightType> type = ParseWeightType("--weights", options.weights, kTypes);
     if (!type.ok()) return type.status();
     Result<LlamaConfig> config = PresetConfig(options.random_model);
     if (!config.ok()) return config.status();
@@ -352,12 +292,13 @@ Result<std::shared_ptr<const LlamaModel>> OpenModel(const BenchDecodeOptions& op
 }  // namespace
 
 Status BenchDecode(const BenchDecodeOptions& options) {
+  VARVE_RETURN_IF_ERROR(CheckWritable("--json", options.json));
   Result<std::shared_ptr<const LlamaModel>> model = OpenModel(options);
   if (!model.ok()) return model.status();
   Json rows = Json::array();
-  VARVE_RETURN_IF_ERROR(
-      BenchDecodeModel(options, *model, options.json == "-" ? stderr : stdout, rows));
-  return options.json.empty() ? Status() : WriteJson(options.json, "bench decode", rows);
+  const Status measured =
+      BenchDecodeModel(options, *model, options.json == "-" ? stderr : stdout, rows);
+  return FinishJson(measured, options.json, "bench decode", rows);
 }
 
 }  // namespace varve::cli

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <fstream>
+#include <limits>
 
 #include "cli/decode_lane.h"
 #include "tests/tiny_model.h"
@@ -72,6 +74,42 @@ TEST_F(BenchDecodeTest, RefusesWhatCannotWorkBeforeItMeasures) {
   options_.depths = {int64_t{1} << 40};
   EXPECT_EQ(BenchDecodeModel(options_, model_, sink_, rows).code(), StatusCode::kInvalidArgument);
   EXPECT_TRUE(rows.empty());
+}
+
+// 2^31 steps on this model are a terabyte of f16.
+TEST_F(BenchDecodeTest, RefusesDepthsAndStepsThatDoNotFitIntoMemory) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  options_.plans = {"f16"};
+  options_.steps = std::numeric_limits<int>::max();
+  const Status status = BenchDecodeModel(options_, model_, sink_, rows);
+  EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
+  EXPECT_NE(status.message().find("--depths 130"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("1.00 TiB"), std::string::npos) << status.message();
+}
+
+TEST_F(BenchDecodeTest, AModelWithoutANameHasThatOfItsFile) {
+  const TempFolder folder;
+  TinyModelOptions unnamed;
+  unnamed.name = "";
+  TinyModel(unnamed).Write(folder.File("unnamed.gguf"));
+  options_.model = folder.File("unnamed.gguf");
+  options_.depths = {0};
+  options_.steps = 1;
+  options_.json = folder.File("out.json");
+  ::testing::internal::CaptureStdout();
+  const Status status = BenchDecode(options_);
+  const std::string table = ::testing::internal::GetCapturedStdout();
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_TRUE(table.starts_with("unnamed.gguf: 2 layers")) << table;
+  const auto json = nlohmann::json::parse(std::ifstream(options_.json));
+  EXPECT_EQ(json["rows"][0]["model"], "unnamed.gguf");
+}
+
+TEST_F(BenchDecodeTest, NamesTheOptionAndTheTypesOfRandomWeights) {
+  options_.random_model = "small-1024";
+  options_.weights = "q4_k";
+  EXPECT_EQ(BenchDecode(options_).message(),
+            "--weights \"q4_k\": not one of f32 f16 bf16 q8_0 q4_0");
 }
 
 TEST_F(BenchDecodeTest, StepsLeaveTheDepthAsItWas) {

@@ -4,7 +4,9 @@
 #define VARVE_CLI_BENCH_WEIGHTS_H_
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -20,15 +22,20 @@ struct BenchWeightsOptions {
   int64_t cols = 1024;
   std::vector<int> threads;  // empty: all cores
   std::vector<int> tokens = {1};
-  bool bf16 = false;  // many tokens: products in bf16
+  bool bf16 = false;         // many tokens: products in bf16
+  bool small_pages = false;  // weights on pages of 4 KiB
   int reps = 15;
   int64_t working_set = -1;  // bytes; -1: twice the last-level cache and a bit
   uint64_t seed = 1;
   std::string json;
 };
 
+std::span<const WeightType> AllWeightTypes();
+
 // "q4_k", "F16": a weight type in any case; refuses anything else.
-Result<WeightType> ParseWeightType(const std::string& text);
+// Errors name the option and what it takes.
+Result<WeightType> ParseWeightType(std::string_view option, const std::string& text,
+                                   std::span<const WeightType> allowed = AllWeightTypes());
 
 // Prints a table to stdout, writes JSON if asked. The answer of every type is checked before it is
 // timed. Ends early, with what it has, on Ctrl-C.

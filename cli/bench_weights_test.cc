@@ -10,14 +10,14 @@ namespace varve::cli {
 namespace {
 
 TEST(BenchWeights, NamesOfTypesAreReadInAnyCase) {
-  EXPECT_EQ(*ParseWeightType("q4_k"), WeightType::kQ4K);
-  EXPECT_EQ(*ParseWeightType("Q4_K"), WeightType::kQ4K);
-  EXPECT_EQ(*ParseWeightType("f32"), WeightType::kF32);
-  EXPECT_EQ(*ParseWeightType("bF16"), WeightType::kBF16);
+  EXPECT_EQ(*ParseWeightType("--types", "q4_k"), WeightType::kQ4K);
+  EXPECT_EQ(*ParseWeightType("--types", "Q4_K"), WeightType::kQ4K);
+  EXPECT_EQ(*ParseWeightType("--types", "f32"), WeightType::kF32);
+  EXPECT_EQ(*ParseWeightType("--types", "bF16"), WeightType::kBF16);
   for (const char* text : {"", "q4", "q4_kk", "iq2_xs"}) {
-    const Status status = ParseWeightType(text).status();
+    const Status status = ParseWeightType("--types", text).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << text;
-    EXPECT_NE(status.message().find("known: f32 f16"), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("not one of f32 f16"), std::string::npos) << status.message();
   }
 }
 
@@ -30,6 +30,18 @@ TEST(BenchWeights, RefusesColumnsThatAreNoWholeBlocks) {
   EXPECT_NE(status.message().find("--cols 128 is not a multiple of 256, the block of q6_k"),
             std::string::npos)
       << status.message();
+}
+
+TEST(BenchWeights, RefusesMatricesThatDoNotFitIntoMemory) {
+  BenchWeightsOptions options;
+  options.types = {"f16"};
+  options.working_set = int64_t{1} << 50;
+  const Status status = BenchWeights(options);
+  EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
+  EXPECT_NE(status.message().find("working set 1.00 PiB"), std::string::npos) << status.message();
+  options.working_set = 0;
+  options.rows = options.cols = 1 << 20;
+  EXPECT_EQ(BenchWeights(options).code(), StatusCode::kOutOfMemory);
 }
 
 TEST(BenchWeights, EveryTypePassesItsCheckAndGetsARow) {
@@ -54,7 +66,11 @@ TEST(BenchWeights, EveryTypePassesItsCheckAndGetsARow) {
                             "bandwidth_fraction", "gflops", "max_error"}) {
       EXPECT_TRUE(row.contains(key)) << key;
     }
-    EXPECT_LT(row["max_error"].get<double>(), 1e-5) << row["type"];
+    // One token: inputs of 16 bits where the type takes them.
+    const auto type = static_cast<int>(*ParseWeightType("type", row["type"].get<std::string>()));
+    const bool rounded =
+        row["tokens"] == 1 && ActiveWeightKernels().multiply_rounded[type] != nullptr;
+    EXPECT_LT(row["max_error"].get<double>(), rounded ? 2e-4 : 1e-5) << row["type"];
     EXPECT_GT(row["max_error"].get<double>(), 0.0) << row["type"];
   }
   std::remove(options.json.c_str());

@@ -79,10 +79,19 @@ std::string Tick(int decade) {
 }  // namespace
 
 std::string HumanDivergence(double kl) {
+  if (std::isnan(kl)) return "–";
   if (!std::isfinite(kl)) return "not finite";
   if (kl <= 0) return "0";
   if (kl < 1e-4) return fmt::format("{:.1e}", kl);
   return kl < 0.1 ? fmt::format("{:.2g}", kl) : fmt::format("{:.2f}", kl);
+}
+
+std::string HumanPercent(double share) {
+  return std::isnan(share) ? "–" : fmt::format("{:.1f} %", 100 * share);
+}
+
+std::string HumanFigure(double value, int decimals) {
+  return std::isnan(value) ? "–" : fmt::format("{:.{}f}", value, decimals);
 }
 
 std::string MemoryPicture(const std::vector<ComparedPlan>& plans) {
@@ -122,6 +131,8 @@ std::string QualityPicture(const std::vector<ComparedPlan>& plans) {
     svg += RowLabel(plan.plan, y);
     if (&plan == &plans[0]) {
       svg += fmt::format("<text class=\"value\" x=\"0\" y=\"{}\">the reference</text>\n", y + 35);
+    } else if (std::isnan(plan.kl_mean)) {
+      svg += fmt::format("<text class=\"value\" x=\"0\" y=\"{}\">not measured</text>\n", y + 35);
     } else {
       const double x = 6 + axis.At(plan.kl_mean);
       svg += fmt::format(

@@ -64,10 +64,11 @@ size_t CommonPrefix(std::string_view a, std::string_view b) {
 
 std::string Figures(const ComparedPlan& plan, bool is_reference) {
   const std::string bytes = HumanBytes(static_cast<double>(plan.memory.bytes));
-  if (is_reference) return fmt::format("{} · {:.1f} tokens/s", bytes, plan.tokens_per_s);
+  if (is_reference)
+    return fmt::format("{} · {} tokens/s", bytes, HumanFigure(plan.tokens_per_s, 1));
   const std::string line =
-      fmt::format("{} · {:.2f}× smaller than f16 · {:.1f} tokens/s · KL {}", bytes,
-                  plan.memory.ratio, plan.tokens_per_s, HumanDivergence(plan.kl_mean));
+      fmt::format("{} · {} · {} tokens/s · KL {}", bytes, SizeAgainstF16(plan.memory.ratio, "×"),
+                  HumanFigure(plan.tokens_per_s, 1), HumanDivergence(plan.kl_mean));
   if (plan.first_difference < 0) return line + " · the same text as f16";
   return line + fmt::format(" · differs at token {}", plan.first_difference + 1);
 }
@@ -94,14 +95,14 @@ std::string Table(const std::vector<ComparedPlan>& plans) {
     const bool is_reference = &plan == &plans[0];
     html += fmt::format(
         "<tr><td><code>{}</code></td><td>{}</td><td>{:.0f}</td><td>{:.2f}</td><td>{}</td>"
-        "<td>{}</td><td>{}</td><td>{}</td><td>{:.1f}</td></tr>\n",
+        "<td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
         EscapeHtml(plan.plan), HumanBytes(static_cast<double>(plan.memory.bytes)),
         plan.memory.bytes_per_token, plan.memory.ratio,
         is_reference ? "–" : HumanDivergence(plan.kl_mean),
         is_reference ? "–" : HumanDivergence(plan.kl_max),
-        is_reference ? std::string("–") : fmt::format("{:.1f} %", 100 * plan.same_best),
+        is_reference ? std::string("–") : HumanPercent(plan.same_best),
         plan.first_difference < 0 ? std::string("–") : fmt::format("{}", plan.first_difference + 1),
-        plan.tokens_per_s);
+        HumanFigure(plan.tokens_per_s, 1));
   }
   return html + "</tbody></table></div>\n";
 }

@@ -5,6 +5,9 @@
 #define VARVE_CLI_COMPARE_REPORT_H_
 
 #include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,6 +45,15 @@ struct Comparison {
   std::vector<ComparedPlan> plans;  // the first is f16
 };
 
+// What stands in a figure where nothing was measured: a dash for people, null in JSON.
+inline constexpr double kNoFigure = std::numeric_limits<double>::quiet_NaN();
+
+// The comparison as text: one line under the text of a plan (`reference`: of f16, which has none
+// itself), and the table at the end; and as JSON, one row per plan.
+void PrintFigures(const ComparedPlan& plan, const ComparedPlan* reference, std::FILE* out);
+void PrintComparison(const Comparison& comparison, std::FILE* out);
+nlohmann::ordered_json ComparisonRows(const Comparison& comparison);
+
 // The page. Everything that came from outside is escaped.
 std::string RenderComparison(const Comparison& comparison);
 Status WriteComparison(const std::string& path, const Comparison& comparison);
@@ -53,8 +65,11 @@ std::string QualityPicture(const std::vector<ComparedPlan>& plans);
 // For text between tags and in attributes. Bytes that are no UTF-8 become U+FFFD.
 std::string EscapeHtml(std::string_view text);
 
-// A KL divergence for people: "0", "0.00012", "0.013".
+// A KL divergence for people: "0", "0.00012", "0.013"; "–" for kNoFigure.
 std::string HumanDivergence(double kl);
+// "98.4 %", "12.5": shares and other figures with decimals; "–" for kNoFigure.
+std::string HumanPercent(double share);
+std::string HumanFigure(double value, int decimals);
 
 }  // namespace varve::cli
 

@@ -54,7 +54,8 @@ void AddRecall(CLI::App& eval, int* exit_code) {
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));
   command->add_option("--seed", options->recall.seed, "Seed of things, numbers and places")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   command->footer(
       "A prompt is running text of --ctx tokens (default: 3500, or what fits the model's context) "
       "with facts\nin it: \"Remember that the number of the silver tower is 48213.\" It is read "

@@ -138,6 +138,28 @@ TEST_F(EvalCommand, RecallRowsHaveTheKeysThatProgramsRelyOn) {
   EXPECT_EQ(json["rows"][1]["plan"], "q4_0r");
 }
 
+TEST_F(EvalCommand, APromptHasNoMoreFactsThanAreAskedFor) {
+  auto options = Defaults<EvalRecallOptions>();
+  options.ctx = 700;
+  options.recall.asked = 3;
+  options.recall.facts = 256;
+  options.plans = {};
+  ::testing::internal::CaptureStdout();
+  const Status status = EvalRecall(options);
+  const std::string table = ::testing::internal::GetCapturedStdout();
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_NE(table.find("3 facts each"), std::string::npos) << table;
+  EXPECT_EQ(ReadJson("out.json")["rows"][0]["facts"], 3);
+}
+
+TEST_F(EvalCommand, RecallSaysThatAModelsContextIsTooShort) {
+  TinyModelOptions shorter;
+  shorter.context = 64;
+  TinyModel(shorter).Write(Path("tiny.gguf"));
+  ExpectRefused(EvalRecall(Defaults<EvalRecallOptions>()),
+                "tiny.gguf: its context of 64 tokens is too short");
+}
+
 TEST_F(EvalCommand, RefusesPlansBeforeAModelIsLoaded) {
   auto options = Defaults<EvalWindowsOptions>();
   options.model = Path("absent.gguf");

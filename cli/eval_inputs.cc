@@ -17,8 +17,9 @@ namespace {
 Result<std::vector<EvalPlan>> ReadPlans(const std::vector<std::string>& texts) {
   std::vector<EvalPlan> plans;
   for (const std::string& text : texts) {
-    Result<Plan> plan = ReadPlanArgument(text);
-    Status status = plan.ok() ? CheckSupported(*plan) : plan.status();
+    Result<Plan> plan = ReadKvOption(text);
+    if (!plan.ok()) return plan.status();
+    const Status status = CheckSupported(*plan);
     if (!status.ok()) {
       return Status(status.code(), fmt::format("--kv \"{}\": {}", text, status.message()));
     }
@@ -41,18 +42,20 @@ Status ReadText(const EvalOptions& options, EvalInputs& inputs) {
   if (text->empty())
     return InvalidArgument(fmt::format("-f \"{}\": the file is empty", options.text));
   inputs.text = std::move(*text);
-  inputs.text_name = options.text;
+  inputs.text_name = options.text == "-" ? "stdin" : options.text;
   return Status();
 }
 
 }  // namespace
 
 void AddEvalOptions(CLI::App& command, EvalOptions& options) {
-  command.add_option("-m,--model", options.model, "GGUF model (default: the embedded one)");
-  command.add_option("-f,--file", options.text,
-                     "Text (default: the evaluation text of the embedded model)");
+  AddModelOption(command, options.model);
+  command
+      .add_option("-f,--file", options.text,
+                  "Text, - for stdin (default: the evaluation text of the embedded model)")
+      ->type_name("FILE");
   command.add_option("--kv", options.plans, "Plans to compare with f16, separated by spaces")
-      ->capture_default_str();
+      ->default_str(fmt::format("{}", fmt::join(options.plans, " ")));
   command.add_option("--ctx", options.ctx, "Tokens of context")->check(CLI::Range(2, 1 << 24));
   command.add_option("--threads", options.threads, "Threads (default: all cores)")
       ->check(CLI::Range(1, 1024));
@@ -65,6 +68,7 @@ void AddEvalOptions(CLI::App& command, EvalOptions& options) {
 }
 
 Result<EvalInputs> PrepareEval(const EvalOptions& options) {
+  VARVE_RETURN_IF_ERROR(CheckWritable("--json", options.json));
   EvalInputs inputs;
   Result<std::vector<EvalPlan>> plans = ReadPlans(options.plans);
   if (!plans.ok()) return plans.status();
@@ -97,8 +101,8 @@ std::string Count(int64_t number, const std::string& noun) {
 void WarnBeyondContext(const EvalInputs& inputs, int64_t ctx) {
   const int64_t context = inputs.model.model->config().context;
   if (ctx <= context) return;
-  fmt::print(stderr, "varve: {} tokens are beyond the context of {} that the model was made for\n",
-             ctx, context);
+  WriteNote(fmt::format(
+      "varve: {} tokens are beyond the context of {} that the model was made for\n", ctx, context));
 }
 
 }  // namespace varve::cli

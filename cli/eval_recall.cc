@@ -99,6 +99,12 @@ Status EvalRecall(const EvalRecallOptions& options) {
   const int64_t context = inputs.model.model->config().context;
   RecallOptions recall = options.recall;
   recall.ctx = options.ctx > 0 ? options.ctx : std::min(kDefaultCtx, context - kAnswerRoom);
+  if (recall.ctx <= 0) {
+    return InvalidArgument(
+        fmt::format("{}: its context of {} tokens is too short: {} are for question and answer",
+                    inputs.model.name, context, kAnswerRoom));
+  }
+  recall.facts = std::min(recall.facts, recall.asked);  // what a prompt holds
   WarnBeyondContext(inputs, recall.ctx);
   Result<std::vector<RecallPrompt>> prompts =
       MakeRecallPrompts(*inputs.model.tokenizer, inputs.text, recall);

@@ -116,9 +116,13 @@ void AddInspect(CLI::App& app, int* exit_code) {
       "say what a model file, the machine, the instruction sets, the rungs or a plan are");
   auto options = std::make_shared<InspectOptions>();
   command->require_subcommand(0, 1);
-  command->add_option("MODEL", options->model.path,
-                      "a GGUF file (of a split one, the first part); without it and without a "
-                      "topic: machine, isa and rungs");
+  command
+      ->add_option("MODEL", options->model.path,
+                   "a GGUF file (of a split one, the first part); without it and without a "
+                   "topic: machine, isa and rungs")
+      ->check([](const std::string& path) {
+        return path.empty() ? std::string("the name of the file is empty") : std::string();
+      });
   command->add_flag("--tensors", options->model.tensors, "list the tensors of the model file");
   command->add_flag("--metadata", options->model.metadata, "list the keys of the model file");
   command->add_option("--json", options->json, "write JSON to FILE (- is stdout)");

@@ -17,8 +17,6 @@ class InterruptScope {
 
   // True once Ctrl-C came in the last scope.
   static bool interrupted();
-  // Forgets it: the next Ctrl-C sets the flag again.
-  static void Clear();
 };
 
 }  // namespace varve::cli

@@ -1,6 +1,8 @@
 // The program `varve`: reads the command line and hands over to a subcommand.
 
 #include <cstdio>
+#include <exception>
+#include <new>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -10,7 +12,9 @@
 #include "cli/output.h"
 #include "kernels/kernels.h"
 
-int main(int argc, char** argv) {
+namespace {
+
+int RunProgram(int argc, char** argv) {
   CLI::App app("KV-cache compression: pages that sink to cheaper representations.", "varve");
   app.set_version_flag("--version", "varve " VARVE_VERSION);
   app.require_subcommand(1);
@@ -25,7 +29,7 @@ int main(int argc, char** argv) {
 
   // Whatever the command prints then comes from other kernels than were asked for.
   if (const std::string_view warning = varve::KernelSelectionWarning(); !warning.empty()) {
-    fmt::print(stderr, "varve: {}\n", warning);
+    varve::cli::WriteNote(fmt::format("varve: {}\n", warning));
   }
   int exit_code = varve::cli::kExitDone;
   AddBenchCommand(app, &exit_code);
@@ -37,8 +41,28 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    fmt::print(stderr, "varve: {}\nvarve: `varve --help` tells more\n", error.what());
+    varve::cli::WriteNote(
+        fmt::format("varve: {}\nvarve: `varve --help` tells more\n", error.what()));
     return varve::cli::kExitBadUsage;
   }
   return exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using varve::cli::ReportError;
+  int exit_code = varve::cli::kExitDone;
+  try {
+    exit_code = RunProgram(argc, argv);
+  } catch (const std::bad_alloc&) {
+    exit_code = ReportError(varve::OutOfMemory("out of memory"));
+  } catch (const std::exception& error) {
+    // What fmt throws when stdout is full is told below.
+    if (std::ferror(stdout) == 0) exit_code = ReportError(varve::Internal(error.what()));
+  }
+  if (exit_code != varve::cli::kExitDone) return exit_code;
+  // A full disk must not look like success.
+  const varve::Status written = varve::cli::FlushStdout();
+  return written.ok() ? exit_code : ReportError(written);
 }

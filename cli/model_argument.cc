@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "runtime/embedded_model.h"
 
@@ -24,7 +25,21 @@ Result<std::shared_ptr<const GgufFile>> OpenEmbeddedModel() {
   return GgufFile::FromMemory(bytes, "the embedded model");
 }
 
+Status InFile(const std::string& name, const Status& status) {
+  if (status.message().starts_with(name)) return status;
+  return Status(status.code(), fmt::format("{}: {}", name, status.message()));
+}
+
 }  // namespace
+
+CLI::Option* AddModelOption(CLI::App& command, std::string& path) {
+  return command.add_option("-m,--model", path, "GGUF file (default: the embedded model)")
+      ->type_name("FILE")
+      ->check([](const std::string& value) {
+        return value.empty() ? std::string("empty; leave it out for the embedded model")
+                             : std::string();
+      });
+}
 
 Result<LoadedModel> LoadModel(const std::string& path) {
   auto file = path.empty() ? OpenEmbeddedModel() : GgufFile::Open(path);
@@ -32,7 +47,13 @@ Result<LoadedModel> LoadModel(const std::string& path) {
   auto model = LlamaModel::Load(*file);
   if (!model.ok()) return model.status();
   auto tokenizer = Tokenizer::Create(**file);
-  if (!tokenizer.ok()) return tokenizer.status();
+  if (!tokenizer.ok()) return InFile((*file)->name(), tokenizer.status());
+  // A text could have tokens that the model has no row for.
+  const int64_t vocab = (*model)->config().vocab_size;
+  if ((*tokenizer)->vocab_size() > vocab) {
+    return InvalidArgument(fmt::format("{}: the tokenizer has {} tokens, the model's vocabulary {}",
+                                       (*file)->name(), (*tokenizer)->vocab_size(), vocab));
+  }
   LoadedModel loaded;
   loaded.name =
       path.empty() ? "the embedded model" : std::filesystem::path(path).filename().string();
@@ -43,21 +64,27 @@ Result<LoadedModel> LoadModel(const std::string& path) {
 }
 
 Result<std::string> ReadTextFile(const std::string& path) {
+  const std::string name = path == "-" ? "stdin" : fmt::format("\"{}\"", path);
   const auto fail = [&](const char* what) {
-    return IoError(fmt::format("\"{}\": cannot be {}: {}", path, what, std::strerror(errno)));
+    const int error = errno;
+    return Status(error == ENOENT ? StatusCode::kNotFound : StatusCode::kIoError,
+                  fmt::format("{}: cannot be {}: {}", name, what, std::strerror(error)));
   };
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
-                                                             std::fclose);
-  if (!file) return fail("opened");
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> opened(nullptr, std::fclose);
+  if (path != "-") {
+    opened.reset(std::fopen(path.c_str(), "rb"));
+    if (!opened) return fail("opened");
+  }
+  std::FILE* file = opened ? opened.get() : stdin;
   std::string text;
   std::array<char, size_t{64} << 10> buffer;
-  while (const size_t got = std::fread(buffer.data(), 1, buffer.size(), file.get())) {
+  while (const size_t got = std::fread(buffer.data(), 1, buffer.size(), file)) {
     text.append(buffer.data(), got);
     if (text.size() > kMaxTextBytes) {
-      return InvalidArgument(fmt::format("\"{}\": more than {} bytes", path, kMaxTextBytes));
+      return InvalidArgument(fmt::format("{}: more than {} bytes", name, kMaxTextBytes));
     }
   }
-  if (std::ferror(file.get()) != 0) return fail("read");
+  if (std::ferror(file) != 0) return fail("read");
   return text;
 }
 

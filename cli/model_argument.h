@@ -11,6 +11,11 @@
 #include "runtime/tokenizer/tokenizer.h"
 #include "varve/status.h"
 
+namespace CLI {  // NOLINT(readability-identifier-naming): the library's own name
+class App;
+class Option;
+}  // namespace CLI
+
 namespace varve::cli {
 
 struct LoadedModel {
@@ -20,10 +25,14 @@ struct LoadedModel {
   std::unique_ptr<Tokenizer> tokenizer;
 };
 
-// An empty path is the embedded model.
+// -m, --model. An empty value is refused: a shell variable that is not set must not silently be
+// another model.
+CLI::Option* AddModelOption(CLI::App& command, std::string& path);
+
+// An empty path is the embedded model. Errors name the file.
 Result<LoadedModel> LoadModel(const std::string& path);
 
-// The whole of a text file. Errors name the path.
+// The whole of a text file; "-" is stdin. Errors name the path; kNotFound where there is none.
 Result<std::string> ReadTextFile(const std::string& path);
 
 }  // namespace varve::cli

@@ -1,9 +1,12 @@
 #include "cli/output.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
 #include <fmt/format.h>
@@ -36,7 +39,12 @@ size_t CodePoints(std::string_view text) {
 // Reads up to one byte more than the parser takes, so that the parser reports the excess.
 Result<std::string> ReadPlanFile(const std::string& path) {
   File file(std::fopen(path.c_str(), "rb"));
-  if (!file) return IoError(fmt::format("plan file \"{}\": cannot be opened", path));
+  if (!file) {
+    const int error = errno;
+    return Status(
+        error == ENOENT ? StatusCode::kNotFound : StatusCode::kIoError,
+        fmt::format("plan file \"{}\": cannot be opened: {}", path, std::strerror(error)));
+  }
   std::string content(kMaxPlanFileBytes + 1, '\0');
   content.resize(std::fread(content.data(), 1, content.size(), file.get()));
   if (std::ferror(file.get()))
@@ -118,9 +126,8 @@ Status WriteJson(const std::string& target, std::string_view command, const Json
   const std::string text =
       envelope.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   if (target == "-") {
-    const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-    if (!written || std::fflush(stdout) != 0) return IoError("stdout: cannot be written");
-    return Status();
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    return FlushStdout();
   }
   File file(std::fopen(target.c_str(), "wb"));
   if (!file) return IoError(fmt::format("\"{}\": cannot be opened for writing", target));
@@ -129,6 +136,44 @@ Status WriteJson(const std::string& target, std::string_view command, const Json
     return IoError(fmt::format("\"{}\": cannot be written", target));
   }
   return Status();
+}
+
+Status CheckWritable(std::string_view option, const std::string& target) {
+  if (target.empty() || target == "-") return Status();
+  const auto fail = [&](int error) {
+    return IoError(
+        fmt::format("{} \"{}\": cannot be written: {}", option, target, std::strerror(error)));
+  };
+  struct stat info {};
+  const bool exists = stat(target.c_str(), &info) == 0;
+  if (exists && S_ISDIR(info.st_mode)) return fail(EISDIR);
+  // Opening a pipe and closing it again would be its end.
+  if (exists && !S_ISREG(info.st_mode)) {
+    return access(target.c_str(), W_OK) == 0 ? Status() : fail(errno);
+  }
+  const File file(std::fopen(target.c_str(), "ab"));
+  if (!file) return fail(errno);
+  if (!exists) std::remove(target.c_str());
+  return Status();
+}
+
+Status FinishJson(const Status& measured, const std::string& target, std::string_view command,
+                  const Json& rows) {
+  if (target.empty() || (!measured.ok() && rows.empty())) return measured;
+  const Status written = WriteJson(target, command, rows);
+  return measured.ok() ? written : measured;
+}
+
+std::string SizeAgainstF16(double ratio, std::string_view times) {
+  if (ratio >= 1) return fmt::format("{:.2f}{} smaller than f16", ratio, times);
+  return "larger than f16 (pages are allocated whole)";
+}
+
+Result<Plan> ReadKvOption(const std::string& argument) {
+  Result<Plan> plan = ReadPlanArgument(argument);
+  if (plan.ok()) return plan;
+  return Status(plan.status().code(),
+                fmt::format("--kv \"{}\": {}", argument, plan.status().message()));
 }
 
 Result<Plan> ReadPlanArgument(const std::string& argument) {
@@ -142,8 +187,20 @@ Result<Plan> ReadPlanArgument(const std::string& argument) {
                 fmt::format("plan file \"{}\": {}", path, plan.status().message()));
 }
 
+void WriteNote(std::string_view text, std::FILE* file) {
+  std::fwrite(text.data(), 1, text.size(), file);
+}
+
+Status FlushStdout() {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return Status();
+  // The write that failed may be long ago.
+  const std::string reason = errno == 0 ? std::string() : fmt::format(": {}", std::strerror(errno));
+  return IoError("stdout: cannot be written" + reason);
+}
+
 int ReportError(const Status& status) {
-  fmt::print(stderr, "varve: {}\n", status.message());
+  WriteNote(fmt::format("varve: {}\n", status.message()));
   switch (status.code()) {
     case StatusCode::kInvalidArgument:
     case StatusCode::kUnimplemented:

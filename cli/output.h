@@ -56,8 +56,30 @@ nlohmann::ordered_json MachineJson();
 Status WriteJson(const std::string& target, std::string_view command,
                  const nlohmann::ordered_json& rows);
 
+// An error if the file that `option` names cannot be written: asked before the long work, not after
+// it. Changes nothing. Empty, and "-" for stdout, are fine.
+Status CheckWritable(std::string_view option, const std::string& target);
+
+// The end of a command that measures: writes the rows, if JSON was asked for, even when `measured`
+// is an error, as long as there are any. Returns the first error.
+Status FinishJson(const Status& measured, const std::string& target, std::string_view command,
+                  const nlohmann::ordered_json& rows);
+
+// "3.10x smaller than f16", or that it is larger: of a short text, since a page has its bytes from
+// its first token on.
+std::string SizeAgainstF16(double ratio, std::string_view times = "x");
+
+// The plan that --kv means: as ReadPlanArgument, errors begin with the option.
+Result<Plan> ReadKvOption(const std::string& argument);
 // The plan that a command-line argument means: the text form, or "@file.json".
 Result<Plan> ReadPlanArgument(const std::string& argument);
+
+// Writes to stderr, or `file`, and forgets: fmt::print throws when a write fails, and a note that
+// nobody can read must not end work whose results have still to be written.
+void WriteNote(std::string_view text, std::FILE* file = stderr);
+
+// An error if anything written to stdout did not get out; flushes it.
+Status FlushStdout();
 
 // Prints "varve: message" to stderr and returns the exit code that suits the status.
 int ReportError(const Status& status);

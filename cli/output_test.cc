@@ -54,6 +54,40 @@ TEST(Output, AFileThatCannotBeWrittenIsAnError) {
             StatusCode::kIoError);
 }
 
+TEST(Output, WritabilityIsKnownBeforeAndNothingChanges) {
+  const std::string path = TestFile("results.json");
+  std::remove(path.c_str());
+  EXPECT_TRUE(CheckWritable("--json", path).ok());
+  EXPECT_FALSE(std::ifstream(path).is_open());
+  std::ofstream(path) << "old";
+  EXPECT_TRUE(CheckWritable("--json", path).ok());
+  std::stringstream content;
+  content << std::ifstream(path).rdbuf();
+  EXPECT_EQ(content.str(), "old");
+  EXPECT_TRUE(CheckWritable("--json", "-").ok());
+  EXPECT_TRUE(CheckWritable("--json", "").ok());
+  const Status status = CheckWritable("--json", ::testing::TempDir());
+  EXPECT_EQ(status.code(), StatusCode::kIoError);
+  EXPECT_TRUE(status.message().starts_with("--json \"")) << status.message();
+  EXPECT_FALSE(CheckWritable("--report", TestFile("no/such/folder")).ok());
+}
+
+TEST(Output, RowsAreWrittenWhenTheWorkEndsInAnError) {
+  const std::string path = TestFile("partial.json");
+  std::remove(path.c_str());
+  const nlohmann::ordered_json none = nlohmann::ordered_json::array();
+  EXPECT_EQ(FinishJson(OutOfMemory("x"), path, "c", none).code(), StatusCode::kOutOfMemory);
+  EXPECT_FALSE(std::ifstream(path).is_open());
+  EXPECT_EQ(FinishJson(OutOfMemory("x"), path, "c", {{{"depth", 0}}}).code(),
+            StatusCode::kOutOfMemory);
+  EXPECT_TRUE(std::ifstream(path).is_open());
+}
+
+TEST(Output, ALargerCacheIsNotCalledSmaller) {
+  EXPECT_EQ(SizeAgainstF16(3.1), "3.10x smaller than f16");
+  EXPECT_EQ(SizeAgainstF16(0.05), "larger than f16 (pages are allocated whole)");
+}
+
 TEST(Output, PlansComeFromTextOrFile) {
   EXPECT_EQ(PrintPlan(*ReadPlanArgument("q8_0")), "q8_0");
   const std::string path = TestFile("plan.json");
@@ -63,7 +97,7 @@ TEST(Output, PlansComeFromTextOrFile) {
   const std::string message = ReadPlanArgument("@" + path).status().message();
   EXPECT_NE(message.find(path), std::string::npos);
   EXPECT_NE(message.find("unknown rung \"q9\""), std::string::npos);
-  EXPECT_EQ(ReadPlanArgument("@" + TestFile("absent.json")).status().code(), StatusCode::kIoError);
+  EXPECT_EQ(ReadPlanArgument("@" + TestFile("absent.json")).status().code(), StatusCode::kNotFound);
   std::ofstream(path) << std::string(70000, ' ');
   EXPECT_NE(ReadPlanArgument("@" + path).status().message().find("> 65536"), std::string::npos);
 }

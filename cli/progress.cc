@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "cli/output.h"
+
 namespace varve::cli {
 namespace {
 
@@ -72,13 +74,15 @@ void Progress::Update(double done, std::string_view note) {
   const double elapsed_s = std::chrono::duration<double>(now - start_).count();
   const double fraction = total_ > 0 ? std::clamp(done / total_, 0.0, 1.0) : 0.0;
   if (terminal_) {
-    fmt::print(file_, "\r{}\x1b[K",
-               RenderProgress(label_, fraction, elapsed_s, note, TerminalColumns(file_) - 1));
+    const int columns = TerminalColumns(file_) - 1;
+    WriteNote(fmt::format("\r{}\x1b[K", RenderProgress(label_, fraction, elapsed_s, note, columns)),
+              file_);
     drawn_ = true;
     next_draw_ = now + kRedrawInterval;
   } else {
-    fmt::print(file_, "{}: {}{}{}\n", label_, PercentAndTime(fraction, elapsed_s),
-               note.empty() ? "" : "  ", note);
+    WriteNote(fmt::format("{}: {}{}{}\n", label_, PercentAndTime(fraction, elapsed_s),
+                          note.empty() ? "" : "  ", note),
+              file_);
     next_draw_ = now + kLogInterval;
   }
   std::fflush(file_);
@@ -86,7 +90,7 @@ void Progress::Update(double done, std::string_view note) {
 
 void Progress::Clear() {
   if (!drawn_) return;
-  fmt::print(file_, "\r\x1b[K");
+  WriteNote("\r\x1b[K", file_);
   std::fflush(file_);
   drawn_ = false;
   next_draw_ = Clock::now();

@@ -1,11 +1,8 @@
 #include "cli/read_bandwidth.h"
 
-#include <sys/mman.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <new>
 
 namespace varve::cli {
 namespace {
@@ -15,21 +12,16 @@ constexpr size_t kTaskBytes = size_t{256} << 10;  // the size of an f16 page of 
 }  // namespace
 
 ReadBandwidth::ReadBandwidth(size_t bytes)
-    : bytes_((bytes + kTaskBytes - 1) / kTaskBytes * kTaskBytes) {
-  void* address = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (address == MAP_FAILED) throw std::bad_alloc();
-  madvise(address, bytes_, MADV_HUGEPAGE);  // the best case: no time lost on page tables
-  std::memset(address, 1, bytes_);
-  data_ = static_cast<uint64_t*>(address);
+    : bytes_((bytes + kTaskBytes - 1) / kTaskBytes * kTaskBytes), buffer_(bytes_) {
+  std::memset(buffer_.data(), 1, bytes_);
 }
-
-ReadBandwidth::~ReadBandwidth() { munmap(data_, bytes_); }
 
 double ReadBandwidth::Measure(Executor& executor) {
   std::atomic<uint64_t> total{0};
   const auto start = std::chrono::steady_clock::now();
   executor.ParallelFor(bytes_ / kTaskBytes, [&](size_t task, int) {
-    const uint64_t* words = data_ + task * (kTaskBytes / 8);
+    const uint64_t* words =
+        reinterpret_cast<const uint64_t*>(buffer_.data()) + task * (kTaskBytes / 8);
     // Eight independent sums: the adds never limit the loads. Lines are fetched
     // 4 KiB ahead, as the attention kernels do.
     uint64_t sums[8] = {};

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cli/huge_buffer.h"
 #include "varve/executor.h"
 
 namespace varve::cli {
@@ -14,16 +15,13 @@ namespace varve::cli {
 class ReadBandwidth {
  public:
   explicit ReadBandwidth(size_t bytes);
-  ~ReadBandwidth();
-  ReadBandwidth(const ReadBandwidth&) = delete;
-  ReadBandwidth& operator=(const ReadBandwidth&) = delete;
 
   // Bytes per second of one pass.
   double Measure(Executor& executor);
 
  private:
   size_t bytes_;
-  uint64_t* data_;
+  HugeBuffer buffer_;
   uint64_t sink_ = 0;  // keeps the reads alive
 };
 

@@ -48,8 +48,7 @@ std::string ChatFormats() {
 }
 
 void AddPromptOptions(CLI::App* command, RunOptions* options) {
-  command->add_option("-m,--model", options->model, "GGUF file (default: the embedded model)")
-      ->type_name("FILE");
+  varve::cli::AddModelOption(*command, options->model);
   CLI::Option* prompt = command->add_option("-p,--prompt", options->prompt, "Prompt");
   command
       ->add_option("-f,--file", options->file,
@@ -91,7 +90,8 @@ void AddSamplingOptions(CLI::App* command, RunOptions* options) {
                    "> 1: tokens of the last 64 weigh less")
       ->capture_default_str();
   command->add_option("--seed", options->sampler.seed, "Seed; the same seed gives the same text")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
 }
 
 void AddMachineOptions(CLI::App* command, RunOptions* options) {
@@ -107,9 +107,10 @@ void AddMachineOptions(CLI::App* command, RunOptions* options) {
       "Cap of each cache, such as 64MiB; 0: none");
   command
       ->add_option("--precision", options->precision,
-                   "Products of the prompt: f32, or bf16 (faster, rounds)")
+                   "Products of the prompt: f32, bf16 (faster, rounds), or auto: bf16 where the "
+                   "machine has AMX")
       ->capture_default_str()
-      ->check(CLI::IsMember({"f32", "bf16"}));
+      ->check(CLI::IsMember({"auto", "f32", "bf16"}));
   command->add_option("--json", options->json,
                       "Write figures and texts as JSON to FILE, or - for stdout");
   command->add_option("--report", options->report,

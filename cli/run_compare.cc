@@ -31,7 +31,7 @@ namespace varve::cli {
 namespace {
 
 struct ComparedLane {
-  RunSession::Lane lane;
+  RunSetup::Lane lane;
   SequenceId fork;               // f16: the sequence itself
   std::vector<double> decode_s;  // one per token of the f16 text, all plans in turn
   ComparedPlan result;
@@ -43,8 +43,8 @@ double SecondsSince(std::chrono::steady_clock::time_point start) {
 
 class PlanComparison {
  public:
-  PlanComparison(const RunOptions& options, RunSession session)
-      : options_(options), session_(std::move(session)) {}
+  PlanComparison(const RunOptions& options, RunSetup setup)
+      : options_(options), setup_(std::move(setup)) {}
   Status Run();
 
  private:
@@ -54,12 +54,11 @@ class PlanComparison {
   // Feeds the f16 text to every fork and takes the divergences; frees the forks.
   Status Score();
   Status Write(ComparedLane& lane);
-  void PrintFigures(const ComparedLane& lane) const;
   Status Report() const;
   Comparison Summary() const;
 
   const RunOptions& options_;
-  RunSession session_;
+  RunSetup setup_;
   std::string prompt_text_;
   std::vector<int32_t> prompt_;
   std::vector<ComparedLane> lanes_;  // the first is f16
@@ -69,14 +68,14 @@ class PlanComparison {
 Status PlanComparison::ReadPrompt() {
   Result<std::string> text = ReadPromptText(options_);
   if (!text.ok()) return text.status();
-  Result<std::vector<int32_t>> tokens = PromptTokens(options_, session_.model, *text);
+  Result<std::vector<int32_t>> tokens = PromptTokens(options_, setup_.model, *text);
   if (!tokens.ok()) return tokens.status();
   prompt_text_ = std::move(*text);
   prompt_ = std::move(*tokens);
   const auto count = static_cast<int64_t>(prompt_.size());
-  if (count > session_.generate.max_context) {
+  if (count > setup_.generate.max_context) {
     return InvalidArgument(fmt::format("prompt: {} tokens at position 0 > context {}", count,
-                                       session_.generate.max_context));
+                                       setup_.generate.max_context));
   }
   return Status();
 }
@@ -85,13 +84,14 @@ Status PlanComparison::FillLane(size_t index, Progress& progress) {
   const std::span<const int32_t> head(prompt_.data(), prompt_.size() - 1);
   const auto per_lane = static_cast<double>(head.size());
   const std::string& name = options_.plans[index];
-  Result<RunSession::Lane> lane = session_.MakeLane(session_.plans[index]);
+  Result<RunSetup::Lane> lane = setup_.MakeLane(setup_.plans[index]);
   if (!lane.ok()) return lane.status();
   ComparedLane compared{std::move(*lane), {}, {}, {}};
   compared.result.plan = name;
+  compared.result.prompt_tokens_per_s = kNoFigure;
   if (!head.empty()) {
     const auto start = std::chrono::steady_clock::now();
-    const Status status = session_.runner->Forward(
+    const Status status = setup_.runner->Forward(
         *compared.lane.cache, compared.lane.sequence, head, Logits::kNone, nullptr,
         [&](int64_t done) {
           progress.Update(per_lane * static_cast<double>(index) + static_cast<double>(done), name);
@@ -115,12 +115,12 @@ Status PlanComparison::FillLane(size_t index, Progress& progress) {
 
 Status PlanComparison::WriteReference() {
   VARVE_RETURN_IF_ERROR(Write(lanes_[0]));
-  const RunSession::Lane& lane = lanes_[0].lane;
+  const RunSetup::Lane& lane = lanes_[0].lane;
   return lane.cache->Truncate(lane.sequence, static_cast<int64_t>(prompt_.size()) - 1);
 }
 
 Status PlanComparison::Score() {
-  const size_t vocab = static_cast<size_t>(session_.model.model->config().vocab_size);
+  const size_t vocab = static_cast<size_t>(setup_.model.model->config().vocab_size);
   const std::vector<int32_t>& tokens = lanes_[0].result.tokens;
   std::vector<float> reference(vocab);       // [vocab]
   std::vector<double> probabilities(vocab);  // [vocab]
@@ -134,7 +134,7 @@ Status PlanComparison::Score() {
       std::vector<float>& row = is_reference ? reference : logits;
       const DecodeEntry entry{lane.fork, token};
       const auto start = std::chrono::steady_clock::now();
-      VARVE_RETURN_IF_ERROR(session_.runner->Decode(*lane.lane.cache, {&entry, 1}, row.data()));
+      VARVE_RETURN_IF_ERROR(setup_.runner->Decode(*lane.lane.cache, {&entry, 1}, row.data()));
       lane.decode_s.push_back(SecondsSince(start));
       if (is_reference) {
         expected = SoftmaxRow(row, probabilities.data());
@@ -152,7 +152,11 @@ Status PlanComparison::Score() {
   }
   for (ComparedLane& lane : lanes_) {
     if (&lane != &lanes_[0]) VARVE_RETURN_IF_ERROR(lane.lane.cache->Free(lane.fork));
-    if (scored_ == 0) continue;
+    if (scored_ == 0) {
+      lane.result.kl_mean = lane.result.kl_max = lane.result.same_best = kNoFigure;
+      lane.result.tokens_per_s = kNoFigure;
+      continue;
+    }
     lane.result.tokens_per_s = 1 / Median(lane.decode_s);
     lane.result.kl_mean /= static_cast<double>(scored_);
     lane.result.same_best /= static_cast<double>(scored_);
@@ -162,31 +166,31 @@ Status PlanComparison::Score() {
 
 Status PlanComparison::Write(ComparedLane& lane) {
   ComparedPlan& result = lane.result;
-  const bool colour = UseColour(session_.out);
-  fmt::print(session_.out, "\n{}--- {} ---{}\n", colour ? "\x1b[1m" : "", result.plan,
+  const bool colour = UseColour(setup_.out);
+  fmt::print(setup_.out, "\n{}--- {} ---{}\n", colour ? "\x1b[1m" : "", result.plan,
              colour ? "\x1b[0m" : "");
-  TextStream stream(*session_.model.tokenizer);
+  TextStream stream(*setup_.model.tokenizer);
   if (!options_.chat) {
     for (const int32_t token : prompt_) stream.Next(token);
   }
   const auto write = [&](const std::string& piece) {
     result.text += piece;
-    std::fwrite(piece.data(), 1, piece.size(), session_.out);
-    std::fflush(session_.out);
+    std::fwrite(piece.data(), 1, piece.size(), setup_.out);
+    std::fflush(setup_.out);
   };
   GenerateCallbacks callbacks;
   callbacks.on_token = [&](int32_t token) {
     write(stream.Next(token));
     return !InterruptScope::interrupted();
   };
-  GenerateOptions generate = session_.generate;
+  GenerateOptions generate = setup_.generate;
   generate.history = std::span<const int32_t>(prompt_.data(), prompt_.size() - 1);
   Result<Generation> generation =
-      Generate(*session_.runner, *lane.lane.cache, lane.lane.sequence,
+      Generate(*setup_.runner, *lane.lane.cache, lane.lane.sequence,
                std::span<const int32_t>(prompt_).last(1), generate, callbacks);
   if (!generation.ok()) return generation.status();
   write(stream.Finish());
-  fmt::print(session_.out, "\n");
+  fmt::print(setup_.out, "\n");
   result.tokens = std::move(generation->tokens);
   result.stop = generation->stop;
   const std::vector<int32_t>& expected = lanes_[0].result.tokens;
@@ -200,27 +204,12 @@ Status PlanComparison::Write(ComparedLane& lane) {
   return Status();
 }
 
-void PlanComparison::PrintFigures(const ComparedLane& lane) const {
-  const ComparedPlan& result = lane.result;
-  std::string line =
-      fmt::format("    {}, {:.1f} tokens/s", HumanBytes(static_cast<double>(result.memory.bytes)),
-                  result.tokens_per_s);
-  if (&lane != &lanes_[0]) {
-    line += fmt::format(", {:.2f}x smaller than f16, KL {}", result.memory.ratio,
-                        HumanDivergence(result.kl_mean));
-    line += result.first_difference < 0
-                ? std::string(", the same text as f16")
-                : fmt::format(", differs from f16 at token {}", result.first_difference + 1);
-  }
-  fmt::print(session_.out, "{}\n", line);
-}
-
 Comparison PlanComparison::Summary() const {
-  const LlamaConfig& config = session_.model.model->config();
+  const LlamaConfig& config = setup_.model.model->config();
   const MachineInfo machine = DescribeMachine();
-  const SamplerOptions& sampler = session_.generate.sampler;
+  const SamplerOptions& sampler = setup_.generate.sampler;
   Comparison comparison;
-  comparison.model = session_.model.name;
+  comparison.model = setup_.model.name;
   comparison.shape = fmt::format("{} layers, {} heads on {} KV heads of {}", config.num_layers,
                                  config.num_heads, config.num_kv_heads, config.head_dim);
   comparison.prompt = prompt_text_;
@@ -241,60 +230,23 @@ Comparison PlanComparison::Summary() const {
 }
 
 Status PlanComparison::Report() const {
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  TextTable table({"plan", ">cache", ">bytes/token", ">x smaller", ">KL mean", ">KL max",
-                   ">same best", ">differs at", ">tokens/s", ">prompt tokens/s"});
-  for (const ComparedLane& lane : lanes_) {
-    const ComparedPlan& result = lane.result;
-    const bool is_reference = &lane == &lanes_[0];
-    const bool differs = result.first_difference >= 0;
-    table.AddRow({result.plan, HumanBytes(static_cast<double>(result.memory.bytes)),
-                  fmt::format("{:.0f}", result.memory.bytes_per_token),
-                  fmt::format("{:.2f}", result.memory.ratio),
-                  is_reference ? "-" : HumanDivergence(result.kl_mean),
-                  is_reference ? "-" : HumanDivergence(result.kl_max),
-                  is_reference ? "-" : fmt::format("{:.1f} %", 100 * result.same_best),
-                  differs ? fmt::format("{}", result.first_difference + 1) : "-",
-                  fmt::format("{:.1f}", result.tokens_per_s),
-                  fmt::format("{:.0f}", result.prompt_tokens_per_s)});
-    rows.push_back({{"plan", result.plan},
-                    {"role", is_reference ? "baseline" : "candidate"},
-                    {"model", session_.model.name},
-                    {"prompt_tokens", prompt_.size()},
-                    {"tokens", result.tokens.size()},
-                    {"tokens_per_s", result.tokens_per_s},
-                    {"prompt_tokens_per_s", result.prompt_tokens_per_s},
-                    {"cache_bytes", result.memory.bytes},
-                    {"cache_bytes_f16", result.memory.bytes_f16},
-                    {"bytes_per_token", result.memory.bytes_per_token},
-                    {"ratio", result.memory.ratio},
-                    {"kl_mean", result.kl_mean},
-                    {"kl_max", result.kl_max},
-                    {"top1", result.same_best},
-                    {"scored_tokens", scored_},
-                    {"first_difference", differs ? nlohmann::ordered_json(result.first_difference)
-                                                 : nlohmann::ordered_json(nullptr)},
-                    {"stop", StopReasonName(result.stop)},
-                    {"text", result.text}});
-  }
-  fmt::print(session_.out,
-             "\n{} prompt tokens; KL (nats), agreement and speed over the {} tokens of the f16 "
-             "text, all plans in turn\n",
-             prompt_.size(), scored_);
-  table.Print(session_.out);
+  const Comparison comparison = Summary();
+  PrintComparison(comparison, setup_.out);
+  Status page;
   if (!options_.report.empty()) {
-    VARVE_RETURN_IF_ERROR(WriteComparison(options_.report, Summary()));
-    fmt::print(session_.out, "the page: {}\n", options_.report);
+    page = WriteComparison(options_.report, comparison);
+    if (page.ok()) fmt::print(setup_.out, "the page: {}\n", options_.report);
   }
-  return options_.json.empty() ? Status() : WriteJson(options_.json, "run", rows);
+  // Neither result is lost with the other.
+  return FinishJson(page, options_.json, "run", ComparisonRows(comparison));
 }
 
 Status PlanComparison::Run() {
   VARVE_RETURN_IF_ERROR(ReadPrompt());
   const InterruptScope scope;
   {
-    Progress progress("prompt", static_cast<double>(prompt_.size() * session_.plans.size()));
-    for (size_t i = 0; i < session_.plans.size() && !InterruptScope::interrupted(); ++i) {
+    Progress progress("prompt", static_cast<double>(prompt_.size() * setup_.plans.size()));
+    for (size_t i = 0; i < setup_.plans.size() && !InterruptScope::interrupted(); ++i) {
       VARVE_RETURN_IF_ERROR(FillLane(i, progress));
       progress.Clear();
       if (i == 0 && !lanes_.empty()) VARVE_RETURN_IF_ERROR(WriteReference());
@@ -302,19 +254,22 @@ Status PlanComparison::Run() {
   }
   if (lanes_.empty()) return FailedPrecondition("interrupted before anything was compared");
   VARVE_RETURN_IF_ERROR(Score());
-  PrintFigures(lanes_[0]);
+  PrintFigures(lanes_[0].result, nullptr, setup_.out);
+  Status written;
   for (size_t i = 1; i < lanes_.size(); ++i) {
-    if (InterruptScope::interrupted()) {
+    if (!InterruptScope::interrupted()) written = Write(lanes_[i]);
+    if (InterruptScope::interrupted() || !written.ok()) {
       lanes_.resize(i);
       break;
     }
-    VARVE_RETURN_IF_ERROR(Write(lanes_[i]));
-    PrintFigures(lanes_[i]);
+    PrintFigures(lanes_[i].result, &lanes_[0].result, setup_.out);
   }
   if (InterruptScope::interrupted()) {
-    fmt::print(stderr, "varve: interrupted; this is what there is so far\n");
+    WriteNote("varve: interrupted; this is what there is so far\n");
   }
-  return Report();
+  // A plan that failed does not take those before it along.
+  const Status reported = Report();
+  return written.ok() ? reported : written;
 }
 
 }  // namespace
@@ -324,9 +279,9 @@ Status RunCompare(const RunOptions& options) {
   // f16 comes first, whether it was named or not.
   std::erase(sorted.plans, "f16");
   sorted.plans.insert(sorted.plans.begin(), "f16");
-  Result<RunSession> session = OpenSession(sorted);
-  if (!session.ok()) return session.status();
-  return PlanComparison(sorted, std::move(*session)).Run();
+  Result<RunSetup> setup = PrepareRun(sorted);
+  if (!setup.ok()) return setup.status();
+  return PlanComparison(sorted, std::move(*setup)).Run();
 }
 
 }  // namespace varve::cli

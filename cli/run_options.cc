@@ -14,7 +14,7 @@ constexpr int64_t kTextTokens = 256;
 Result<std::vector<Plan>> ReadPlans(const RunOptions& options, const CacheShape& shape) {
   std::vector<Plan> plans;
   for (const std::string& text : options.plans) {
-    Result<Plan> plan = ReadPlanArgument(text);
+    Result<Plan> plan = ReadKvOption(text);
     if (!plan.ok()) return plan.status();
     // Making an empty cache costs nothing and refuses what this model cannot have.
     CacheOptions trial;
@@ -55,27 +55,31 @@ Result<GenerateOptions> ReadGenerateOptions(const RunOptions& options, const Loa
 
 }  // namespace
 
-Result<RunSession> OpenSession(const RunOptions& options) {
+Result<RunSetup> PrepareRun(const RunOptions& options) {
+  VARVE_RETURN_IF_ERROR(CheckWritable("--json", options.json));
+  VARVE_RETURN_IF_ERROR(CheckWritable("--report", options.report));
   Result<LoadedModel> model = LoadModel(options.model);
   if (!model.ok()) return model.status();
   Result<GenerateOptions> generate = ReadGenerateOptions(options, *model);
   if (!generate.ok()) return generate.status();
   Result<std::vector<Plan>> plans = ReadPlans(options, model->model->cache_shape());
   if (!plans.ok()) return plans.status();
-  RunSession session;
-  session.executor = MakeThreadPool(options.threads);
-  session.runner = std::make_unique<LlamaRunner>(
-      model->model, *session.executor,
-      options.precision == "bf16" ? ProductPrecision::kBF16 : ProductPrecision::kF32);
-  session.model = std::move(*model);
-  session.plans = std::move(*plans);
-  session.generate = std::move(*generate);
-  session.max_bytes = options.max_bytes;
-  session.out = options.json == "-" ? stderr : stdout;
-  return session;
+  RunSetup setup;
+  setup.executor = MakeThreadPool(options.threads);
+  setup.runner =
+      std::make_unique<LlamaRunner>(model->model, *setup.executor,
+                                    options.precision == "auto"   ? FastestPrecision()
+                                    : options.precision == "bf16" ? ProductPrecision::kBF16
+                                                                  : ProductPrecision::kF32);
+  setup.model = std::move(*model);
+  setup.plans = std::move(*plans);
+  setup.generate = std::move(*generate);
+  setup.max_bytes = options.max_bytes;
+  setup.out = options.json == "-" ? stderr : stdout;
+  return setup;
 }
 
-Result<RunSession::Lane> RunSession::MakeLane(const Plan& plan) const {
+Result<RunSetup::Lane> RunSetup::MakeLane(const Plan& plan) const {
   CacheOptions cache_options;
   cache_options.plan = plan;
   cache_options.max_bytes = max_bytes;

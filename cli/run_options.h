@@ -38,14 +38,14 @@ struct RunOptions {
   SamplerOptions sampler;  // the rest of it
   int threads = 0;
   uint64_t max_bytes = 0;  // of each cache; 0: no cap
-  std::string precision = "f32";
+  std::string precision = "auto";
   std::string json;
   std::string report;   // HTML
   std::string command;  // as typed, for the report
 };
 
 // The model with everything that generating needs. Movable; owns all of it.
-struct RunSession {
+struct RunSetup {
   LoadedModel model;
   std::unique_ptr<Executor> executor;
   std::unique_ptr<LlamaRunner> runner;
@@ -63,7 +63,7 @@ struct RunSession {
 };
 
 // Loads the model and checks every option before anything runs.
-Result<RunSession> OpenSession(const RunOptions& options);
+Result<RunSetup> PrepareRun(const RunOptions& options);
 
 // Memory of a cache after num_tokens tokens went in, dropped ones included.
 struct CacheFigures {

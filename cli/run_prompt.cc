@@ -2,43 +2,36 @@
 
 #include <unistd.h>
 
-#include <cstdio>
-
 #include <fmt/format.h>
 
 namespace varve::cli {
 namespace {
 
-constexpr size_t kMaxStdinBytes = size_t{256} << 20;
-
-Result<std::string> ReadStdin() {
-  std::string text;
-  char buffer[1 << 16];
-  for (;;) {
-    const size_t count = std::fread(buffer, 1, sizeof(buffer), stdin);
-    text.append(buffer, count);
-    if (text.size() > kMaxStdinBytes) {
-      return InvalidArgument(fmt::format("stdin: more than {} bytes", kMaxStdinBytes));
-    }
-    if (count < sizeof(buffer)) break;
-  }
-  if (std::ferror(stdin) != 0) return IoError("stdin: cannot be read");
-  return text;
+// A vocabulary may have nothing for a text; generating needs a token to begin with.
+Result<std::vector<int32_t>> RefuseNoTokens(const LoadedModel& model, std::vector<int32_t> tokens) {
+  if (!tokens.empty()) return tokens;
+  return InvalidArgument(
+      fmt::format("prompt: the vocabulary of {} has no token for this text", model.name));
 }
 
 }  // namespace
 
+bool PromptIsFromStdin(const RunOptions& options) {
+  if (options.prompt) return false;
+  return options.file == "-" || (options.file.empty() && isatty(STDIN_FILENO) == 0);
+}
+
 Result<std::string> ReadPromptText(const RunOptions& options) {
   if (options.prompt) return *options.prompt;
-  const bool from_stdin = options.file == "-" || (options.file.empty() && !isatty(STDIN_FILENO));
+  const bool from_stdin = PromptIsFromStdin(options);
   if (options.file.empty() && !from_stdin) return std::string();
-  Result<std::string> text = from_stdin ? ReadStdin() : ReadTextFile(options.file);
+  Result<std::string> text = ReadTextFile(from_stdin ? "-" : options.file);
   if (text.ok() && text->ends_with('\n')) text->pop_back();
   return text;
 }
 
 Result<std::vector<int32_t>> EncodePrompt(const LoadedModel& model, const std::string& text) {
-  if (!text.empty()) return model.tokenizer->Encode(text, {});
+  if (!text.empty()) return RefuseNoTokens(model, model.tokenizer->Encode(text, {}));
   if (model.tokenizer->bos() < 0) {
     return InvalidArgument(fmt::format(
         "prompt: empty, and {} has no token that begins a text; give -p or -f", model.name));
@@ -66,7 +59,8 @@ Result<std::vector<int32_t>> EncodeChat(const LoadedModel& model, const std::str
                                         std::span<const ChatMessage> messages) {
   Result<std::string> text = FormatChat(format, messages);
   if (!text.ok()) return text.status();
-  return model.tokenizer->Encode(*text, {.add_special = true, .parse_special = true});
+  return RefuseNoTokens(
+      model, model.tokenizer->Encode(*text, {.add_special = true, .parse_special = true}));
 }
 
 Result<std::vector<int32_t>> PromptTokens(const RunOptions& options, const LoadedModel& model,

@@ -16,9 +16,11 @@ namespace varve::cli {
 
 // -p, or -f, or stdin where it is no terminal; else nothing. One newline at the end of a file or of
 // stdin is not part of the prompt: what comes next continues the last line.
+bool PromptIsFromStdin(const RunOptions& options);
 Result<std::string> ReadPromptText(const RunOptions& options);
 
-// Empty text is the BOS token; an error where the model has none.
+// Empty text is the BOS token; an error where the model has none. No prompt is without tokens: what
+// the vocabulary has nothing for is refused, here and in a chat.
 Result<std::vector<int32_t>> EncodePrompt(const LoadedModel& model, const std::string& text);
 
 // The format asked for, or the one that the file names. Errors say which formats there are.

@@ -109,6 +109,8 @@ TEST_F(RunCommand, RefusesWhatCannotWork) {
   options_.ctx = 0;
   options_.plans = {"pq4"};
   ExpectRefused("--kv \"pq4\"");
+  options_.plans = {"q9"};
+  ExpectRefused("--kv \"q9\": plan: clause 1");
   options_.plans = {"f16"};
   options_.chat = true;
   ExpectRefused("name a format: chatml");
@@ -120,6 +122,20 @@ TEST_F(RunCommand, RefusesWhatCannotWork) {
   ExpectRefused("absent.txt");
   options_.model = folder_.File("absent.gguf");
   ExpectRefused("absent.gguf");
+}
+
+// A byte-level vocabulary without the letter, in a model that adds no BOS.
+TEST_F(RunCommand, RefusesAPromptThatHasNoToken) {
+  TinyModelOptions without;
+  without.absent_byte = 'x';
+  without.add_bos = false;
+  TinyModel(without).Write(options_.model);
+  options_.prompt = "xx";
+  ExpectRefused("prompt: the vocabulary of tiny.gguf has no token for this text");
+  options_.plans = {"f16", "q8_0"};
+  ExpectRefused("prompt: the vocabulary of tiny.gguf has no token for this text", RunCompare);
+  options_.prompt = "ax";
+  EXPECT_EQ(Run(RunCompare).rows[0]["prompt_tokens"], 1);
 }
 
 TEST_F(RunCommand, TheCapOfTheCacheHolds) {
@@ -166,6 +182,28 @@ TEST_F(RunCommand, SeveralPlansAreComparedWithF16) {
   const std::string page = ContentOf(options_.report);
   EXPECT_NE(page.find("f16,window=64"), std::string::npos);
   EXPECT_NE(output.text.find("--- f16,window=64 ---"), std::string::npos);
+}
+
+TEST_F(RunCommand, WhatWasNotMeasuredIsNull) {
+  options_.plans = {"f16", "q4_0"};
+  options_.tokens = 0;
+  const Output output = Run(RunCompare);
+  ASSERT_TRUE(output.status.ok()) << output.status.message();
+  for (const char* key : {"kl_mean", "kl_max", "top1", "tokens_per_s"}) {
+    EXPECT_TRUE(output.rows[1][key].is_null()) << key;
+  }
+  EXPECT_NE(output.text.find("KL –"), std::string::npos) << output.text;
+  EXPECT_EQ(output.text.find("0.0 %"), std::string::npos) << output.text;
+}
+
+TEST_F(RunCommand, APageThatCannotBeWrittenLeavesTheJson) {
+  options_.plans = {"f16", "q4_0"};
+  options_.report = "/dev/full";
+  const Output output = Run(RunCompare);
+  EXPECT_EQ(output.status.code(), StatusCode::kIoError);
+  EXPECT_EQ(nlohmann::json::parse(ContentOf(options_.json))["rows"].size(), 2u);
+  options_.report = folder_.File("no/such/page.html");
+  ExpectRefused("--report \"", RunCompare);
 }
 
 TEST_F(RunCommand, WhatIsTheSameCacheHasNoDivergence) {

@@ -28,7 +28,9 @@ struct RunTotals {
   int64_t tokens = 0;
   int64_t decode_steps = 0;
   double decode_us = 0;
-  double first_token_s = 0;  // from the start of the command, loading included
+  // From the start of the command, loading included; where somebody types or pipes, from the end of
+  // the first input.
+  double first_token_s = 0;
   StopReason stop = StopReason::kMaxTokens;
   std::string text;
 
@@ -48,13 +50,12 @@ double PerSecond(int64_t count, double us) {
 
 class TextRun {
  public:
-  TextRun(const RunOptions& options, RunSession session, RunSession::Lane lane,
-          Clock::time_point start)
-      : options_(options), session_(std::move(session)), lane_(std::move(lane)), start_(start) {}
+  TextRun(const RunOptions& options, RunSetup setup, RunSetup::Lane lane, Clock::time_point start)
+      : options_(options), setup_(std::move(setup)), lane_(std::move(lane)), start_(start) {}
 
   Status Once();
   Status Converse();
-  // The closing line, and the JSON row if asked for.
+  // The closing line, and the JSON row if asked for. Of what went well, if not all did.
   Status Finish();
 
  private:
@@ -65,8 +66,8 @@ class TextRun {
   void NoteStop();
 
   const RunOptions& options_;
-  RunSession session_;
-  RunSession::Lane lane_;
+  RunSetup setup_;
+  RunSetup::Lane lane_;
   Clock::time_point start_;
   std::vector<int32_t> fed_;  // the tokens in the cache, in order
   RunTotals totals_;
@@ -74,12 +75,12 @@ class TextRun {
 
 void TextRun::Write(const std::string& text) {
   if (text.empty()) return;
-  std::fwrite(text.data(), 1, text.size(), session_.out);
-  std::fflush(session_.out);
+  std::fwrite(text.data(), 1, text.size(), setup_.out);
+  std::fflush(setup_.out);
 }
 
 Result<std::string> TextRun::Show(std::span<const int32_t> prompt, bool is_answer) {
-  const Tokenizer& tokenizer = *session_.model.tokenizer;
+  const Tokenizer& tokenizer = *setup_.model.tokenizer;
   TextStream stream(tokenizer);
   // The stream takes off what a tokenizer puts in front of a text. A continuation is no beginning.
   if (!is_answer) {
@@ -102,10 +103,10 @@ Result<std::string> TextRun::Show(std::span<const int32_t> prompt, bool is_answe
     Write(piece);
     return !InterruptScope::interrupted();
   };
-  GenerateOptions generate = session_.generate;
+  GenerateOptions generate = setup_.generate;
   generate.history = fed_;
   Result<Generation> generation =
-      Generate(*session_.runner, *lane_.cache, lane_.sequence, prompt, generate, callbacks);
+      Generate(*setup_.runner, *lane_.cache, lane_.sequence, prompt, generate, callbacks);
   progress.Clear();
   if (!generation.ok()) {
     if (!text.empty()) Write("\n");
@@ -125,16 +126,18 @@ Result<std::string> TextRun::Show(std::span<const int32_t> prompt, bool is_answe
 
 void TextRun::NoteStop() {
   if (totals_.stop == StopReason::kContext) {
-    fmt::print(stderr, "varve: the context of {} tokens is full\n", session_.generate.max_context);
+    WriteNote(
+        fmt::format("varve: the context of {} tokens is full\n", setup_.generate.max_context));
   } else if (totals_.stop == StopReason::kStopped) {
-    fmt::print(stderr, "varve: interrupted\n");
+    WriteNote("varve: interrupted\n");
   }
 }
 
 Status TextRun::Once() {
   Result<std::string> text = ReadPromptText(options_);
   if (!text.ok()) return text.status();
-  Result<std::vector<int32_t>> prompt = PromptTokens(options_, session_.model, *text);
+  if (PromptIsFromStdin(options_)) start_ = Clock::now();
+  Result<std::vector<int32_t>> prompt = PromptTokens(options_, setup_.model, *text);
   if (!prompt.ok()) return prompt.status();
   const InterruptScope scope;
   const Status status = Show(*prompt, options_.chat).status();
@@ -144,24 +147,33 @@ Status TextRun::Once() {
 }
 
 Status TextRun::Converse() {
-  Result<std::string> format = ChatFormatOf(options_, session_.model);
+  Result<std::string> format = ChatFormatOf(options_, setup_.model);
   if (!format.ok()) return format.status();
   std::vector<ChatMessage> messages;
   if (!options_.system.empty()) messages.push_back({"system", options_.system});
-  fmt::print(stderr, "{}, chat format {}; Ctrl-D ends, Ctrl-C stops an answer\n",
-             session_.model.name, *format);
+  WriteNote(fmt::format("{}, chat format {}; Ctrl-D ends, Ctrl-C stops an answer\n",
+                        setup_.model.name, *format));
   for (;;) {
     std::string line;
     {
       const InterruptScope scope;
-      fmt::print(stderr, "> ");
+      WriteNote("> ");
       std::fflush(stderr);
       if (!std::getline(std::cin, line)) break;
     }
     if (line.empty()) continue;
+    start_ = Clock::now();
     messages.push_back({"user", line});
-    Result<std::vector<int32_t>> tokens = EncodeChat(session_.model, *format, messages);
+    Result<std::vector<int32_t>> tokens = EncodeChat(setup_.model, *format, messages);
     if (!tokens.ok()) return tokens.status();
+    if (static_cast<int64_t>(tokens->size()) > setup_.generate.max_context) {
+      WriteNote(fmt::format(
+          "varve: with this message the conversation has {} tokens > context {}; a shorter one, or "
+          "Ctrl-D\n",
+          tokens->size(), setup_.generate.max_context));
+      messages.pop_back();
+      continue;
+    }
     // The cache keeps what the new prompt begins with; the last token must give its logits anew.
     const size_t most = std::min(fed_.size(), tokens->size() - 1);
     const auto mismatch =
@@ -176,7 +188,7 @@ Status TextRun::Converse() {
     if (totals_.stop == StopReason::kContext) break;
     messages.push_back({"assistant", *answer});
   }
-  fmt::print(stderr, "\n");
+  WriteNote("\n");
   return Status();
 }
 
@@ -186,16 +198,16 @@ Status TextRun::Finish() {
   const uint64_t resident = ResidentBytes();
   const double prompt_speed = PerSecond(totals_.prompt_tokens, totals_.prompt_us);
   const double speed = PerSecond(totals_.decode_steps, totals_.decode_us);
-  fmt::print(stderr,
-             "prompt {} tokens, {:.1f} tokens/s | generated {} tokens, {:.1f} tokens/s | first "
-             "token {:.2f} s | cache {} with {}, ratio to f16 {:.2f} | resident {}\n",
-             totals_.prompt_tokens, prompt_speed, totals_.tokens, speed, totals_.first_token_s,
-             HumanBytes(static_cast<double>(figures.bytes)), options_.plans[0], figures.ratio,
-             HumanBytes(static_cast<double>(resident)));
+  WriteNote(fmt::format(
+      "prompt {} tokens, {:.1f} tokens/s | generated {} tokens, {:.1f} tokens/s | first "
+      "token {:.2f} s | cache {} with {}, ratio to f16 {:.2f} | resident {}\n",
+      totals_.prompt_tokens, prompt_speed, totals_.tokens, speed, totals_.first_token_s,
+      HumanBytes(static_cast<double>(figures.bytes)), options_.plans[0], figures.ratio,
+      HumanBytes(static_cast<double>(resident))));
   if (options_.json.empty()) return Status();
   const nlohmann::ordered_json row = {{"plan", options_.plans[0]},
-                                      {"model", session_.model.name},
-                                      {"ctx", session_.generate.max_context},
+                                      {"model", setup_.model.name},
+                                      {"ctx", setup_.generate.max_context},
                                       {"prompt_tokens", totals_.prompt_tokens},
                                       {"prompt_tokens_per_s", prompt_speed},
                                       {"tokens", totals_.tokens},
@@ -206,8 +218,8 @@ Status TextRun::Finish() {
                                       {"bytes_per_token", figures.bytes_per_token},
                                       {"ratio", figures.ratio},
                                       {"resident_bytes", resident},
-                                      {"seed", session_.generate.sampler.seed},
-                                      {"temperature", session_.generate.sampler.temperature},
+                                      {"seed", setup_.generate.sampler.seed},
+                                      {"temperature", setup_.generate.sampler.temperature},
                                       {"stop", StopReasonName(totals_.stop)},
                                       {"text", totals_.text}};
   return WriteJson(options_.json, "run", nlohmann::ordered_json::array({row}));
@@ -217,15 +229,21 @@ Status TextRun::Finish() {
 
 Status RunText(const RunOptions& options) {
   const Clock::time_point start = Clock::now();
-  Result<RunSession> session = OpenSession(options);
-  if (!session.ok()) return session.status();
-  Result<RunSession::Lane> lane = session->MakeLane(session->plans[0]);
+  Result<RunSetup> setup = PrepareRun(options);
+  if (!setup.ok()) return setup.status();
+  Result<RunSetup::Lane> lane = setup->MakeLane(setup->plans[0]);
   if (!lane.ok()) return lane.status();
   const bool converse =
       options.chat && !options.prompt && options.file.empty() && isatty(STDIN_FILENO) != 0;
-  TextRun run(options, std::move(*session), std::move(*lane), start);
-  VARVE_RETURN_IF_ERROR(converse ? run.Converse() : run.Once());
-  return run.Finish();
+  TextRun run(options, std::move(*setup), std::move(*lane), start);
+  if (!converse) {
+    VARVE_RETURN_IF_ERROR(run.Once());
+    return run.Finish();
+  }
+  // A conversation that ends in an error keeps its closing line and its JSON.
+  const Status ended = run.Converse();
+  const Status finished = run.Finish();
+  return ended.ok() ? finished : ended;
 }
 
 }  // namespace varve::cli

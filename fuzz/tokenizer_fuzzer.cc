@@ -29,7 +29,7 @@ using varve::GgufFile;
 using varve::Result;
 using varve::Tokenizer;
 
-constexpr const char* kPatterns[] = {"default", "gpt-2", "llama-bpe", "qwen2", "smollm"};
+constexpr const char* kPatterns[] = {"default", "gpt-2", "llama-bpe", "qwen2", "smollm", "tekken"};
 constexpr std::string_view kBlank = "\xE2\x96\x81";
 
 void Require(bool condition) {

@@ -22,13 +22,6 @@ std::unique_ptr<Cache> MakeCache(const CacheShape& shape, std::string_view text,
 
 }  // namespace
 
-uint64_t RowRandom::Bits() {
-  uint64_t x = state_ += 0x9E3779B97F4A7C15u;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
-
 // The sum of four uniforms, scaled to variance 1: close enough, and cheap.
 float RowRandom::Gaussian() {
   const uint64_t bits = Bits();

@@ -14,22 +14,22 @@
 #include <string_view>
 #include <vector>
 
+#include "base/random.h"
 #include "tests/reference_cache.h"
 #include "varve/cache.h"
 
 namespace varve {
 
-// splitmix64: the standard distributions differ between libraries, these numbers do not.
 class RowRandom {
  public:
-  explicit RowRandom(uint64_t seed) : state_(seed) {}
-  uint64_t Bits();
+  explicit RowRandom(uint64_t seed) : bits_(seed) {}
+  uint64_t Bits() { return bits_.Next(); }
   int Below(int limit) { return static_cast<int>(Bits() % static_cast<uint64_t>(limit)); }
   float Gaussian();
   std::vector<float> Gaussians(size_t count);
 
  private:
-  uint64_t state_;
+  SplitMix64 bits_;
 };
 
 // How far an output may lie from double precision on the decoded rows, in units of the largest

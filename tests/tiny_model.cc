@@ -20,7 +20,7 @@ constexpr int kVocab = 258;
 
 // Byte-level vocabularies write bytes as printable characters: those that are no such character
 // in Latin-1 stand in order from U+0100 on.
-std::vector<std::string> Vocabulary() {
+std::vector<std::string> Vocabulary(const TinyModelOptions& options) {
   std::vector<std::string> tokens;
   int next = 0x100;
   for (int byte = 0; byte < 256; ++byte) {
@@ -33,10 +33,12 @@ std::vector<std::string> Vocabulary() {
       token += static_cast<char>(0xC0 | (code >> 6));
       token += static_cast<char>(0x80 | (code & 0x3F));
     }
-    tokens.push_back(token);
+    tokens.push_back(byte == options.absent_byte ? "<absent>" : token);
   }
   tokens.emplace_back("<bos>");
   tokens.emplace_back("<eos>");
+  for (int i = 0; i < options.spare_tokens; ++i)
+    tokens.push_back("<spare " + std::to_string(i) + ">");
   return tokens;
 }
 
@@ -75,15 +77,15 @@ std::vector<float> ChainOutput(std::string_view chain, const std::vector<float>&
   return output;
 }
 
-GgufBuilder Build(std::string_view chain) {
+GgufBuilder Build(std::string_view chain, const TinyModelOptions& options) {
   GgufBuilder builder;
   const double branch_gain = chain.empty() ? 1.0 : 0.0;
   std::vector<int64_t> types(256, 1);  // normal
-  types.insert(types.end(), {3, 3});   // control
+  types.insert(types.end(), static_cast<size_t>(2 + options.spare_tokens + options.spare_types),
+               3);  // control
   builder.String("general.architecture", "llama")
-      .String("general.name", "tiny")
       .Int("llama.block_count", kLayers)
-      .Int("llama.context_length", kTinyContext)
+      .Int("llama.context_length", options.context)
       .Int("llama.embedding_length", kWidth)
       .Int("llama.feed_forward_length", kFfnWidth)
       .Int("llama.attention.head_count", kHeads)
@@ -95,12 +97,13 @@ GgufBuilder Build(std::string_view chain) {
       .Int("llama.vocab_size", kVocab)
       .String("tokenizer.ggml.model", "gpt2")
       .String("tokenizer.ggml.pre", "qwen2")
-      .Strings("tokenizer.ggml.tokens", Vocabulary())
+      .Strings("tokenizer.ggml.tokens", Vocabulary(options))
       .Ints("tokenizer.ggml.token_type", types)
       .Strings("tokenizer.ggml.merges", {})
       .Int("tokenizer.ggml.bos_token_id", 256)
       .Int("tokenizer.ggml.eos_token_id", 257)
-      .Bool("tokenizer.ggml.add_bos_token", true);
+      .Bool("tokenizer.ggml.add_bos_token", options.add_bos);
+  if (!options.name.empty()) builder.String("general.name", options.name);
 
   Weights weights(builder);
   const std::vector<float> embedding = weights.Matrix("token_embd.weight", kVocab, kWidth, 8.0);
@@ -128,8 +131,8 @@ GgufBuilder Build(std::string_view chain) {
 
 }  // namespace
 
-GgufBuilder TinyModel() { return Build({}); }
+GgufBuilder TinyModel(const TinyModelOptions& options) { return Build({}, options); }
 
-GgufBuilder ChainModel(std::string_view chain) { return Build(chain); }
+GgufBuilder ChainModel(std::string_view chain) { return Build(chain, {}); }
 
 }  // namespace varve

@@ -3,7 +3,8 @@
 #include "kernels/activations.h"
 
 #include <cmath>
-#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "kernels/activations_tables.h"
 #include "kernels/kernels.h"
@@ -53,10 +54,19 @@ const ActivationKernels kScalar = {
 };
 
 const ActivationKernels& ActiveActivations() {
-  static const std::vector<const ActivationKernels*> tables = SimdActivationKernels();
-  const std::string_view name = ActiveKernels().name;
-  for (const ActivationKernels* table : tables) {
-    if (name == table->name) return *table;
+  // Names are compared here only: a step asks hundreds of times. The best table, which is mostly
+  // the active one, comes first.
+  using Pair = std::pair<const Kernels*, const ActivationKernels*>;
+  static const std::vector<Pair> pairs = [] {
+    std::vector<Pair> found;
+    for (const ActivationKernels* table : SimdActivationKernels()) {
+      found.emplace(found.begin(), FindKernels(table->name), table);
+    }
+    return found;
+  }();
+  const Kernels* active = &ActiveKernels();
+  for (const auto& [kernels, table] : pairs) {
+    if (kernels == active) return *table;
   }
   return kScalar;
 }

@@ -15,6 +15,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/random.h"
 #include "kernels/kernels.h"
 
 namespace varve {
@@ -51,17 +52,11 @@ class ScopedKernels {
   const Kernels& before_;
 };
 
-// splitmix64: the standard distributions differ between libraries, these numbers do not.
 class TestRandom {
  public:
-  explicit TestRandom(uint64_t seed) : state_(seed) {}
+  explicit TestRandom(uint64_t seed) : bits_(seed) {}
 
-  uint64_t Bits() {
-    uint64_t x = state_ += 0x9E3779B97F4A7C15u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-  }
+  uint64_t Bits() { return bits_.Next(); }
   // In [0, 1).
   float Uniform() { return static_cast<float>(Bits() >> 40) * 0x1p-24f; }
   float Gaussian() {
@@ -75,7 +70,7 @@ class TestRandom {
   }
 
  private:
-  uint64_t state_;
+  SplitMix64 bits_;
 };
 
 // `count` values between two zones that nobody may write. Inputs of kernels are plain vectors of

@@ -7,7 +7,7 @@
 // are decoded into the worker's scratch and multiplied there: in f32 by WeightKernels, in bf16 by
 // oneDNN, called on one thread per tile. (oneDNN's f32 product packs both operands anew for every
 // tile: on a Zen 4 core 65 GFLOP/s for 64 tokens x 1024 x 3072 and 42 for 64 x 3072 x 1024, where
-// ours has 88 and 91 of a peak of 118.) Tiles are fixed by shape: results do not depend on the
+// ours has 88 and 91 of a peak of 118.) A row's result depends neither on its tile nor on the
 // number of threads. One Run at a time per object; the object owns only scratch.
 
 #ifndef VARVE_KERNELS_LINEAR_H_

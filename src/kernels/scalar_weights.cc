@@ -4,6 +4,9 @@
 // Decoding is exact in all of them: a code times its scale has at most 11 + 7 + 5 significant bits
 // (Q6_K), so the product never rounds, and a minimum is added with one rounding, fused or not.
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "base/half.h"
@@ -32,6 +35,10 @@ void DecodeBF16(const uint8_t* from, float* out) {
 void DecodeQ8_0(const uint8_t* block, float* out) {
   const float scale = LoadF16(block);
   for (int i = 0; i < 32; ++i) out[i] = scale * static_cast<int8_t>(block[2 + i]);
+}
+
+void CodesQ8_0(const uint8_t* block, int* codes) {
+  for (int i = 0; i < 32; ++i) codes[i] = static_cast<int8_t>(block[2 + i]);
 }
 
 // f16 scale, (kMin: f16 minimum,) (kFifth: u32 of fifth bits,) 16 bytes: the low nibbles are values
@@ -125,6 +132,42 @@ void MultiplyRows(const WeightMatrix& matrix, int64_t begin, int64_t end,
   }
 }
 
+void RoundInput(const float* values, int64_t count, int16_t* codes, float* scales) {
+  for (int64_t i = 0; i < count; i += kRoundedBlock) {
+    uint32_t most = 0;  // magnitudes as integers: the same order, NaN above infinity above all else
+    for (int j = 0; j < kRoundedBlock; ++j) {
+      most = std::max(most, std::bit_cast<uint32_t>(values[i + j]) & 0x7FFFFFFF);
+    }
+    const RoundingStep step = StepOf(std::bit_cast<float>(most));
+    scales[i / kRoundedBlock] = step.scale;
+    for (int j = 0; j < kRoundedBlock; ++j) {
+      const float scaled = step.inverse == 0 ? 0.0f : values[i + j] * step.inverse;
+      codes[i + j] = static_cast<int16_t>(std::nearbyint(scaled));
+    }
+  }
+}
+
+// kCodes: the centred codes of a block of 32 values that begins with its f16 scale.
+template <auto kCodes, int kBytes>
+void MultiplyRounded(const WeightMatrix& matrix, int64_t begin, int64_t end,
+                     const RoundedInput* inputs, int num_tokens, float* out, ptrdiff_t out_stride) {
+  for (int64_t row = begin; row < end; ++row) {
+    const uint8_t* block = reinterpret_cast<const uint8_t*>(matrix.row(row));
+    float sums[kMaxRowTokens] = {};
+    for (int64_t i = 0; i < matrix.cols; i += kRoundedBlock, block += kBytes) {
+      int codes[kRoundedBlock];
+      kCodes(block, codes);
+      for (int t = 0; t < num_tokens; ++t) {
+        int32_t sum = 0;  // at most 32 * 128 * 32767
+        for (int j = 0; j < kRoundedBlock; ++j) sum += codes[j] * inputs[t].codes[i + j];
+        const float scale = LoadF16(block) * inputs[t].scales[i / kRoundedBlock];
+        sums[t] += scale * static_cast<float>(sum);
+      }
+    }
+    for (int t = 0; t < num_tokens; ++t) out[t * out_stride + (row - begin)] = sums[t];
+  }
+}
+
 void MultiplyDense(const DenseArgs& args) {
   for (int64_t t = 0; t < args.num_tokens; ++t) {
     const float* input = args.inputs + t * args.input_stride;
@@ -161,6 +204,8 @@ const WeightKernels& ScalarWeightKernels() {
                         MultiplyRows<DecodeQ45K<false>, 256, 144>,
                         MultiplyRows<DecodeQ45K<true>, 256, 176>,
                         MultiplyRows<DecodeQ6K, 256, 210>},
+      .round_input = RoundInput,
+      .multiply_rounded = {nullptr, nullptr, nullptr, MultiplyRounded<CodesQ8_0, 34>},
       .multiply_dense = MultiplyDense,
       .narrow_bf16 = NarrowBF16,
   };

@@ -15,6 +15,7 @@
 
 #include "kernels/simd_weights-inl.h"
 #include "kernels/simd_weights_dense-inl.h"
+#include "kernels/simd_weights_rounded-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace varve {
@@ -41,6 +42,8 @@ const WeightKernels& WeightTable(const char* name) {
                         MultiplyWeights<Q8_0>, MultiplyWeights<Q4_0>, MultiplyWeights<Q4_1>,
                         MultiplyWeights<Q5_0>, MultiplyWeights<Q5_1>, MultiplyWeights<Q4K>,
                         MultiplyWeights<Q5K>, MultiplyWeights<Q6K>},
+      .round_input = RoundInput,
+      .multiply_rounded = {nullptr, nullptr, nullptr, MultiplyRounded<RoundedQ8_0>},
       .multiply_dense = MultiplyDense,
       .narrow_bf16 = NarrowToBF16,
   };

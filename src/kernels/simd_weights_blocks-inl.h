@@ -48,10 +48,8 @@ HWY_INLINE hn::Vec<D> BroadcastF16(D d, const uint8_t* from) {
 }
 HWY_INLINE VF BroadcastF16(const uint8_t* from) { return BroadcastF16(DF(), from); }
 
-// The f16 at `from` and at three further places `step` bytes apart, as f32. They go through memory,
-// from where a product takes them to all lanes for nothing; the compiler, left alone, shuffles
-// registers, on the ports that widen the codes.
-HWY_INLINE void WidenFour(const uint8_t* from, size_t step, float (&out)[4]) {
+// The f16 at `from` and at three further places `step` bytes apart, as f32.
+HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> FourF16(const uint8_t* from, size_t step) {
   uint64_t bits = 0;
   for (size_t b = 0; b < 4; ++b) {
     uint16_t one;
@@ -61,14 +59,20 @@ HWY_INLINE void WidenFour(const uint8_t* from, size_t step, float (&out)[4]) {
 #if HWY_TARGET == HWY_SSE4
   hwy::float16_t four[4];
   __builtin_memcpy(four, &bits, 8);
-  hn::StoreU(WidenF16(four), DF(), out);
+  return WidenF16(four);
 #else
   const hn::FixedTag<float, 4> d;
   const hn::Rebind<hwy::float16_t, decltype(d)> d16;
   const hn::FixedTag<uint64_t, 1> d64;
-  hn::StoreU(hn::PromoteTo(d, hn::BitCast(d16, hn::Set(d64, bits))), d, out);
-  __asm__("" : "+m"(out));
+  return hn::PromoteTo(d, hn::BitCast(d16, hn::Set(d64, bits)));
 #endif
+}
+
+// The same, through memory, from where a product takes them to all lanes for nothing; the compiler,
+// left alone, shuffles registers, on the ports that widen the codes.
+HWY_INLINE void WidenFour(const uint8_t* from, size_t step, float (&out)[4]) {
+  hn::StoreU(FourF16(from, step), hn::FixedTag<float, 4>(), out);
+  __asm__("" : "+m"(out));
 }
 
 HWY_INLINE VU8x16 LoadBytes(const uint8_t* from) { return hn::LoadU(DU8x16(), from); }

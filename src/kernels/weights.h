@@ -4,11 +4,12 @@
 // it. Rows are output features, columns input features; each row is a whole number of blocks. The
 // block formats are ggml's, byte for byte, little-endian.
 //
-// Two ways to multiply, one meaning, y = W x (+ bias), in f32 with f32 activations:
+// Two ways to multiply, one meaning, y = W x (+ bias), with sums in f32:
 //  - few tokens (decode): each stored row is read once, decoded in registers and used for all
-//    tokens;
-//  - many tokens (prefill): tiles of rows are decoded into a worker's scratch and multiplied there
-//    (linear.h).
+//    tokens. Types with a multiply_rounded take activations of 16 bits (rounded_input.h), the
+//    others f32;
+//  - many tokens (prefill): tiles of rows are decoded into a worker's scratch and multiplied there,
+//    with f32 activations (linear.h).
 // Results depend on the instruction set and on which of the two ways was taken (within rounding),
 // never on the number of threads.
 
@@ -20,8 +21,11 @@
 #include <span>
 #include <string_view>
 
+#include "kernels/rounded_input.h"
+
 namespace varve {
 
+// NOLINTBEGIN(readability-identifier-naming): the names of the formats have the underscore.
 enum class WeightType : uint8_t {
   kF32,
   kF16,
@@ -35,6 +39,7 @@ enum class WeightType : uint8_t {
   kQ5K,
   kQ6K,
 };
+// NOLINTEND(readability-identifier-naming)
 inline constexpr int kNumWeightTypes = 11;
 
 struct WeightTypeInfo {
@@ -58,7 +63,7 @@ struct WeightMatrix {
   const std::byte* row(int64_t index) const { return data + index * row_bytes(); }
 };
 
-// Most tokens that one call of multiply_rows takes.
+// Most tokens that one call of multiply_rows or multiply_rounded takes.
 inline constexpr int kMaxRowTokens = 4;
 
 // A product of many tokens with decoded rows.
@@ -83,6 +88,13 @@ struct WeightKernels {
   void (*multiply_rows[kNumWeightTypes])(const WeightMatrix& matrix, int64_t begin, int64_t end,
                                          const float* const* inputs, int num_tokens, float* out,
                                          ptrdiff_t out_stride);
+  // x as rounded_input.h says; count is a multiple of 32. The same bits in every table.
+  void (*round_input)(const float* values, int64_t count, int16_t* codes, float* scales);
+  // multiply_rows with rounded inputs; null for types that do without. Products within a block are
+  // exact.
+  void (*multiply_rounded[kNumWeightTypes])(const WeightMatrix& matrix, int64_t begin, int64_t end,
+                                            const RoundedInput* inputs, int num_tokens, float* out,
+                                            ptrdiff_t out_stride);
   // out[t][r] = dot(rows[r], inputs[t]). A dot product does not depend on its neighbours.
   void (*multiply_dense)(const DenseArgs& args);
   // f32 -> bf16 bits, round to nearest even, as F32ToBF16.

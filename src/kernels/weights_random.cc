@@ -4,20 +4,14 @@
 #include <cstring>
 
 #include "base/half.h"
+#include "base/random.h"
 
 namespace varve {
 namespace {
 
-// splitmix64.
-class Bits {
+class Bits : public SplitMix64 {
  public:
-  explicit Bits(uint64_t seed) : state_(seed) {}
-  uint64_t Next() {
-    uint64_t x = state_ += 0x9E3779B97F4A7C15u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-  }
+  using SplitMix64::SplitMix64;
   // Four uniform numbers added: near enough to a bell, deviation 1.
   float Bell() {
     const uint64_t x = Next();
@@ -25,11 +19,13 @@ class Bits {
     for (int i = 0; i < 4; ++i) sum += static_cast<int32_t>((x >> (16 * i)) & 0xFFFF) - 32768;
     return static_cast<float>(sum) * (1.7320508f / 65536.0f);
   }
-  // In [0.5, 1.5): scales differ from block to block.
-  float Factor() { return 0.5f + static_cast<float>(Next() >> 40) * 0x1p-24f; }
-
- private:
-  uint64_t state_;
+  // 0.5 to 1.5, of either sign: scales differ from block to block, and the mean of -1/2 that codes
+  // of Q4_0 and Q5_0 have does not add up over a row.
+  float Factor() {
+    const uint64_t x = Next();
+    const float factor = 0.5f + static_cast<float>(x >> 40) * 0x1p-24f;
+    return (x & 1) != 0 ? -factor : factor;
+  }
 };
 
 void PutF16(float value, std::byte* to) {

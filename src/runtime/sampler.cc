@@ -22,14 +22,6 @@ Status OutOfRange(const char* option, double value, const char* range) {
   return InvalidArgument(fmt::format("{} {} is not in {}", option, value, range));
 }
 
-// SplitMix64 (Steele, Lea, Flood 2014): one addition and a mixing function, the same everywhere.
-uint64_t NextRandom(uint64_t* state) {
-  uint64_t z = (*state += 0x9E3779B97F4A7C15u);
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  return z ^ (z >> 31);
-}
-
 }  // namespace
 
 Status CheckSamplerOptions(const SamplerOptions& o) {
@@ -48,7 +40,7 @@ Status CheckSamplerOptions(const SamplerOptions& o) {
   return Status();
 }
 
-Sampler::Sampler(const SamplerOptions& options) : options_(options), random_state_(options.seed) {}
+Sampler::Sampler(const SamplerOptions& options) : options_(options), random_(options.seed) {}
 
 void Sampler::Observe(int32_t token) {
   if (options_.repetition_penalty == 1.0f || options_.repetition_window <= 0) return;
@@ -116,7 +108,7 @@ int32_t Sampler::Draw(float best) {
     weights_.push_back(SoftmaxWeight(best, logit, options_.temperature));
     sum += weights_.back();
   }
-  uint64_t left = ScaleRandom(NextRandom(&random_state_), sum);
+  uint64_t left = ScaleRandom(random_.Next(), sum);
   size_t chosen = 0;
   while (left >= weights_[chosen]) left -= weights_[chosen++];
   return candidates_[chosen].second;

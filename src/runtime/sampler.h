@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/random.h"
 #include "varve/status.h"
 
 namespace varve {
@@ -51,7 +52,7 @@ class Sampler {
   int32_t Draw(float best);
 
   SamplerOptions options_;
-  uint64_t random_state_;
+  SplitMix64 random_;
   std::vector<int32_t> recent_;  // ring of repetition_window tokens
   size_t recent_next_ = 0;
   std::vector<std::pair<float, int32_t>> candidates_;  // logit, id

@@ -4,21 +4,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/random.h"
 #include "kernels/kernels.h"
 
 namespace varve {
 namespace {
 
-constexpr uint64_t SplitMix64(uint64_t x) {
-  x += 0x9E3779B97F4A7C15u;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
-
 constexpr std::array<float, kMaxDim> MakeSigns() {
   std::array<float, kMaxDim> signs{};
-  for (size_t d = 0; d < signs.size(); ++d) signs[d] = SplitMix64(d) >> 63 ? -1.0f : 1.0f;
+  for (size_t d = 0; d < signs.size(); ++d) signs[d] = SplitMix64(d).Next() >> 63 ? -1.0f : 1.0f;
   return signs;
 }
 

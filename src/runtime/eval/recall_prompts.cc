@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "base/random.h"
+
 namespace varve {
 namespace {
 
@@ -22,21 +24,14 @@ constexpr std::array<std::string_view, 32> kNouns = {
     "house",  "island", "key",  "lamp",  "lantern", "library", "market",  "mill",
     "mirror", "palace", "pond", "river", "ship",    "tower",   "village", "window"};
 
-// splitmix64 (Steele, Lea and Flood): the same numbers on every machine.
 class Random {
  public:
-  explicit Random(uint64_t seed) : state_(seed) {}
+  explicit Random(uint64_t seed) : bits_(seed) {}
   // Below `bound`, which is tiny against 2^64: the bias does not show.
-  uint64_t Below(uint64_t bound) {
-    state_ += 0x9E3779B97F4A7C15u;
-    uint64_t z = state_;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return (z ^ (z >> 31)) % bound;
-  }
+  uint64_t Below(uint64_t bound) { return bits_.Next() % bound; }
 
  private:
-  uint64_t state_;
+  SplitMix64 bits_;
 };
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }

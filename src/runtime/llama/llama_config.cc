@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/gguf/gguf_types.h"
 #include "runtime/llama/config_reader.h"
 
 namespace varve {
@@ -58,8 +59,8 @@ Result<const Family*> FindFamily(std::string_view architecture) {
     if (family.architecture == architecture) return &family;
     known += fmt::format("{}{}", known.empty() ? "" : ", ", family.architecture);
   }
-  return Unimplemented(fmt::format("general.architecture \"{}\" is not built in; these are: {}",
-                                   architecture, known));
+  return Unimplemented(fmt::format("general.architecture {} is not built in; these are: {}",
+                                   QuoteName(architecture), known));
 }
 
 Status ReadHeads(const ConfigReader& read, LlamaConfig* config) {
@@ -86,9 +87,14 @@ Status ReadHeads(const ConfigReader& read, LlamaConfig* config) {
       read.OptionalInt("attention.key_length", 1, kMostHeadDim, &config->head_dim));
   if (config->head_dim > kMostHeadDim || config->head_dim % kHeadDimStep != 0 ||
       config->head_dim == 0) {
-    return InvalidArgument(fmt::format("{} {} must be a multiple of {} up to {}",
-                                       read.Key("attention.key_length"), config->head_dim,
-                                       kHeadDimStep, kMostHeadDim));
+    // Most files have no key_length: the message names what they do have.
+    const std::string what =
+        read.Has("attention.key_length")
+            ? read.Key("attention.key_length")
+            : fmt::format("{} {} / {} {} =", read.Key("embedding_length"), config->width,
+                          read.Key("attention.head_count"), config->num_heads);
+    return InvalidArgument(fmt::format("{} {} must be a multiple of {} up to {}", what,
+                                       config->head_dim, kHeadDimStep, kMostHeadDim));
   }
   int value_dim = config->head_dim;
   VARVE_RETURN_IF_ERROR(read.OptionalInt("attention.value_length", 1, kMostHeadDim, &value_dim));

@@ -205,6 +205,23 @@ TEST(LlamaConfig, BadNumbersAreRefusedByName) {
   }
 }
 
+TEST(LlamaConfig, ADerivedHeadDimNamesTheKeysItComesFrom) {
+  TinyFile file;
+  file.ints.erase("attention.key_length");
+  file.ints.erase("attention.value_length");
+  file.ints["embedding_length"] = 24 * file.ints["attention.head_count"];
+  const Status status = file.Config().status();
+  ExpectRefusal(status, {"llama.embedding_length", "llama.attention.head_count", "= 24 must be"});
+  EXPECT_EQ(status.message().find("key_length"), std::string::npos) << status.message();
+}
+
+TEST(LlamaConfig, NamesFromTheFileAreSafeForATerminal) {
+  TinyFile file;
+  file.strings["rope.scaling.type"] = "a\x1b[2J";
+  const Status status = file.Config().status();
+  ExpectRefusal(status, {"\"a\\x1b[2J\""});
+}
+
 TEST(LlamaConfig, MissingKeysAreNamed) {
   for (const char* key : {"block_count", "embedding_length", "feed_forward_length",
                           "attention.head_count", "context_length"}) {

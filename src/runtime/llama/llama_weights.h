@@ -70,8 +70,7 @@ struct LlamaWeights {
 Result<std::unique_ptr<LlamaWeights>> LoadLlamaWeights(std::shared_ptr<const GgufFile> file,
                                                        const LlamaConfig& config);
 
-// Made-up weights on which activations stay of order one; equal seeds give equal bytes. F32, F16,
-// BF16, Q8_0 and Q4_0.
+// Made-up weights of any type on which activations stay of order one; equal seeds give equal bytes.
 Result<std::unique_ptr<LlamaWeights>> RandomLlamaWeights(const LlamaConfig& config, WeightType type,
                                                          uint64_t seed);
 

@@ -101,8 +101,8 @@ TEST(RandomWeights, AreEqualForEqualSeedsAndOfTheRightSize) {
   LlamaConfig config = *PresetConfig("small-1024");
   config.num_layers = 1;
   config.vocab_size = 64;
-  for (WeightType type : {WeightType::kF32, WeightType::kF16, WeightType::kBF16, WeightType::kQ8_0,
-                          WeightType::kQ4_0}) {
+  for (int number = 0; number < kNumWeightTypes; ++number) {
+    const auto type = static_cast<WeightType>(number);
     SCOPED_TRACE(InfoOf(type).name);
     const auto one = RandomLlamaWeights(config, type, 1);
     const auto same = RandomLlamaWeights(config, type, 1);
@@ -116,7 +116,7 @@ TEST(RandomWeights, AreEqualForEqualSeedsAndOfTheRightSize) {
     EXPECT_NE(std::memcmp(a.row(0), a.row(1), a.row_bytes()), 0);
     EXPECT_NE((*one)->output.data, (*one)->token_embedding.data);
 
-    // Variance 1 / cols around zero.
+    // Variance about 1 / cols around zero; scales that differ add 8 %.
     std::vector<float> row(a.cols);
     double sum = 0;
     double squares = 0;
@@ -127,14 +127,14 @@ TEST(RandomWeights, AreEqualForEqualSeedsAndOfTheRightSize) {
         squares += double{value} * value;
       }
     }
-    EXPECT_NEAR(squares / 16, 1.0, 0.05);
-    EXPECT_LT(std::abs(sum / 16), 2.0);  // 0.25 * sqrt(cols) / sqrt(cols) would be the noise
+    EXPECT_NEAR(squares / 16, InfoOf(type).block_values == 1 ? 1.0 : 1.08, 0.08);
+    // The noise of independent values is 0.25; those of a K block share scale and minimum.
+    EXPECT_LT(std::abs(sum / 16), InfoOf(type).block_values == 256 ? 4.0 : 1.0);
   }
 }
 
 TEST(RandomWeights, RefuseWhatTheyCannotMake) {
   LlamaConfig config = *PresetConfig("small-1024");
-  ExpectRefusal(RandomLlamaWeights(config, WeightType::kQ4K, 1).status(), {"Q4_K", "Q8_0"});
   config.ffn_width = 100;
   ExpectRefusal(RandomLlamaWeights(config, WeightType::kQ8_0, 1).status(), {"ffn_width 100", "32"});
 }

@@ -2,8 +2,8 @@
 // memory.
 //
 // A pattern of random blocks is drawn per input size and copied over and over. Its length is prime,
-// so that no two of a matrix's first 65521 rows begin at the same place of it. Values are symmetric
-// around zero with variance 1 / cols: a product with unit inputs has unit variance.
+// so that no two of a matrix's first 16381 rows begin at the same place of it. Values have mean
+// zero and a variance of about 1 / cols: a product with unit inputs has about unit variance.
 
 #include <sys/mman.h>
 
@@ -16,65 +16,25 @@
 
 #include <fmt/format.h>
 
-#include "base/half.h"
+#include "base/random.h"
+#include "kernels/weights_random.h"
 #include "runtime/llama/llama_weights.h"
 
 namespace varve {
 namespace {
 
-constexpr size_t kPatternBlocks = 65521;  // prime
+constexpr size_t kPatternBlocks = 16381;  // prime; 64 KB to 3.4 MB, which caches hold
 constexpr size_t kAlignment = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
 
 size_t AlignUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
-// splitmix64: any seed is a good one, and it is the same everywhere.
-class Random64 {
+class Random64 : public SplitMix64 {
  public:
-  explicit Random64(uint64_t seed) : state_(seed) {}
-  uint64_t Next() {
-    uint64_t z = state_ += 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-  }
-  uint32_t Below(uint32_t limit) {
-    return static_cast<uint32_t>((Next() >> 32) * uint64_t{limit} >> 32);
-  }
+  using SplitMix64::SplitMix64;
   // Uniform in [-1, 1).
   float Symmetric() { return static_cast<float>(static_cast<int64_t>(Next()) >> 39) * 0x1p-24f; }
-
- private:
-  uint64_t state_;
 };
-
-void PutU16(uint16_t value, std::byte* out) { std::memcpy(out, &value, sizeof(value)); }
-
-// One block with standard deviation `deviation`.
-void DrawBlock(WeightType type, float deviation, Random64& random, std::byte* out) {
-  // Standard deviations of the codes: uniform on -127 … 127, on -7 … 7, on [-1, 1).
-  constexpr float kByteDeviation = 73.6116f;
-  constexpr float kNibbleDeviation = 4.32049f;
-  constexpr float kUniformDeviation = 0.57735f;
-  switch (type) {
-    case WeightType::kQ8_0:
-      PutU16(F32ToF16(deviation / kByteDeviation), out);
-      for (int i = 0; i < 32; ++i)
-        out[2 + i] = static_cast<std::byte>(static_cast<int>(random.Below(255)) - 127);
-      return;
-    case WeightType::kQ4_0:
-      PutU16(F32ToF16(deviation / kNibbleDeviation), out);
-      for (int i = 0; i < 16; ++i)
-        out[2 + i] = static_cast<std::byte>((random.Below(15) + 1) | (random.Below(15) + 1) << 4);
-      return;
-    default:
-      break;
-  }
-  const float value = random.Symmetric() * (deviation / kUniformDeviation);
-  if (type == WeightType::kF32) std::memcpy(out, &value, sizeof(value));
-  if (type == WeightType::kF16) PutU16(F32ToF16(value), out);
-  if (type == WeightType::kBF16) PutU16(F32ToBF16(value), out);
-}
 
 // Hands out the memory of one mapping, filled.
 class Filler {
@@ -86,7 +46,7 @@ class Filler {
     const WeightMatrix matrix{type_, rows, cols, next_};
     const std::vector<std::byte>& pattern = PatternFor(cols);
     const size_t block_bytes = InfoOf(type_).block_bytes;
-    size_t from = random_.Below(kPatternBlocks) * block_bytes;
+    size_t from = random_.Next() % kPatternBlocks * block_bytes;
     for (size_t done = 0; done < matrix.bytes();) {
       const size_t bytes = std::min(pattern.size() - from, matrix.bytes() - done);
       std::memcpy(next_ + done, pattern.data() + from, bytes);
@@ -113,11 +73,10 @@ class Filler {
   const std::vector<std::byte>& PatternFor(int64_t cols) {
     std::vector<std::byte>& pattern = patterns_[cols];
     if (!pattern.empty()) return pattern;
-    const size_t block_bytes = InfoOf(type_).block_bytes;
-    const float deviation = 1.0f / std::sqrt(static_cast<float>(cols));
-    pattern.resize(kPatternBlocks * block_bytes);
-    for (size_t i = 0; i < kPatternBlocks; ++i)
-      DrawBlock(type_, deviation, random_, pattern.data() + i * block_bytes);
+    const WeightTypeInfo& info = InfoOf(type_);
+    pattern.resize(kPatternBlocks * info.block_bytes);
+    FillRandomWeights(type_, static_cast<int64_t>(kPatternBlocks) * info.block_values,
+                      1.0f / std::sqrt(static_cast<float>(cols)), random_.Next(), pattern.data());
     return pattern;
   }
 
@@ -172,17 +131,6 @@ LlamaLayer MakeLayer(const LlamaConfig& config, Filler& filler) {
 }
 
 Status CheckRandom(const LlamaConfig& config, WeightType type) {
-  switch (type) {
-    case WeightType::kF32:
-    case WeightType::kF16:
-    case WeightType::kBF16:
-    case WeightType::kQ8_0:
-    case WeightType::kQ4_0:
-      break;
-    default:
-      return Unimplemented(fmt::format(
-          "random weights of type {}: built in are F32, F16, BF16, Q8_0, Q4_0", InfoOf(type).name));
-  }
   const int block = InfoOf(type).block_values;
   for (const auto& [name, cols] :
        {std::pair<const char*, int64_t>{"width", config.width},

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "kernels/weights.h"
+#include "runtime/gguf/gguf_types.h"
 #include "runtime/llama/config_reader.h"
 
 namespace varve {
@@ -80,8 +81,8 @@ Status ReadRope(const ConfigReader& read, LlamaConfig* config) {
   } else if (*type == "linear") {
     if (rope.factor != 1.0) rope.scaling = RopeScaling::kLinear;
   } else {
-    return Unimplemented(fmt::format("{} \"{}\" is not built in; these are: none, linear, yarn",
-                                     read.Key("rope.scaling.type"), *type));
+    return Unimplemented(fmt::format("{} {} is not built in; these are: none, linear, yarn",
+                                     read.Key("rope.scaling.type"), QuoteName(*type)));
   }
   if (rope.scaling != RopeScaling::kNone && file.FindTensor("rope_freqs.weight") != nullptr) {
     return Unimplemented(fmt::format("{} \"{}\" together with rope_freqs.weight is not built in",

@@ -58,8 +58,7 @@ class ByteLevelTokenizer final : public Tokenizer {
   }
 
   std::string_view TokenBytes(int32_t id, bool show_special) const override {
-    if (id < 0 || id >= vocab_size()) return {};
-    return vocabulary_->IsText(id) || show_special ? vocabulary_->bytes(id) : std::string_view();
+    return vocabulary_->ShownBytes(id, show_special);
   }
 
   std::string Decode(std::span<const int32_t> ids, bool show_special) const override {

@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/gguf/gguf_types.h"
 #include "runtime/tokenizer/utf8.h"
 
 namespace varve {
@@ -34,6 +35,12 @@ constexpr const char* kLlama3 =
 constexpr const char* kQwen2 =
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^" VARVE_BLANKS
     "\\p{L}\\p{N}]+[\\r\\n]*|" VARVE_BLANK "*[\\r\\n]+|" VARVE_BLANK_RUN;
+// Words end where a small letter is followed by a capital; a digit is a word.
+constexpr const char* kTekken =
+    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|"
+    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|"
+    "\\p{N}| ?[^" VARVE_BLANKS "\\p{L}\\p{N}]+[\\r\\n/]*|" VARVE_BLANK
+    "*[\\r\\n]+|" VARVE_BLANK_RUN;
 constexpr const char* kDigit = "\\p{N}";
 constexpr const char* kDigits = "\\p{N}+";
 constexpr const char* kThreeDigits = "[0-9][0-9][0-9]";
@@ -61,6 +68,7 @@ constexpr Entry kEntries[] = {
     {"llama-v3", {kLlama3}, true, true},
     {"qwen2", {kQwen2}, false, false},
     {"smollm", {kDigit, kGpt2}, false, false},
+    {"tekken", {kTekken}, true, true},
 };
 
 // Stands for a byte that is no UTF-8; no expression names it, and it is in no class that one names.
@@ -168,7 +176,7 @@ Result<std::unique_ptr<PreTokenizer>> PreTokenizer::Create(std::string_view pre)
         new PatternPreTokenizer(entry, std::move(codes), std::move(context)));
   }
   return Unimplemented(
-      fmt::format("tokenizer.ggml.pre: \"{}\" is not built in; there are {}", pre, names));
+      fmt::format("tokenizer.ggml.pre: {} is not built in; there are {}", QuoteName(pre), names));
 }
 
 }  // namespace varve

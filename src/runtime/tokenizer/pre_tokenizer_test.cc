@@ -13,8 +13,8 @@ namespace {
 
 using Words = std::vector<std::string_view>;
 
-const char* const kNames[] = {"default", "gpt-2",    "gpt2",  "llama-bpe",
-                              "llama3",  "llama-v3", "qwen2", "smollm"};
+const char* const kNames[] = {"default",  "gpt-2", "gpt2",   "llama-bpe", "llama3",
+                              "llama-v3", "qwen2", "smollm", "tekken"};
 
 Words Split(std::string_view pre, std::string_view text) {
   Result<std::unique_ptr<PreTokenizer>> pre_tokenizer = PreTokenizer::Create(pre);
@@ -28,6 +28,15 @@ TEST(PreTokenizer, DigitsAreWhatTheFamiliesDifferIn) {
   EXPECT_EQ(Split("qwen2", "in 123"), (Words{"in", " ", "1", "2", "3"}));
   EXPECT_EQ(Split("smollm", "in 123"), (Words{"in", " ", "1", "2", "3"}));
   EXPECT_EQ(Split("default", "in 12345"), (Words{"in", " ", "123", "45"}));
+}
+
+TEST(PreTokenizer, TekkenCutsBeforeCapitals) {
+  EXPECT_EQ(Split("tekken", "in 123"), (Words{"in", " ", "1", "2", "3"}));
+  EXPECT_EQ(Split("tekken", "camelCase HTMLPage ÄÖüß"),
+            (Words{"camel", "Case", " HTMLPage", " ÄÖüß"}));
+  EXPECT_EQ(Split("tekken", "don't DON'T"), (Words{"don", "'t", " DON", "'T"}));
+  EXPECT_EQ(Split("tekken", "a/b ://\n/x"), (Words{"a", "/b", " ://\n/", "x"}));
+  EXPECT_EQ(Split("tekken", "数字 e\u0301E\u0301"), (Words{"数字", " e\u0301", "E\u0301"}));
 }
 
 TEST(PreTokenizer, DefaultCutsPunctuationFirst) {
@@ -78,12 +87,14 @@ TEST(PreTokenizer, LosesNoByte) {
 }
 
 TEST(PreTokenizer, NamesWhatItDoesNotKnow) {
-  const auto pre_tokenizer = PreTokenizer::Create("tekken");
+  const auto pre_tokenizer = PreTokenizer::Create("viking");
   ASSERT_FALSE(pre_tokenizer.ok());
   EXPECT_EQ(pre_tokenizer.status().code(), StatusCode::kUnimplemented);
   for (const char* name : kNames) {
     EXPECT_NE(pre_tokenizer.status().message().find(name), std::string::npos) << name;
   }
+  const std::string escapes = PreTokenizer::Create("\x1b[2J").status().message();
+  EXPECT_NE(escapes.find("\"\\x1b[2J\""), std::string::npos) << escapes;
 }
 
 }  // namespace

@@ -22,10 +22,6 @@ namespace {
 constexpr std::string_view kScores = "tokenizer.ggml.scores";
 constexpr std::string_view kBlank = "\xE2\x96\x81";  // U+2581
 
-bool IsNormal(TokenType type) {
-  return type == TokenType::kNormal || type == TokenType::kUndefined;
-}
-
 std::string ReplaceAll(std::string_view text, std::string_view from, std::string_view to) {
   std::string out;
   out.reserve(text.size());
@@ -146,8 +142,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
   std::string_view TokenBytes(int32_t id, bool show_special) const override {
-    if (id < 0 || id >= vocab_size()) return {};
-    return vocabulary_->IsText(id) || show_special ? vocabulary_->bytes(id) : std::string_view();
+    return vocabulary_->ShownBytes(id, show_special);
   }
 
   std::string Decode(std::span<const int32_t> ids, bool show_special) const override {

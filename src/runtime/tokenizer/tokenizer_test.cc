@@ -193,8 +193,8 @@ TEST(TokenizerErrors, NameModelAndPreThatAreNotBuiltIn) {
   ExpectError(GgufBuilder().String("tokenizer.ggml.model", "bert"), StatusCode::kUnimplemented,
               {"tokenizer.ggml.model", "bert", "gpt2"});
   ExpectError(
-      GgufBuilder().String("tokenizer.ggml.model", "gpt2").String("tokenizer.ggml.pre", "tekken"),
-      StatusCode::kUnimplemented, {"tokenizer.ggml.pre", "tekken", "qwen2"});
+      GgufBuilder().String("tokenizer.ggml.model", "gpt2").String("tokenizer.ggml.pre", "viking"),
+      StatusCode::kUnimplemented, {"tokenizer.ggml.pre", "viking", "qwen2"});
 }
 
 TEST(TokenizerErrors, NameTokensThatAreMissingOrTwice) {

@@ -21,10 +21,6 @@ constexpr std::array<std::string_view, 11> kEndNames = {
     "<|end_of_text|>", "<end_of_utterance>", "<|end_of_turn|>",
 };
 
-bool IsNormal(TokenType type) {
-  return type == TokenType::kNormal || type == TokenType::kUndefined;
-}
-
 }  // namespace
 
 std::string QuoteToken(std::string_view text) {

@@ -31,6 +31,10 @@ enum class TokenType : uint8_t {
   kByte = 6,
 };
 
+inline bool IsNormal(TokenType type) {
+  return type == TokenType::kNormal || type == TokenType::kUndefined;
+}
+
 class Vocabulary {
  public:
   // What the bytes of a token in a text are, which the family knows. `text` is as in the file.
@@ -48,6 +52,12 @@ class Vocabulary {
   TokenType type(int32_t id) const { return types_[id]; }
   // Neither control nor unknown nor unused: part of any text.
   bool IsText(int32_t id) const;
+  // What a token adds to a text: nothing if it is no text and `show_special` is false, or if there
+  // is no such id.
+  std::string_view ShownBytes(int32_t id, bool show_special) const {
+    if (id < 0 || id >= size()) return {};
+    return IsText(id) || show_special ? bytes(id) : std::string_view();
+  }
   bool IsEnd(int32_t id) const { return id >= 0 && id < size() && is_end_[id]; }
   int32_t Find(std::string_view text) const;  // -1: none
   size_t longest_text_bytes() const { return longest_text_bytes_; }
