@@ -165,8 +165,8 @@ TEST_F(EvalCommand, RefusesPlansBeforeAModelIsLoaded) {
   options.model = Path("absent.gguf");
   options.plans = {"q8_0", "q9_0"};
   ExpectRefused(EvalWindows(options), "--kv \"q9_0\": plan: clause 1");
-  options.plans = {"evict=h2o"};
-  ExpectRefused(EvalWindows(options), "--kv \"evict=h2o\":");
+  options.plans = {"pack=store"};
+  ExpectRefused(EvalWindows(options), "--kv \"pack=store\":");
   options.plans = {};
   ExpectRefused(EvalWindows(options), "absent.gguf");
 }

@@ -110,7 +110,15 @@ TEST(LayerPlanError, NamesLayerClauseAndLimit) {
       {"sink=4",
        "plan: layers 0-, clause \"sink=4\": nothing is dropped without window= or evict="},
       {"window=64,open=65", "plan: layers 0-, clause \"open=65\": 65 > window 64"},
-      {"evict=h2o", "plan: clause \"evict=h2o\": eviction is not in this build yet"},
+      {"pack=store", "plan: clause \"pack=store\": lossless packing is not in this build yet"},
+      {"recent=64", "plan: layers 0-, clause \"recent\": means nothing without evict="},
+      {"2-: ratio=3", "plan: layers 2-, clause \"ratio\": means nothing without evict="},
+      {"budget=1MiB", "plan: layers 0-, clause \"budget\": means nothing without evict="},
+      {"trigger=8", "plan: layers 0-, clause \"trigger\": means nothing without evict="},
+      {"every=8", "plan: layers 0-, clause \"every\": means nothing without evict="},
+      {"ema=0.5", "plan: layers 0-, clause \"ema\": means nothing without evict="},
+      {"2-4: evict=h2o", "plan: layers 2-4: layer 4 > 3, the model's last"},
+      {"7: evict=h2o", "plan: layers 7: layer 7 > 3, the model's last"},
   };
   for (const auto& [text, message] : cases) EXPECT_EQ(ErrorOf(text, shape), message) << text;
 }

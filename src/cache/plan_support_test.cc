@@ -10,9 +10,30 @@ namespace {
 
 TEST(PlanSupport, WhatIsBuiltIsAccepted) {
   for (const char* text :
-       {"", "f32", "f16", "bf16", "q8_0", "q4_0", "q8_0r", "q4_0r", "balanced", "k=q8_0,v=f16",
-        "age=f16:512/q8_0:4096/q4_0", "k=f16,age=q8_0:64/q4_0", "q8_0,open=128,open_rung=f32",
-        "page=32", "window=4096,sink=4", "0-1: f16; 2-: q4_0r,open=128"}) {
+       {"",
+        "f32",
+        "f16",
+        "bf16",
+        "q8_0",
+        "q4_0",
+        "q8_0r",
+        "q4_0r",
+        "balanced",
+        "k=q8_0,v=f16",
+        "age=f16:512/q8_0:4096/q4_0",
+        "k=f16,age=q8_0:64/q4_0",
+        "q8_0,open=128,open_rung=f32",
+        "page=32",
+        "window=4096,sink=4",
+        "0-1: f16; 2-: q4_0r,open=128",
+        "h2o",
+        "evict=window",
+        "evict=random",
+        "evict=tova",
+        "evict=snapkv",
+        "evict=demote",
+        "evict=h2o,ratio=3.5",
+        "evict=h2o,budget=64MiB,sink=32,recent=256,trigger=512,every=16,ema=0.9"}) {
     const Status status = CheckSupported(*ParsePlan(text));
     EXPECT_TRUE(status.ok()) << text << ": " << status.message();
   }
@@ -20,14 +41,6 @@ TEST(PlanSupport, WhatIsBuiltIsAccepted) {
 
 TEST(PlanSupport, WhatIsNotBuiltIsRefusedByName) {
   const std::pair<const char*, const char*> cases[] = {
-      {"evict=h2o", "plan: clause \"evict=h2o\": eviction is not in this build yet"},
-      {"h2o", "plan: clause \"evict=h2o\": eviction is not in this build yet"},
-      {"ratio=3.5", "clause \"ratio=3.5\": eviction to a ratio is"},
-      {"budget=64MiB", "clause \"budget=64MiB\": eviction to a budget is"},
-      {"recent=256", "clause \"recent=256\": eviction is"},
-      {"trigger=512", "clause \"trigger=512\": eviction is"},
-      {"every=16", "clause \"every=16\": eviction is"},
-      {"ema=0.9", "clause \"ema=0.9\": eviction is"},
       {"store", "clause \"pack=store\": lossless packing is"},
       {"hot=16/256", "clause \"hot=16/256\": lossless packing is"},
       {"bootstrap=32", "clause \"bootstrap=32\": lossless packing is"},
@@ -40,7 +53,7 @@ TEST(PlanSupport, WhatIsNotBuiltIsRefusedByName) {
       {"pq", "clause \"pq4\": rung \"pq4\" is not in this build yet"},
       {"k=pq64x8,v=f16", "clause \"k=pq64x8\": rung \"pq64x8\" is"},
       {"age=f16:512/pq2", "clause \"age=f16:512/pq2\": rung \"pq2\" is"},
-      {"0: f16; 1-: evict=tova", "clause \"evict=tova\": eviction is"},
+      {"0: f16; 1-: evict=tova,pack=full", "clause \"pack=full\": lossless packing is"},
   };
   for (const auto& [text, message] : cases) {
     const Status status = CheckSupported(*ParsePlan(text));

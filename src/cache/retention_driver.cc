@@ -114,25 +114,35 @@ uint64_t RetentionDriver::TargetBytes(const Sequence& sequence, int layer) const
   if (rule.budget_bytes == 0) {
     return static_cast<uint64_t>(seen * static_cast<double>(row_bytes_) / rule.ratio);
   }
-  // The layers without a budget take what they take.
+  // The layers without a budget take what they take, and what they begin until the next plan.
   uint64_t others = 0;
-  for (size_t other = 0; other < plans_.size(); ++other) {
-    const bool shares = plans_[other].retention && plans_[other].retention->budget_bytes > 0;
-    if (!shares) others += LayerBytes(sequence.layers[other]);
+  for (int other = 0; other < shape_.num_layers; ++other) {
+    const auto index = static_cast<size_t>(other);
+    if (plans_[index].retention && plans_[index].retention->budget_bytes > 0) continue;
+    const LayerTable& table = sequence.layers[index];
+    others +=
+        LayerBytes(table) + table.plan_bytes + UpcomingBytes(sequence, other, rule.every_tokens);
   }
   if (others >= rule.budget_bytes) return 0;
   return (rule.budget_bytes - others) / static_cast<uint64_t>(budget_layers_);
 }
 
-// Pages that are begun before the plan after this one takes effect.
-uint64_t RetentionDriver::UpcomingBytes(const Sequence& sequence, int layer) const {
+uint64_t RetentionDriver::UpcomingBytes(const Sequence& sequence, int layer, int64_t tokens) const {
   const LayerPlan& plan = plans_[static_cast<size_t>(layer)];
-  const int64_t page = shape_.page_tokens;
-  const int64_t from = sequence.next_position;
-  const int64_t until = from + plan.retention->every_tokens;
-  const int64_t begun = (until - 1) / page - (from + page - 1) / page + 1;
-  const uint64_t bytes = SlotBytes(store_->PageBytes(*plan.open_rung, *plan.open_rung));
-  return begun > 0 ? static_cast<uint64_t>(begun) * bytes : 0;
+  const LayerTable& table = sequence.layers[static_cast<size_t>(layer)];
+  // Where the next page begins: behind the one that still grows. After a cut inside a sealed page
+  // that is no multiple of the page size.
+  int64_t first = sequence.next_position;
+  if (!table.entries.empty()) {
+    const TableEntry& last = table.entries.back();
+    const bool grows = last.stage < 0 && last.rows < shape_.page_tokens &&
+                       last.EndPosition() == sequence.next_position;
+    if (grows) first += shape_.page_tokens - last.rows;
+  }
+  const int64_t until = sequence.next_position + tokens;
+  if (first >= until) return 0;
+  const auto begun = static_cast<uint64_t>((until - 1 - first) / shape_.page_tokens + 1);
+  return begun * SlotBytes(store_->PageBytes(*plan.open_rung, *plan.open_rung));
 }
 
 std::vector<PageStat> RetentionDriver::StatsOf(int layer, const LayerTable& table) const {
@@ -163,7 +173,7 @@ void RetentionDriver::MakePlan(Sequence& sequence, int layer) {
   state.pages = pages;
   state.next_position = sequence.next_position;
   state.f16_row_bytes = row_bytes_;
-  state.upcoming_bytes = UpcomingBytes(sequence, layer);
+  state.upcoming_bytes = UpcomingBytes(sequence, layer, rule.every_tokens);
   state.target_bytes = TargetBytes(sequence, layer);
   RetentionPlan plan = PlanRetention(rule, state);
   const double seen = static_cast<double>(std::max<int64_t>(1, sequence.next_position));
@@ -233,23 +243,25 @@ void RetentionDriver::ApplyPlan(SequenceId id, int layer, int64_t next_position,
     for (size_t i = 0; i < table.entries.size(); ++i)
       decisions.push_back({SpanOf(table.entries[i]), stats[i].worth, PageFate::kKept, {}});
   }
-  for (size_t i = 0; i < table.entries.size(); ++i) {
-    TableEntry& entry = table.entries[i];
+  // What goes before what sinks: under a cap, the one makes room for the other.
+  size_t index = 0;
+  const uint64_t dropped = DropEntries(
+      *store_, table, [&](const TableEntry&) { return plan.levels[index++] == kDropPage; });
+  auto entry = table.entries.begin();
+  for (size_t i = 0; i < plan.levels.size(); ++i) {
     const int level = plan.levels[i];
     if (level == kDropPage) {
       if (observer_ != nullptr) decisions[i].fate = PageFate::kDropped;
       continue;
     }
     const int stage = layer_plan.first_demotion + level - 1;
-    if (level > 0 && stage > entry.stage && ageing_->SinkTo(layer_plan, stage, entry)) {
+    if (level > 0 && stage > entry->stage && ageing_->SinkTo(layer_plan, stage, *entry)) {
       ++counts_.pages_demoted;
       if (observer_ != nullptr) decisions[i].fate = PageFate::kDemoted;
     }
-    if (observer_ != nullptr) decisions[i].rung = RungText(*entry.page);
+    if (observer_ != nullptr) decisions[i].rung = RungText(*entry->page);
+    ++entry;
   }
-  size_t index = 0;
-  const uint64_t dropped = DropEntries(
-      *store_, table, [&](const TableEntry&) { return plan.levels[index++] == kDropPage; });
   ageing_->CountDropped(dropped);
   counts_.pages_evicted += dropped;
   counts_.tokens_evicted += static_cast<uint64_t>(plan.dropped_tokens);

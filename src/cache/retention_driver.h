@@ -71,7 +71,8 @@ class RetentionDriver {
  private:
   uint64_t LayerBytes(const LayerTable& table) const;
   uint64_t TargetBytes(const Sequence& sequence, int layer) const;
-  uint64_t UpcomingBytes(const Sequence& sequence, int layer) const;
+  // Pages of the layer that the next `tokens` tokens begin.
+  uint64_t UpcomingBytes(const Sequence& sequence, int layer, int64_t tokens) const;
   std::vector<PageStat> StatsOf(int layer, const LayerTable& table) const;
   void MakePlan(Sequence& sequence, int layer);
   void ApplyPlan(SequenceId id, int layer, int64_t next_position, LayerTable& table);

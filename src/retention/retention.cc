@@ -184,21 +184,25 @@ RetentionPlan PlanRetention(const RetentionRule& rule, const LayerState& state) 
   RetentionPlan plan;
   plan.target_bytes = state.target_bytes;
   std::vector<size_t> candidates;
+  uint64_t floor_spans = 0;
+  int64_t floor_end = -1;
   for (size_t i = 0; i < state.pages.size(); ++i) {
     const PageStat& page = state.pages[i];
     plan.levels.push_back(page.level);
     if (InFloor(rule, page, state.next_position)) {
       plan.floor_bytes += page.bytes;
       plan.floor_tokens += TokensOf(page);
+      floor_spans += page.first_position != floor_end ? 1 : 0;
+      floor_end = page.end_position;
     } else {
       candidates.push_back(i);
     }
   }
-  // Room for the spans of the plan: at most one more than there are pages to choose from.
-  const uint64_t fixed =
-      plan.floor_bytes + state.upcoming_bytes + (candidates.size() + 2) * sizeof(TokenSpan);
+  const uint64_t fixed = plan.floor_bytes + state.upcoming_bytes + floor_spans * sizeof(TokenSpan);
   plan.floors_bind = fixed > state.target_bytes;
-  const uint64_t room = plan.floors_bind ? 0 : state.target_bytes - fixed;
+  // A page that is kept adds one span at most.
+  const uint64_t spans = candidates.size() * sizeof(TokenSpan);
+  const uint64_t room = fixed + spans > state.target_bytes ? 0 : state.target_bytes - fixed - spans;
   if (rule.policy == RetentionPolicy::kDemote) {
     Demote(rule, state, candidates, room, &plan.levels);
   } else {

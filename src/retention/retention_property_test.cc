@@ -1,0 +1,310 @@
+// What must hold of every plan, over random tables: gaps, ties, odd floors, pages of several sizes.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "retention/retention.h"
+
+namespace varve {
+namespace {
+
+constexpr int kStates = 600;
+
+constexpr RetentionPolicy kEvicting[] = {RetentionPolicy::kH2o, RetentionPolicy::kWindow,
+                                         RetentionPolicy::kRandom, RetentionPolicy::kTova,
+                                         RetentionPolicy::kSnapKv};
+
+struct Case {
+  RetentionRule rule;
+  std::vector<PageStat> pages;
+  LayerState state;
+
+  bool InFloor(size_t i) const {
+    return !pages[i].complete || pages[i].first_position < rule.sink_tokens ||
+           pages[i].end_position > state.next_position - rule.recent_tokens;
+  }
+};
+
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : engine_(seed) {}
+  uint64_t Below(uint64_t limit) { return engine_() % limit; }
+  bool OneIn(uint64_t n) { return Below(n) == 0; }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+void AddPages(Dice& dice, Case* c) {
+  const int64_t page_tokens = int64_t{16} << dice.Below(3);
+  const uint64_t count = dice.Below(40);
+  const uint64_t distinct = 1 + dice.Below(20);
+  int64_t position = 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    if (dice.OneIn(5)) position += page_tokens * static_cast<int64_t>(1 + dice.Below(3));
+    PageStat page;
+    page.first_position = position;
+    page.end_position = position + page_tokens;
+    if (i + 1 == count && dice.OneIn(2)) {
+      page.complete = false;
+      page.end_position = position + 1 + static_cast<int64_t>(dice.Below(page_tokens - 1));
+    }
+    page.worth = static_cast<double>(dice.Below(distinct)) / 20;
+    page.bytes = 4096 * (dice.OneIn(3) ? 3 : 6);
+    if (c->rule.policy == RetentionPolicy::kDemote) {
+      page.may_demote = !dice.OneIn(4);
+      page.level = page.complete ? static_cast<int>(dice.Below(c->rule.levels.size())) : 0;
+      page.bytes = c->rule.levels[static_cast<size_t>(page.level)].bytes;
+      if (page.level == 0 && dice.OneIn(4)) page.bytes += 8192;  // not sealed yet
+    }
+    position = page.end_position;
+    c->pages.push_back(page);
+  }
+  c->state.next_position = position;
+}
+
+Case RandomCase(Dice& dice, RetentionPolicy policy) {
+  Case c;
+  c.rule.policy = policy;
+  c.rule.sink_tokens = static_cast<int64_t>(dice.Below(100));
+  c.rule.recent_tokens = static_cast<int64_t>(dice.Below(300));
+  if (policy == RetentionPolicy::kDemote) {
+    c.rule.levels = {{24576, 0.0}, {12288, 1e-4}, {8192, 0.02}};
+    c.rule.levels.resize(1 + dice.Below(3));
+  }
+  AddPages(dice, &c);
+  uint64_t total = 1;
+  for (const PageStat& page : c.pages) total += page.bytes;
+  c.state.pages = c.pages;
+  c.state.f16_row_bytes = 512;
+  c.state.upcoming_bytes = 24576 * dice.Below(3);
+  c.state.target_bytes = dice.Below(total + total / 4);
+  if (dice.OneIn(2)) {
+    // Around the point where a page, or a span of the plan, just fits or just does not.
+    uint64_t edge = c.state.upcoming_bytes + 12288 * dice.Below(4);
+    for (size_t i = 0; i < c.pages.size(); ++i) edge += c.InFloor(i) ? c.pages[i].bytes : 0;
+    c.state.target_bytes = edge + 8 * dice.Below(2 * c.pages.size() + 8);
+  }
+  return c;
+}
+
+template <typename Check>
+void ForRandomCases(std::initializer_list<RetentionPolicy> policies, Check&& check) {
+  for (RetentionPolicy policy : policies) {
+    Dice dice(77 + static_cast<uint64_t>(policy));
+    for (int i = 0; i < kStates; ++i) {
+      const Case c = RandomCase(dice, policy);
+      SCOPED_TRACE(testing::Message() << "policy " << static_cast<int>(policy) << " state " << i);
+      check(c, PlanRetention(c.rule, c.state));
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+constexpr auto kAll = {RetentionPolicy::kH2o,  RetentionPolicy::kWindow, RetentionPolicy::kRandom,
+                       RetentionPolicy::kTova, RetentionPolicy::kSnapKv, RetentionPolicy::kDemote};
+
+TEST(RetentionProperty, FloorsAreNeverTouched) {
+  ForRandomCases(kAll, [](const Case& c, const RetentionPlan& plan) {
+    ASSERT_EQ(plan.levels.size(), c.pages.size());
+    uint64_t bytes = 0;
+    int64_t tokens = 0;
+    for (size_t i = 0; i < c.pages.size(); ++i) {
+      if (!c.InFloor(i)) continue;
+      EXPECT_EQ(plan.levels[i], c.pages[i].level) << i;
+      bytes += c.pages[i].bytes;
+      tokens += c.pages[i].end_position - c.pages[i].first_position;
+    }
+    EXPECT_EQ(plan.floor_bytes, bytes);
+    EXPECT_EQ(plan.floor_tokens, tokens);
+  });
+}
+
+TEST(RetentionProperty, TheBudgetIsMetUnlessTheFloorsForbidIt) {
+  int bound = 0, free = 0;
+  ForRandomCases(kAll, [&](const Case& c, const RetentionPlan& plan) {
+    EXPECT_EQ(plan.target_bytes, c.state.target_bytes);
+    ++(plan.floors_bind ? bound : free);
+    const uint64_t floor = plan.floor_bytes + c.state.upcoming_bytes;
+    if (!plan.floors_bind) {
+      EXPECT_LE(plan.planned_bytes, c.state.target_bytes);
+      EXPECT_LE(floor, c.state.target_bytes);
+      return;
+    }
+    // Bound: the floors and their spans alone do not fit, and nothing else is left.
+    EXPECT_EQ(plan.planned_bytes, floor + plan.plan_bytes());
+    EXPECT_GT(plan.planned_bytes, c.state.target_bytes);
+    for (size_t i = 0; i < c.pages.size(); ++i) {
+      EXPECT_TRUE(c.InFloor(i) || plan.levels[i] == kDropPage) << i;
+    }
+  });
+  EXPECT_GT(bound, 100);
+  EXPECT_GT(free, 100);
+}
+
+TEST(RetentionProperty, PlannedBytesAreThoseOfThePagesThatStay) {
+  ForRandomCases(kAll, [](const Case& c, const RetentionPlan& plan) {
+    uint64_t bytes = c.state.upcoming_bytes + plan.kept.size() * sizeof(TokenSpan);
+    bool changes = false;
+    for (size_t i = 0; i < c.pages.size(); ++i) {
+      changes |= plan.levels[i] != c.pages[i].level;
+      if (plan.levels[i] == kDropPage) continue;
+      bytes += plan.levels[i] == c.pages[i].level
+                   ? c.pages[i].bytes
+                   : c.rule.levels[static_cast<size_t>(plan.levels[i])].bytes;
+    }
+    EXPECT_EQ(plan.planned_bytes, bytes);
+    EXPECT_EQ(plan.changes, changes);
+  });
+}
+
+TEST(RetentionProperty, SpansAscendDoNotTouchAndAddUpToThePagesKept) {
+  ForRandomCases(kAll, [](const Case& c, const RetentionPlan& plan) {
+    int64_t in_spans = 0, last_end = -1;
+    for (const TokenSpan& span : plan.kept) {
+      EXPECT_GT(span.start, last_end);  // neighbours would have been merged
+      EXPECT_GT(span.length, 0);
+      last_end = span.start + span.length;
+      in_spans += span.length;
+    }
+    int64_t kept = 0, dropped = 0;
+    for (size_t i = 0; i < c.pages.size(); ++i) {
+      const PageStat& page = c.pages[i];
+      const bool inside =
+          std::any_of(plan.kept.begin(), plan.kept.end(), [&](const TokenSpan& span) {
+            return span.start <= page.first_position &&
+                   page.end_position <= span.start + span.length;
+          });
+      EXPECT_EQ(inside, plan.levels[i] != kDropPage) << i;
+      (inside ? kept : dropped) += page.end_position - page.first_position;
+    }
+    EXPECT_EQ(plan.kept_tokens, kept);
+    EXPECT_EQ(plan.dropped_tokens, dropped);
+    EXPECT_EQ(in_spans, kept);
+    EXPECT_LE(plan.target_keep, 1.0);
+    EXPECT_GE(plan.effective_keep, plan.target_keep);
+  });
+}
+
+TEST(RetentionProperty, NoDroppedPageIsWorthierThanAKeptOneOfItsSizeOrMore) {
+  for (RetentionPolicy policy : kEvicting) {
+    ForRandomCases({policy}, [](const Case& c, const RetentionPlan& plan) {
+      for (size_t gone = 0; gone < c.pages.size(); ++gone) {
+        if (plan.levels[gone] != kDropPage) continue;
+        // And it would not have fitted beside what stays.
+        if (!plan.floors_bind) {
+          EXPECT_GT(
+              plan.planned_bytes + c.pages[gone].bytes + (c.pages.size() + 2) * sizeof(TokenSpan),
+              c.state.target_bytes);
+        }
+        for (size_t kept = 0; kept < c.pages.size(); ++kept) {
+          if (plan.levels[kept] == kDropPage || c.InFloor(kept)) continue;
+          if (c.pages[kept].bytes < c.pages[gone].bytes) continue;
+          EXPECT_GE(c.pages[kept].worth, c.pages[gone].worth) << kept << " " << gone;
+          // The younger of equals.
+          EXPECT_TRUE(kept > gone || c.pages[kept].worth > c.pages[gone].worth);
+        }
+      }
+    });
+  }
+}
+
+TEST(RetentionProperty, EvictionNeverChangesALevel) {
+  for (RetentionPolicy policy : kEvicting) {
+    ForRandomCases({policy}, [](const Case& c, const RetentionPlan& plan) {
+      for (size_t i = 0; i < c.pages.size(); ++i)
+        EXPECT_TRUE(plan.levels[i] == kDropPage || plan.levels[i] == c.pages[i].level);
+    });
+  }
+}
+
+// Takes the cheapest step of all pages again and again, by looking at every one of them.
+std::vector<int> DemoteByHand(const Case& c, uint64_t room) {
+  std::vector<int> levels;
+  std::vector<uint64_t> bytes;
+  uint64_t total = 0;
+  for (size_t i = 0; i < c.pages.size(); ++i) {
+    levels.push_back(c.pages[i].level);
+    bytes.push_back(c.pages[i].bytes);
+    if (!c.InFloor(i)) total += bytes[i];
+  }
+  while (total > room) {
+    double best = std::numeric_limits<double>::infinity();
+    size_t best_page = 0;
+    int best_level = kDropPage;
+    for (size_t i = 0; i < c.pages.size(); ++i) {
+      if (c.InFloor(i) || levels[i] == kDropPage) continue;
+      const double mass = c.pages[i].worth;
+      const double now = c.rule.levels[static_cast<size_t>(levels[i])].distortion;
+      double page_best = mass * mass * (1 - now) / static_cast<double>(bytes[i]);
+      int page_level = kDropPage;
+      const int num_levels = static_cast<int>(c.rule.levels.size());
+      for (int to = levels[i] + 1; c.pages[i].may_demote && to < num_levels; ++to) {
+        const RetentionLevel& level = c.rule.levels[static_cast<size_t>(to)];
+        if (level.bytes >= bytes[i]) continue;
+        const double cost =
+            mass * mass * (level.distortion - now) / static_cast<double>(bytes[i] - level.bytes);
+        if (cost > page_best) continue;
+        page_best = cost;
+        page_level = to;
+      }
+      if (page_best >= best) continue;
+      best = page_best;
+      best_page = i;
+      best_level = page_level;
+    }
+    const uint64_t after =
+        best_level == kDropPage ? 0 : c.rule.levels[static_cast<size_t>(best_level)].bytes;
+    total -= bytes[best_page] - after;
+    bytes[best_page] = after;
+    levels[best_page] = best_level;
+  }
+  return levels;
+}
+
+TEST(RetentionProperty, DemoteTakesTheCheapestStepsInOrder) {
+  int demoted = 0, dropped = 0;
+  ForRandomCases({RetentionPolicy::kDemote}, [&](const Case& c, const RetentionPlan& plan) {
+    uint64_t in_room = 0;
+    for (size_t i = 0; i < c.pages.size(); ++i) {
+      const int level = plan.levels[i];
+      if (level == kDropPage) {
+        ++dropped;
+        continue;
+      }
+      EXPECT_GE(level, c.pages[i].level) << i;
+      if (level != c.pages[i].level) {
+        ++demoted;
+        EXPECT_TRUE(c.pages[i].may_demote) << i;
+      }
+      if (!c.InFloor(i)) {
+        in_room += level == c.pages[i].level ? c.pages[i].bytes
+                                             : c.rule.levels[static_cast<size_t>(level)].bytes;
+      }
+    }
+    // Any room from what was used up to just below the last step gives the same steps.
+    EXPECT_EQ(plan.levels, DemoteByHand(c, in_room));
+  });
+  EXPECT_GT(demoted, 300);
+  EXPECT_GT(dropped, 300);
+}
+
+TEST(RetentionProperty, MoreRoomNeverKeepsLess) {
+  ForRandomCases({RetentionPolicy::kDemote}, [](const Case& c, const RetentionPlan& plan) {
+    LayerState wider = c.state;
+    wider.target_bytes += 30000;
+    const RetentionPlan more = PlanRetention(c.rule, wider);
+    for (size_t i = 0; i < c.pages.size(); ++i) {
+      if (plan.levels[i] == kDropPage) continue;
+      EXPECT_NE(more.levels[i], kDropPage) << i;
+      EXPECT_LE(more.levels[i], plan.levels[i]) << i;
+    }
+  });
+}
+
+}  // namespace
+}  // namespace varve
