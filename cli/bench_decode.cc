@@ -16,6 +16,7 @@
 #include "cli/plan_report.h"
 #include "cli/progress.h"
 #include "cli/read_bandwidth.h"
+#include "cli/retention_report.h"
 #include "kernels/kernels.h"
 
 namespace varve::cli {
@@ -56,6 +57,12 @@ double RelativeError(const std::vector<float>& values, const std::vector<float>&
     error += (double{values[i]} - exact[i]) * (double{values[i]} - exact[i]);
   }
   return square > 0 ? std::sqrt(error / square) : 0.0;
+}
+
+RetentionReport ReportOf(const DecodeLane& lane, int64_t tokens) {
+  const CacheStats& stats = lane.stats_behind_steps();
+  return MakeRetentionReport(lane.plan(), lane.cache().shape(), stats.retention, WholeRatio(stats),
+                             tokens);
 }
 
 class DecodeBench {
@@ -160,7 +167,8 @@ Status DecodeBench::TimeRow(DecodeRow& row, int64_t depth, int steps) {
   row.times.other_us += times.other_us;
   row.us.push_back(*us);
   // Behind a page that is cut in two, what the repetition before has sealed makes a difference.
-  const bool is_repeatable = depth % row.lane->cache().shape().page_tokens == 0;
+  const bool is_repeatable =
+      depth % row.lane->cache().shape().page_tokens == 0 && !row.lane->has_policy();
   if (is_repeatable && row.us.size() > 1 && tokens != row.tokens) {
     return Internal(
         fmt::format("bench decode: plan {}: repetition {} gave other tokens than the "
@@ -222,6 +230,7 @@ void DecodeBench::Report(int64_t depth, int steps, double bandwidth,
              depth, steps, rows[0].us.size(), bandwidth / 1e9);
   TextTable table({"plan", ">tokens/s", ">x f16", ">cache", ">resident", ">weights", ">attention",
                    ">cache work", ">other", ">of read", ">logit error"});
+  std::vector<RetentionReport> reports;
   for (const DecodeRow& row : rows) {
     std::vector<double> ratios;
     for (size_t i = 0; i < row.us.size(); ++i) ratios.push_back(rows[0].us[i] / row.us[i]);
@@ -264,8 +273,10 @@ void DecodeBench::Report(int64_t depth, int steps, double bandwidth,
                      {"read_bandwidth_gbps", bandwidth / 1e9},
                      {"bandwidth_fraction", fraction},
                      {"logit_error", row.logit_error}});
+    AddRetentionKeys(reports.emplace_back(ReportOf(*row.lane, depth + steps)), &rows_.back());
   }
   table.Print(out_);
+  for (size_t i = 0; i < rows.size(); ++i) PrintRetention(rows[i].lane->name(), reports[i], out_);
   std::fflush(out_);
 }
 

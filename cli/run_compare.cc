@@ -197,6 +197,10 @@ Status PlanComparison::Write(ComparedLane& lane) {
   Result<int64_t> position = lane.lane.cache->NextPosition(lane.lane.sequence);
   if (!position.ok()) return position.status();
   result.memory = FiguresOf(*lane.lane.cache, *position);
+  const CacheStats stats = lane.lane.cache->Stats();
+  const auto index = static_cast<size_t>(&lane - lanes_.data());
+  result.retention = MakeRetentionReport(session_.plans[index], lane.lane.cache->shape(),
+                                         stats.retention, WholeRatio(stats), *position);
   return Status();
 }
 
@@ -276,12 +280,16 @@ Status PlanComparison::Report() const {
                                                  : nlohmann::ordered_json(nullptr)},
                     {"stop", StopReasonName(result.stop)},
                     {"text", result.text}});
+    AddRetentionKeys(result.retention, &rows.back());
   }
   fmt::print(session_.out,
              "\n{} prompt tokens; KL (nats), agreement and speed over the {} tokens of the f16 "
              "text, all plans in turn\n",
              prompt_.size(), scored_);
   table.Print(session_.out);
+  for (const ComparedLane& lane : lanes_) {
+    PrintRetention(lane.result.plan, lane.result.retention, session_.out);
+  }
   if (!options_.report.empty()) {
     VARVE_RETURN_IF_ERROR(WriteComparison(options_.report, Summary()));
     fmt::print(session_.out, "the page: {}\n", options_.report);

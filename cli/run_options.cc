@@ -56,6 +56,10 @@ Result<GenerateOptions> ReadGenerateOptions(const RunOptions& options, const Loa
 }  // namespace
 
 Result<RunSession> OpenSession(const RunOptions& options) {
+  if (!options.trace.empty() && (options.plans.size() != 1 || !options.report.empty())) {
+    return InvalidArgument(
+        fmt::format("--trace \"{}\": a trace is of one plan, without --report", options.trace));
+  }
   Result<LoadedModel> model = LoadModel(options.model);
   if (!model.ok()) return model.status();
   Result<GenerateOptions> generate = ReadGenerateOptions(options, *model);
@@ -75,11 +79,12 @@ Result<RunSession> OpenSession(const RunOptions& options) {
   return session;
 }
 
-Result<RunSession::Lane> RunSession::MakeLane(const Plan& plan) const {
+Result<RunSession::Lane> RunSession::MakeLane(const Plan& plan, RetentionObserver* observer) const {
   CacheOptions cache_options;
   cache_options.plan = plan;
   cache_options.max_bytes = max_bytes;
   cache_options.executor = executor.get();
+  cache_options.retention_observer = observer;
   Result<std::unique_ptr<Cache>> cache =
       Cache::Create(model.model->cache_shape(), std::move(cache_options));
   if (!cache.ok()) return cache.status();
