@@ -103,8 +103,9 @@ void AddPolicies(CLI::App& eval, int* exit_code) {
   command->add_option("--page", options->page, "page= of the plans")->capture_default_str();
   command->add_option("--sink", options->sink, "sink= of the plans")->capture_default_str();
   command->add_option("--recent", options->recent, "recent= of the plans")->capture_default_str();
-  command->add_option("--trigger", options->trigger, "trigger= of the plans")
-      ->capture_default_str();
+  command->add_option("--trigger", options->trigger,
+                      "trigger= of the plans (default: where sink and recent leave room at the "
+                      "highest ratio)");
   command->footer(
       "Every policy gets the same bytes: ratio= is of all tokens seen in f16 over what is held. "
       "The "

@@ -132,17 +132,28 @@ Json Rows(const PolicyResults& results, const EvalInputs& inputs, const RecallOp
 Status CheckOptions(const EvalPoliciesOptions& options) {
   if (options.policies.empty()) return InvalidArgument("--policies: none is named");
   if (options.ratios.empty()) return InvalidArgument("--ratios: none is named");
+  if (options.page < 1) return InvalidArgument(fmt::format("--page {} < 1", options.page));
   return Status();
 }
 
 }  // namespace
+
+int64_t PolicyTrigger(const EvalPoliciesOptions& options) {
+  if (options.trigger > 0) return options.trigger;
+  // Whole pages: of sink; of recent, which begins anywhere in one; one that is begun meanwhile; and
+  // one that the policy may choose.
+  const auto pages = [&](int64_t tokens) { return (tokens + options.page - 1) / options.page; };
+  const int64_t floor = (pages(options.sink) + pages(options.recent) + 3) * options.page;
+  const double most = *std::max_element(options.ratios.begin(), options.ratios.end());
+  return static_cast<int64_t>(std::ceil(most * static_cast<double>(floor)));
+}
 
 std::string PolicyPlanText(const EvalPoliciesOptions& options, const std::string& policy,
                            const std::string& ratio) {
   std::string text = options.layers == "0-" ? "" : options.layers + ": ";
   if (!options.rung.empty()) text += options.rung + ",";
   return text + fmt::format("evict={},ratio={},page={},sink={},recent={},trigger={}", policy, ratio,
-                            options.page, options.sink, options.recent, options.trigger);
+                            options.page, options.sink, options.recent, PolicyTrigger(options));
 }
 
 Status EvalPolicies(const EvalPoliciesOptions& options) {

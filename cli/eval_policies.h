@@ -30,12 +30,16 @@ struct EvalPoliciesOptions : EvalOptions {
   int page = 64;
   int64_t sink = 16;
   int64_t recent = 96;
-  int64_t trigger = 384;
-  std::string rung;  // that pages are sealed in; empty: f16
+  int64_t trigger = 0;  // 0: where sink and recent leave room at the highest ratio
+  std::string rung;     // that pages are sealed in; empty: f16
 };
 
 // Prints the table to stdout, writes JSON if asked. Ends early, with what it has, on Ctrl-C.
 Status EvalPolicies(const EvalPoliciesOptions& options);
+
+// The trigger in force. Policies that plan earlier than this drop what they must not drop later,
+// and the comparison would be of the floors.
+int64_t PolicyTrigger(const EvalPoliciesOptions& options);
 
 // The plan of a policy at a ratio, as text.
 std::string PolicyPlanText(const EvalPoliciesOptions& options, const std::string& policy,

@@ -46,6 +46,7 @@ svg text { font-size: 13px; fill: var(--ink); } svg .tick { fill: var(--quiet); 
 .full { fill: var(--full); background: var(--full); } .half { fill: var(--half); background: var(--half); }
 .quarter { fill: var(--quarter); background: var(--quarter); } .mean { fill: var(--full); background: var(--full); }
 .gone { fill: var(--gone); background: var(--gone); } .drop { fill: var(--drop); background: var(--drop); }
+svg .note { paint-order: stroke; stroke: var(--card); stroke-width: 4px; stroke-linejoin: round; }
 .grid { stroke: var(--line); } .prompt { stroke: var(--ink); stroke-dasharray: 5 4; }
 .held, .target, .f16 { fill: none; stroke-width: 2; } .held { stroke: var(--full); }
 .target { stroke: var(--drop); stroke-dasharray: 5 4; } .f16 { stroke: var(--quiet); stroke-dasharray: 2 4; }
@@ -119,7 +120,8 @@ std::string Axes(const RetentionTrace& trace, const TraceGrid& grid, const Frame
     const double y = frame.Y(static_cast<double>(end_of_prompt - grid.steps.begin()));
     svg += fmt::format(
         "<line class=\"prompt\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>"
-        "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">end of the prompt</text>\n",
+        "<text class=\"note\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">end of the "
+        "prompt</text>\n",
         kLeft, y, kLeft + kMap, y, kLeft + kMap, y - 4);
   }
   return svg;
