@@ -118,7 +118,12 @@ void AddDecode(CLI::App& bench, int* exit_code) {
       "Caches get their depth from synthetic rows, the same for every plan; depths beyond the "
       "model's\ncontext are allowed. Then whole decode steps are timed, plans in turn; the f16 "
       "cache is timed twice in\neach repetition: the second row shows the noise of the machine. "
-      "After each repetition the cache goes back\nto its depth.\n\n"
+      "After each repetition the cache goes back\nto its depth. Depth is the tokens seen: a policy "
+      "(evict=) keeps to its budget while rows come in. No query\nlooks at synthetic rows, so "
+      "pages "
+      "are ranked by age until the steps begin, and by the steps' attention\nfrom then on: speed "
+      "and "
+      "bytes are real, which pages stay is not.\n\n"
       "  x f16        median of the repetitions' own ratios to the f16 row\n"
       "  cache        all that the page pool holds, and the tables\n"
       "  resident     the process with the model and this cache alone\n"
@@ -129,7 +134,9 @@ void AddDecode(CLI::App& bench, int* exit_code) {
       "Examples:\n"
       "  varve bench decode --depths 0,2048,4096                # the embedded model\n"
       "  varve bench decode --random-model qwen3-0.6b --kv q8_0 q4_0r --json out.json\n"
-      "  varve bench decode -m model.gguf --kv 'k=q8_0,v=q4_0' --depths 8192 --threads 2");
+      "  varve bench decode -m model.gguf --kv 'k=q8_0,v=q4_0' --depths 8192 --threads 2\n"
+      "  varve bench decode --random-model qwen3-0.6b --kv 'h2o,ratio=3.5' --depths "
+      "1024,4096,16384");
   command->callback([options, exit_code] {
     const varve::Status status = varve::cli::BenchDecode(*options);
     if (!status.ok()) *exit_code = varve::cli::ReportError(status);

@@ -18,6 +18,7 @@
 #include "cli/plan_report.h"
 #include "cli/progress.h"
 #include "cli/read_bandwidth.h"
+#include "cli/retention_report.h"
 #include "kernels/kernels.h"
 
 namespace varve::cli {
@@ -144,7 +145,8 @@ Status DecodeBench::TimeRow(DecodeRow& row, int64_t depth, int steps) {
   row.times.other_us += times.other_us;
   row.us.push_back(*us);
   // Behind a page that is cut in two, what the repetition before has sealed makes a difference.
-  const bool is_repeatable = depth % row.lane->cache().shape().page_tokens == 0;
+  const bool is_repeatable =
+      depth % row.lane->cache().shape().page_tokens == 0 && !row.lane->has_policy();
   if (is_repeatable && row.us.size() > 1 && tokens != row.tokens) {
     return Internal(
         fmt::format("bench decode: plan {}: repetition {} gave other tokens than the "

@@ -64,6 +64,26 @@ TEST_F(BenchDecodeTest, EveryPlanAndDepthHasARowWithTheAgreedKeys) {
   EXPECT_LT(rows[6]["cache_bytes_read"], rows[4]["cache_bytes_read"]);
 }
 
+TEST_F(BenchDecodeTest, PoliciesKeepToTheirBudgetAtEveryDepth) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  options_.plans = {"evict=h2o,ratio=3,page=16,sink=16,recent=32,trigger=128",
+                    "evict=snapkv,ratio=3,page=16,sink=16,recent=32,trigger=128"};
+  options_.depths = {256, 512};
+  options_.steps = 24;
+  const Status status = BenchDecodeModel(options_, model_, sink_, rows);
+  ASSERT_TRUE(status.ok()) << status.message();
+  ASSERT_EQ(rows.size(), 8u);
+  for (const auto& row : rows) {
+    if (row["plan"] == "f16") {
+      EXPECT_FALSE(row.contains("keep_ratio"));
+      continue;
+    }
+    EXPECT_GE(row["lossy_ratio"], 2.9) << row.dump();
+    EXPECT_LE(row["keep_ratio"], 0.36) << row.dump();
+    EXPECT_GT(row["total_evict_tokens"], 0);
+  }
+}
+
 TEST_F(BenchDecodeTest, RefusesWhatCannotWorkBeforeItMeasures) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   options_.plans = {"q8_0", "pq4"};

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/retention_report.h"
 #include "cli/run_options.h"
 
 namespace varve::cli {
@@ -23,7 +24,8 @@ struct ComparedPlan {
   std::string text;
   std::vector<int32_t> tokens;
   StopReason stop = StopReason::kMaxTokens;
-  CacheFigures memory;  // at the end of this plan's own text
+  CacheFigures memory;        // at the end of this plan's own text
+  RetentionReport retention;  // likewise
   double prompt_tokens_per_s = 0;
   double tokens_per_s = 0;
   double kl_mean = 0;

@@ -4,6 +4,7 @@
 
 #include "cli/compare_report.h"
 #include "cli/output.h"
+#include "cli/retention_report.h"
 
 namespace varve::cli {
 
@@ -41,6 +42,7 @@ void PrintComparison(const Comparison& comparison, std::FILE* out) {
              "text, all plans in turn\n",
              comparison.prompt_tokens, comparison.scored_tokens);
   table.Print(out);
+  for (const ComparedPlan& plan : comparison.plans) PrintRetention(plan.plan, plan.retention, out);
 }
 
 nlohmann::ordered_json ComparisonRows(const Comparison& comparison) {
@@ -66,6 +68,7 @@ nlohmann::ordered_json ComparisonRows(const Comparison& comparison) {
                     {"first_difference", differs ? Json(plan.first_difference) : Json(nullptr)},
                     {"stop", StopReasonName(plan.stop)},
                     {"text", plan.text}});
+    AddRetentionKeys(plan.retention, &rows.back());
   }
   return rows;
 }

@@ -72,6 +72,8 @@ Status DecodeLane::SetDepth(const SyntheticRows& rows, int64_t depth) {
   if (!position.ok()) return position.status();
   if (*position > depth) VARVE_RETURN_IF_ERROR(cache_->Truncate(sequence_, depth));
   VARVE_RETURN_IF_ERROR(rows.Extend(*cache_, sequence_, depth));
+  VARVE_RETURN_IF_ERROR(cache_->EndPrompt(sequence_));
+  stats_ = cache_->Stats();
   const uint64_t after = ResidentBytes();
   if (after > before) resident_growth_ += after - before;
   return Status();
@@ -93,6 +95,7 @@ Result<double> DecodeLane::TimeSteps(LlamaRunner& runner, int steps, std::vector
   if (!std::all_of(logits_.begin(), logits_.end(), [](float x) { return std::isfinite(x); })) {
     return Internal(fmt::format("bench decode: plan {}: logits that are not finite", name_));
   }
+  stats_ = cache_->Stats();
   VARVE_RETURN_IF_ERROR(cache_->Truncate(sequence_, *depth));
   return us.count() / steps;
 }

@@ -38,10 +38,18 @@ class DecodeLane {
 
   const std::string& name() const { return name_; }
   const Cache& cache() const { return *cache_; }
+  const Plan& plan() const { return cache_->plan(); }
+  // True if a policy (evict=) watches what is attended to: pages that it has dropped do not come
+  // back with Truncate, so that repetitions may differ.
+  bool has_policy() const { return stats_.retention.layers > 0; }
+  // Behind the last steps, before they were forgotten.
+  const CacheStats& stats_behind_steps() const { return stats_; }
   // What the process grew by while this cache was filled.
   uint64_t resident_growth() const { return resident_growth_; }
 
-  // Brings the sequence to `depth`, by rows or by Truncate.
+  // Brings the sequence to `depth`, by rows or by Truncate, and ends the prompt there. Policies
+  // keep to their budget while rows come in; no query looks at those, so the pages that stay are
+  // the youngest.
   Status SetDepth(const SyntheticRows& rows, int64_t depth);
   // Decodes `steps` tokens greedily behind the present depth and forgets them again. Returns the
   // microseconds of one step; `tokens` gets what was decoded.
@@ -56,6 +64,7 @@ class DecodeLane {
   SequenceId sequence_;
   uint64_t resident_growth_ = 0;
   std::vector<float> logits_;
+  CacheStats stats_;
 };
 
 }  // namespace varve::cli

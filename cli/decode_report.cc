@@ -4,8 +4,18 @@
 
 #include "cli/bench_report.h"
 #include "cli/output.h"
+#include "cli/retention_report.h"
 
 namespace varve::cli {
+namespace {
+
+RetentionReport ReportOf(const DecodeLane& lane, int64_t tokens) {
+  const CacheStats& stats = lane.stats_behind_steps();
+  return MakeRetentionReport(lane.plan(), lane.cache().shape(), stats.retention, WholeRatio(stats),
+                             tokens);
+}
+
+}  // namespace
 
 void ReportDecode(const DecodeCase& at, const std::vector<DecodeRow>& rows, std::FILE* out,
                   nlohmann::ordered_json& json) {
@@ -13,6 +23,7 @@ void ReportDecode(const DecodeCase& at, const std::vector<DecodeRow>& rows, std:
              at.depth, at.steps, rows[0].us.size(), at.read_bandwidth / 1e9);
   TextTable table({"plan", ">tokens/s", ">x f16", ">cache", ">resident", ">weights", ">attention",
                    ">cache work", ">other", ">of read", ">logit error"});
+  std::vector<RetentionReport> reports;
   for (const DecodeRow& row : rows) {
     std::vector<double> ratios;
     for (size_t i = 0; i < row.us.size(); ++i) ratios.push_back(rows[0].us[i] / row.us[i]);
@@ -55,8 +66,10 @@ void ReportDecode(const DecodeCase& at, const std::vector<DecodeRow>& rows, std:
                     {"read_bandwidth_gbps", at.read_bandwidth / 1e9},
                     {"bandwidth_fraction", fraction},
                     {"logit_error", row.logit_error}});
+    AddRetentionKeys(reports.emplace_back(ReportOf(*row.lane, at.depth + at.steps)), &json.back());
   }
   table.Print(out);
+  for (size_t i = 0; i < rows.size(); ++i) PrintRetention(rows[i].lane->name(), reports[i], out);
   std::fflush(out);
 }
 

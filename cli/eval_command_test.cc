@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "cli/eval_policies.h"
 #include "cli/eval_recall.h"
 #include "cli/eval_windows.h"
 #include "tests/tiny_model.h"
@@ -160,13 +161,85 @@ TEST_F(EvalCommand, RecallSaysThatAModelsContextIsTooShort) {
                 "tiny.gguf: its context of 64 tokens is too short");
 }
 
+TEST_F(EvalCommand, PoliciesOfARunAreInItsRows) {
+  auto options = Defaults<EvalWindowsOptions>();
+  options.ctx = 512;
+  options.windows = 2;
+  options.plans = {"evict=h2o,ratio=3,page=16,sink=16,recent=32,trigger=128", "q8_0"};
+  ::testing::internal::CaptureStdout();
+  const Status status = EvalWindows(options);
+  const std::string table = ::testing::internal::GetCapturedStdout();
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_NE(table.find("2 layers keep"), std::string::npos) << table;
+  const nlohmann::json rows = ReadJson("out.json")["rows"];
+  EXPECT_GE(rows[1]["lossy_ratio"], 2.9);
+  EXPECT_GT(rows[1]["whole_ratio"], 2.0);
+  EXPECT_EQ(rows[1]["prompt_half"], true);
+  EXPECT_FALSE(rows[0].contains("lossy_ratio"));
+  EXPECT_FALSE(rows[2].contains("lossy_ratio"));
+}
+
+TEST_F(EvalCommand, PoliciesAreComparedAtEqualBytesInOneTable) {
+  auto options = Defaults<EvalPoliciesOptions>();
+  options.ctx = 900;
+  options.page = 16;
+  options.sink = 16;
+  options.recent = 32;
+  options.ratios = {4, 2};
+  options.policies = {"window", "snapkv", "demote"};
+  options.recall.asked = 2;
+  options.recall.facts = 2;
+  options.plans = {"q8_0"};
+  ::testing::internal::CaptureStdout();
+  const Status status = EvalPolicies(options);
+  const std::string table = ::testing::internal::GetCapturedStdout();
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_NE(table.find("evict=POLICY,ratio=R,page=16,sink=16,recent=32,trigger=384"),
+            std::string::npos)
+      << table;
+  const nlohmann::json json = ReadJson("out.json");
+  EXPECT_EQ(json["command"], "eval policies");
+  const nlohmann::json& rows = json["rows"];
+  ASSERT_EQ(rows.size(), 8u);
+  EXPECT_EQ(rows[0]["plan"], "f16");
+  EXPECT_EQ(rows[1]["plan"], "q8_0");
+  EXPECT_TRUE(rows[1]["target_ratio"].is_null());
+  for (size_t i = 2; i < rows.size(); ++i) {
+    const nlohmann::json& row = rows[i];
+    EXPECT_EQ(row["target_ratio"], i < 5 ? 2.0 : 4.0);
+    EXPECT_EQ(row["asked"], 2);
+    EXPECT_EQ(row["by_depth"].size(), 5u);
+    EXPECT_EQ(row["floors_bound"], 0) << row["plan"];
+    // Equal bytes: not less than was asked for, and not half a page's worth of waste.
+    EXPECT_GE(row["lossy_ratio"].get<double>(), row["target_ratio"].get<double>() * 0.97);
+    EXPECT_LE(row["lossy_ratio"].get<double>(), row["target_ratio"].get<double>() * 1.35);
+    EXPECT_GE(row["recall_lossy_ratio"].get<double>(), row["target_ratio"].get<double>() * 0.95)
+        << row["plan"];
+    if (i != 2 && i != 5) {
+      EXPECT_GE(row["kl_mean"], rows[i - 1]["kl_mean"]);
+    }
+  }
+}
+
+TEST_F(EvalCommand, RefusesPoliciesThatThereAreNot) {
+  auto options = Defaults<EvalPoliciesOptions>();
+  options.model = Path("absent.gguf");
+  options.policies = {"h2o", "oracle"};
+  ExpectRefused(EvalPolicies(options), "policy \"oracle\", ratio 2:");
+  options.policies = {"h2o"};
+  options.ratios = {1};
+  ExpectRefused(EvalPolicies(options), "ratio 1:");
+  options.ratios = {};
+  ExpectRefused(EvalPolicies(options), "--ratios: none is named");
+}
+
 TEST_F(EvalCommand, RefusesPlansBeforeAModelIsLoaded) {
   auto options = Defaults<EvalWindowsOptions>();
   options.model = Path("absent.gguf");
   options.plans = {"q8_0", "q9_0"};
   ExpectRefused(EvalWindows(options), "--kv \"q9_0\": plan: clause 1");
-  options.plans = {"pack=store"};
-  ExpectRefused(EvalWindows(options), "--kv \"pack=store\":");
+  options.plans = {"pq4"};
+  ExpectRefused(EvalWindows(options), "--kv \"pq4\":");
   options.plans = {};
   ExpectRefused(EvalWindows(options), "absent.gguf");
 }

@@ -9,6 +9,7 @@
 
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "cli/retention_report.h"
 
 namespace varve::cli {
 namespace {
@@ -51,12 +52,15 @@ void PrintTable(const RecallResult& result, const RecallOptions& options, std::F
   table.Print(out);
   fmt::print(out,
              "\"at\": place of the fact in the text, 0 its beginning. Bytes are all-in (pages as "
-             "held, tables) when the\ntext has been read, ratio is f16's over the plan's.\n");
+             "held, tables) when the\ntext has been read (with a policy: and the last question), "
+             "ratio is f16's over the "
+             "plan's.\n");
 }
 
 }  // namespace
 
-Json RecallRows(const RecallResult& result, const RecallOptions& options) {
+Json RecallRows(const RecallResult& result, const RecallOptions& options,
+                std::span<const EvalPlan> plans, const CacheShape& shape) {
   Json rows = Json::array();
   for (size_t i = 0; i < result.plans.size(); ++i) {
     const PlanRecall& plan = result.plans[i];
@@ -88,6 +92,10 @@ Json RecallRows(const RecallResult& result, const RecallOptions& options) {
                     {"ratio", plan.ratio},
                     {"misses", misses},
                     {"interrupted", result.stopped}});
+    if (i == 0) continue;
+    AddRetentionKeys(MakeRetentionReport(plans[i - 1].plan, shape, plan.retention, plan.whole_ratio,
+                                         options.ctx),
+                     &rows.back());
   }
   return rows;
 }
@@ -123,11 +131,19 @@ Status EvalRecall(const EvalRecallOptions& options) {
              Count(recall.facts, "fact"),
              inputs.precision == ProductPrecision::kF32 ? "f32" : "bf16");
   PrintTable(*result, recall, inputs.out);
+  const CacheShape shape = inputs.model.model->cache_shape();
+  for (size_t i = 1; i < result->plans.size(); ++i) {
+    const PlanRecall& plan = result->plans[i];
+    PrintRetention(plan.plan,
+                   MakeRetentionReport(inputs.plans[i - 1].plan, shape, plan.retention,
+                                       plan.whole_ratio, recall.ctx),
+                   inputs.out);
+  }
   if (result->stopped) {
     fmt::print(inputs.out, "interrupted: the figures are of the prompts that all plans finished\n");
   }
   if (options.json.empty()) return Status();
-  return WriteJson(options.json, "eval recall", RecallRows(*result, recall));
+  return WriteJson(options.json, "eval recall", RecallRows(*result, recall, inputs.plans, shape));
 }
 
 }  // namespace varve::cli

@@ -4,6 +4,7 @@
 #define VARVE_CLI_EVAL_RECALL_H_
 
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "cli/eval_inputs.h"
 #include "runtime/eval/recall_evaluator.h"
@@ -20,8 +21,10 @@ struct EvalRecallOptions : EvalOptions {
 // Prints a table to stdout, writes JSON if asked. Ends early, with what it has, on Ctrl-C.
 Status EvalRecall(const EvalRecallOptions& options);
 
-// One row per plan, f16 first; the answers that missed are in it.
-nlohmann::ordered_json RecallRows(const RecallResult& result, const RecallOptions& options);
+// One row per plan, f16 first; the answers that missed are in it. `plans` are those of the rows
+// after the first.
+nlohmann::ordered_json RecallRows(const RecallResult& result, const RecallOptions& options,
+                                  std::span<const EvalPlan> plans, const CacheShape& shape);
 
 }  // namespace varve::cli
 

@@ -8,6 +8,7 @@
 
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "cli/retention_report.h"
 #include "runtime/eval/text_windows.h"
 
 namespace varve::cli {
@@ -78,7 +79,8 @@ void PrintTable(const WindowEvalResult& result, bool kl_first, std::FILE* out) {
 
 }  // namespace
 
-Json WindowRows(const WindowEvalResult& result) {
+Json WindowRows(const WindowEvalResult& result, std::span<const EvalPlan> plans,
+                const CacheShape& shape) {
   Json rows = Json::array();
   for (size_t i = 0; i < result.plans.size(); ++i) {
     const PlanQuality& plan = result.plans[i];
@@ -100,6 +102,10 @@ Json WindowRows(const WindowEvalResult& result) {
                     {"scratch_bytes", plan.scratch_bytes},
                     {"ratio", plan.ratio},
                     {"interrupted", result.stopped}});
+    if (i == 0) continue;
+    AddRetentionKeys(
+        MakeRetentionReport(plans[i - 1].plan, shape, plan.retention, plan.whole_ratio, result.ctx),
+        &rows.back());
   }
   return rows;
 }
@@ -131,11 +137,19 @@ Status EvalWindows(const EvalWindowsOptions& options) {
   if (!result.ok()) return result.status();
   PrintHeader(inputs, *result);
   PrintTable(*result, options.kl_first, inputs.out);
+  const CacheShape shape = inputs.model.model->cache_shape();
+  for (size_t i = 1; i < result->plans.size(); ++i) {
+    const PlanQuality& plan = result->plans[i];
+    PrintRetention(plan.plan,
+                   MakeRetentionReport(inputs.plans[i - 1].plan, shape, plan.retention,
+                                       plan.whole_ratio, result->ctx),
+                   inputs.out);
+  }
   if (result->stopped) {
     fmt::print(inputs.out, "interrupted: the figures are of what all plans had read by then\n");
   }
   if (options.json.empty()) return Status();
-  return WriteJson(options.json, command, WindowRows(*result));
+  return WriteJson(options.json, command, WindowRows(*result, inputs.plans, shape));
 }
 
 }  // namespace varve::cli

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "cli/eval_inputs.h"
 #include "runtime/eval/window_evaluator.h"
@@ -23,8 +24,10 @@ struct EvalWindowsOptions : EvalOptions {
 // Prints a table to stdout, writes JSON if asked. Ends early, with what it has, on Ctrl-C.
 Status EvalWindows(const EvalWindowsOptions& options);
 
-// One row per plan, f16 first; figures that there is no data for are null.
-nlohmann::ordered_json WindowRows(const WindowEvalResult& result);
+// One row per plan, f16 first; figures that there is no data for are null. `plans` are those of the
+// rows after the first.
+nlohmann::ordered_json WindowRows(const WindowEvalResult& result, std::span<const EvalPlan> plans,
+                                  const CacheShape& shape);
 
 }  // namespace varve::cli
 

@@ -13,6 +13,7 @@
 #include "cli/inspect_model.h"
 #include "cli/output.h"
 #include "cli/plan_report.h"
+#include "cli/retention_trace.h"
 #include "kernels/kernels.h"
 #include "rungs/rung.h"
 
@@ -24,6 +25,7 @@ using Json = nlohmann::ordered_json;
 struct InspectOptions {
   std::string json;
   InspectModelOptions model;
+  std::string picture;
   PlanReportOptions plan;
 };
 
@@ -113,18 +115,20 @@ void AddTopic(CLI::App* command, const char* name, const char* description, Topi
 void AddInspect(CLI::App& app, int* exit_code) {
   CLI::App* command = app.add_subcommand(
       "inspect",
-      "say what a model file, the machine, the instruction sets, the rungs or a plan are");
+      "say what a model file, a trace, the machine, the instruction sets, the rungs or a plan are");
   auto options = std::make_shared<InspectOptions>();
   command->require_subcommand(0, 1);
   command
-      ->add_option("MODEL", options->model.path,
-                   "a GGUF file (of a split one, the first part); without it and without a "
-                   "topic: machine, isa and rungs")
+      ->add_option("FILE", options->model.path,
+                   "a GGUF file (of a split one, the first part), or a trace of `varve run "
+                   "--trace`; without it and without a topic: machine, isa and rungs")
       ->check([](const std::string& path) {
         return path.empty() ? std::string("the name of the file is empty") : std::string();
       });
   command->add_flag("--tensors", options->model.tensors, "list the tensors of the model file");
   command->add_flag("--metadata", options->model.metadata, "list the keys of the model file");
+  command->add_option("--picture", options->picture,
+                      "draw a trace, position against step, as one HTML page");
   command->add_option("--json", options->json, "write JSON to FILE (- is stdout)");
   command->footer(
       "Examples:\n"
@@ -132,6 +136,7 @@ void AddInspect(CLI::App& app, int* exit_code) {
       "  varve inspect model.gguf                 architecture, sizes, types, KV cache\n"
       "  varve inspect model.gguf --metadata      every key of the file\n"
       "  varve inspect model.gguf --tensors --json - | jq '.rows[0].tensors[].name'\n"
+      "  varve inspect trace.jsonl --picture trace.html   what a policy kept, layer by layer\n"
       "  varve inspect plan 'k=q8_0,v=q4_0'       what a plan means");
   AddTopic(command, "machine", "processor, caches, memory", MachineRows, options, exit_code);
   AddTopic(command, "isa", "kernel tables, and which one is in use", IsaRows, options, exit_code);
@@ -142,6 +147,14 @@ void AddInspect(CLI::App& app, int* exit_code) {
   command->callback([command, options, exit_code] {
     if (!command->get_subcommands().empty()) return;
     InspectModelOptions& model = options->model;
+    if (!model.path.empty() && IsTraceFile(model.path)) {
+      *exit_code = InspectTrace({model.path, options->picture, options->json});
+      return;
+    }
+    if (!options->picture.empty()) {
+      *exit_code = ReportError(InvalidArgument("--picture needs a trace of `varve run --trace`"));
+      return;
+    }
     if (!model.path.empty()) {
       model.json = options->json;
       *exit_code = InspectModel(model);

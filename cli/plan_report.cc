@@ -51,9 +51,13 @@ std::vector<StageCost> StatesOf(const LayerPlan& layer) {
   add("filling", "", open, open);
   const int64_t first_age = layer.stages.front().from_age;
   if (first_age > 0) add("open", AgeRange(0, first_age), open, open);
-  for (size_t i = 0; i < layer.stages.size(); ++i) {
+  // What evict=demote may sink pages to is no matter of age, and comes last.
+  const auto by_age = [&](size_t i) {
+    return i < layer.stages.size() && layer.stages[i].from_age < LayerPlan::kNeverByAge;
+  };
+  for (size_t i = 0; by_age(i); ++i) {
     const LayerPlan::Stage& stage = layer.stages[i];
-    const int64_t until = i + 1 < layer.stages.size() ? layer.stages[i + 1].from_age : -1;
+    const int64_t until = by_age(i + 1) ? layer.stages[i + 1].from_age : -1;
     add("sealed", AgeRange(stage.from_age, until), stage.k->name(), stage.v->name());
   }
   if (layer.window_tokens > 0) add("dropped", AgeRange(layer.window_tokens, -1), "", "");
@@ -88,6 +92,13 @@ Result<std::vector<StageCost>> CostOfLayer(const LayerPlan& layer, const CacheSh
     state.layer_payload = *payload * static_cast<uint64_t>(state.pages);
   }
   return states;
+}
+
+// Bytes that the policy of a range aims at, 0 before its trigger.
+uint64_t PolicyBytes(const LayerPlan& layer, uint64_t f16_bytes, int64_t num_tokens) {
+  if (!layer.retention || num_tokens < layer.retention->trigger_tokens) return 0;
+  if (layer.retention->budget_bytes > 0) return layer.retention->budget_bytes;
+  return static_cast<uint64_t>(static_cast<double>(f16_bytes) / layer.retention->ratio);
 }
 
 std::string LayerSpanText(const RangeCost& range) {
@@ -148,6 +159,13 @@ void PrintReport(const PlanReportOptions& options, const Plan& plan, const PlanC
     fmt::print("{} bytes of them are payload: a page takes a multiple of {} bytes\n", cost.payload,
                kSlotGranule);
   }
+  for (const RangeCost& range : cost.ranges) {
+    if (range.policy_bytes == 0) continue;
+    fmt::print(
+        "layers {}: evict= then brings this down to {} {}, as far as sink and recent allow\n",
+        LayerSpanText(range), HumanBytes(static_cast<double>(range.policy_bytes)),
+        range.has_budget ? "for the whole cache" : "in these layers");
+  }
 }
 
 Json ReportJson(const PlanReportOptions& options, const Plan& plan, const PlanCost& cost) {
@@ -167,6 +185,7 @@ Json ReportJson(const PlanReportOptions& options, const Plan& plan, const PlanCo
     ranges.push_back({{"layers", LayerSpanText(range)},
                       {"bytes", range.bytes},
                       {"bytes_payload", range.payload},
+                      {"policy_bytes", range.policy_bytes},
                       {"stages", std::move(stages)}});
   }
   const double ctx = static_cast<double>(std::max<int64_t>(1, options.ctx));
@@ -202,6 +221,11 @@ Result<PlanCost> CostOfPlan(const Plan& plan, const CacheShape& shape, int64_t n
     range.first_layer = first;
     range.last_layer = end - 1;
     range.stages = std::move(*stages);
+    const uint64_t f16_layer = static_cast<uint64_t>(num_tokens) *
+                               static_cast<uint64_t>(shape.num_kv_heads) *
+                               static_cast<uint64_t>(shape.key_dim + shape.value_dim) * 2;
+    range.policy_bytes = PolicyBytes(layer, f16_layer * LayersOf(range), num_tokens);
+    range.has_budget = layer.retention && layer.retention->budget_bytes > 0;
     for (const StageCost& stage : range.stages) {
       range.bytes += stage.layer_bytes * LayersOf(range);
       range.payload += stage.layer_payload * LayersOf(range);

@@ -39,6 +39,10 @@ struct RangeCost {
   std::vector<StageCost> stages;
   uint64_t bytes = 0;  // all layers of the range
   uint64_t payload = 0;
+  // What evict= aims at, in these layers or, with budget=, in all; 0 without it and before its
+  // trigger. `bytes` is without it.
+  uint64_t policy_bytes = 0;
+  bool has_budget = false;
 };
 
 struct PlanCost {

@@ -80,5 +80,18 @@ TEST(PlanReport, APlanThatCannotRunIsAnError) {
             StatusCode::kUnimplemented);
 }
 
+TEST(PlanReport, APolicyAimsAtItsBytesFromTheTriggerOn) {
+  const PlanCost cost = Cost("0: f16; 1-: evict=demote,ratio=4,trigger=512", 3, 1024);
+  ASSERT_EQ(cost.ranges.size(), 2u);
+  EXPECT_EQ(cost.ranges[0].policy_bytes, 0u);
+  EXPECT_EQ(cost.ranges[1].policy_bytes, 2u * 1024 * 512 / 4);
+  EXPECT_EQ(cost.bytes, cost.bytes_f16);
+  // Rungs that pages may sink to by score are no stages of age.
+  ASSERT_EQ(cost.ranges[1].stages.size(), 2u);
+  EXPECT_EQ(cost.ranges[1].stages[1].age, "0-");
+  EXPECT_EQ(Cost("evict=h2o,trigger=512", 3, 511).ranges[0].policy_bytes, 0u);
+  EXPECT_EQ(Cost("evict=h2o,budget=1MiB", 3, 1024).ranges[0].policy_bytes, 1u << 20);
+}
+
 }  // namespace
 }  // namespace varve::cli

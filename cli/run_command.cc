@@ -115,6 +115,10 @@ void AddMachineOptions(CLI::App* command, RunOptions* options) {
                       "Write figures and texts as JSON to FILE, or - for stdout");
   command->add_option("--report", options->report,
                       "Write the comparison with f16 as one HTML page to FILE");
+  command->add_option(
+      "--trace", options->trace,
+      "Write which pages a policy (evict=) kept, demoted and dropped, step by step: "
+      "JSON lines, or the picture if FILE ends in .html");
 }
 
 }  // namespace
@@ -140,7 +144,8 @@ void AddRunCommand(CLI::App& app, int* exit_code) {
       "  varve run -p 'The old house stood'                  # the embedded model\n"
       "  varve run -m model.gguf -f story.txt -n 500 --kv q4_0r --temp 0\n"
       "  varve run -m model.gguf --chat --kv q8_0            # a conversation\n"
-      "  varve run -f story.txt --kv f16 q8_0 q4_0r 'k=q8_0,v=q4_0' --report compare.html");
+      "  varve run -f story.txt --kv f16 q8_0 q4_0r 'k=q8_0,v=q4_0' --report compare.html\n"
+      "  varve run -f story.txt --kv 'evict=demote,ratio=3.5' --trace trace.html");
   command->callback([command, options, exit_code] {
     options->chat = command->count("--chat") > 0;
     options->command = CommandLine();

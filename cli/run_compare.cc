@@ -201,6 +201,10 @@ Status PlanComparison::Write(ComparedLane& lane) {
   Result<int64_t> position = lane.lane.cache->NextPosition(lane.lane.sequence);
   if (!position.ok()) return position.status();
   result.memory = FiguresOf(*lane.lane.cache, *position);
+  const CacheStats stats = lane.lane.cache->Stats();
+  const auto index = static_cast<size_t>(&lane - lanes_.data());
+  result.retention = MakeRetentionReport(setup_.plans[index], lane.lane.cache->shape(),
+                                         stats.retention, WholeRatio(stats), *position);
   return Status();
 }
 

@@ -56,8 +56,13 @@ Result<GenerateOptions> ReadGenerateOptions(const RunOptions& options, const Loa
 }  // namespace
 
 Result<RunSetup> PrepareRun(const RunOptions& options) {
+  if (!options.trace.empty() && (options.plans.size() != 1 || !options.report.empty())) {
+    return InvalidArgument(
+        fmt::format("--trace \"{}\": a trace is of one plan, without --report", options.trace));
+  }
   VARVE_RETURN_IF_ERROR(CheckWritable("--json", options.json));
   VARVE_RETURN_IF_ERROR(CheckWritable("--report", options.report));
+  VARVE_RETURN_IF_ERROR(CheckWritable("--trace", options.trace));
   Result<LoadedModel> model = LoadModel(options.model);
   if (!model.ok()) return model.status();
   Result<GenerateOptions> generate = ReadGenerateOptions(options, *model);
@@ -79,11 +84,12 @@ Result<RunSetup> PrepareRun(const RunOptions& options) {
   return setup;
 }
 
-Result<RunSetup::Lane> RunSetup::MakeLane(const Plan& plan) const {
+Result<RunSetup::Lane> RunSetup::MakeLane(const Plan& plan, RetentionObserver* observer) const {
   CacheOptions cache_options;
   cache_options.plan = plan;
   cache_options.max_bytes = max_bytes;
   cache_options.executor = executor.get();
+  cache_options.retention_observer = observer;
   Result<std::unique_ptr<Cache>> cache =
       Cache::Create(model.model->cache_shape(), std::move(cache_options));
   if (!cache.ok()) return cache.status();

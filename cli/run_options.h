@@ -41,6 +41,7 @@ struct RunOptions {
   std::string precision = "auto";
   std::string json;
   std::string report;   // HTML
+  std::string trace;    // what policies did: JSON lines, or a picture if it ends in .html
   std::string command;  // as typed, for the report
 };
 
@@ -59,7 +60,7 @@ struct RunSetup {
     std::unique_ptr<Cache> cache;
     SequenceId sequence;
   };
-  Result<Lane> MakeLane(const Plan& plan) const;
+  Result<Lane> MakeLane(const Plan& plan, RetentionObserver* observer = nullptr) const;
 };
 
 // Loads the model and checks every option before anything runs.

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/retention_trace.h"
 #include "cli/run_options.h"
 #include "cli/run_prompt.h"
 #include "tests/tiny_model.h"
@@ -156,6 +157,59 @@ TEST_F(RunCommand, AChatFormatWrapsThePrompt) {
   options_.system = "Be brief.";
   const int64_t tokens = Run(RunText).rows[0]["prompt_tokens"];
   EXPECT_GT(tokens, 60);  // every byte of the frame is a token in this vocabulary
+}
+
+TEST_F(RunCommand, APolicyIsTracedAndItsFiguresAreInTheRow) {
+  options_.prompt = std::string(500, 'x') + " and the tide came in over the grey stones.";
+  options_.plans = {"1: evict=h2o,ratio=3,page=16,sink=16,recent=48,trigger=128"};
+  options_.trace = folder_.File("trace.jsonl");
+  const Output output = Run(RunText);
+  ASSERT_TRUE(output.status.ok()) << output.status.message();
+  const nlohmann::json& row = output.rows[0];
+  EXPECT_LE(row["keep_ratio"], 0.34);
+  EXPECT_GE(row["lossy_ratio"], 2.9);
+  EXPECT_LT(row["whole_ratio"], row["lossy_ratio"]);  // layer 0 is left alone
+  EXPECT_GT(row["total_evict_tokens"], 300);
+  EXPECT_NE(output.errors.find("1 layer keep"), std::string::npos) << output.errors;
+  const Result<RetentionTrace> trace = ParseTrace(ContentOf(options_.trace));
+  ASSERT_TRUE(trace.ok()) << trace.status().message();
+  EXPECT_EQ(trace->events.size(), row["plans"]);
+  EXPECT_EQ(trace->prompt_tokens, row["prompt_tokens"]);
+  uint64_t dropped = 0;
+  for (const RetentionTrace::Event& event : trace->events) {
+    EXPECT_EQ(event.layer, 1);
+    EXPECT_EQ(event.step % 16, 0);
+    EXPECT_TRUE(event.floors_bind || event.held_bytes <= event.target_bytes);
+    for (const RetentionTrace::Page& page : event.pages) {
+      dropped += page.fate == PageFate::kDropped ? 1 : 0;
+      // The first page is never dropped.
+      if (page.first == 0) {
+        EXPECT_EQ(page.fate, PageFate::kKept);
+      }
+    }
+  }
+  EXPECT_EQ(dropped, row["evicted_pages"]);
+  options_.trace = folder_.File("trace.html");
+  ASSERT_TRUE(Run(RunText).status.ok());
+  EXPECT_TRUE(ContentOf(options_.trace).starts_with("<!doctype html>"));
+}
+
+TEST_F(RunCommand, ATargetThatTheFloorsForbidIsSaid) {
+  options_.prompt = std::string(300, 'x');
+  options_.plans = {"evict=h2o,ratio=6,page=16,sink=16,recent=128,trigger=128"};
+  const Output output = Run(RunText);
+  ASSERT_TRUE(output.status.ok()) << output.status.message();
+  EXPECT_EQ(output.rows[0]["floors_bound"], output.rows[0]["plans"]);
+  EXPECT_LT(output.rows[0]["ratio_bound"], 6);
+  EXPECT_LE(output.rows[0]["lossy_ratio"].get<double>(),
+            output.rows[0]["ratio_bound"].get<double>() * 1.1);
+  EXPECT_NE(output.errors.find("ratio 6.00 cannot be met"), std::string::npos) << output.errors;
+}
+
+TEST_F(RunCommand, ATraceIsOfOnePlan) {
+  options_.plans = {"h2o", "f16"};
+  options_.trace = folder_.File("trace.jsonl");
+  ExpectRefused("a trace is of one plan", RunCompare);
 }
 
 TEST_F(RunCommand, SeveralPlansAreComparedWithF16) {

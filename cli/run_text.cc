@@ -13,6 +13,8 @@
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/progress.h"
+#include "cli/retention_report.h"
+#include "cli/retention_trace.h"
 #include "cli/run_options.h"
 #include "cli/run_prompt.h"
 
@@ -50,8 +52,14 @@ double PerSecond(int64_t count, double us) {
 
 class TextRun {
  public:
-  TextRun(const RunOptions& options, RunSetup setup, RunSetup::Lane lane, Clock::time_point start)
-      : options_(options), setup_(std::move(setup)), lane_(std::move(lane)), start_(start) {}
+  // `recorder` watches the lane's cache, and outlives this.
+  TextRun(const RunOptions& options, RunSetup setup, RunSetup::Lane lane, TraceRecorder* recorder,
+          Clock::time_point start)
+      : options_(options),
+        setup_(std::move(setup)),
+        lane_(std::move(lane)),
+        recorder_(recorder),
+        start_(start) {}
 
   Status Once();
   Status Converse();
@@ -64,10 +72,12 @@ class TextRun {
   Result<std::string> Show(std::span<const int32_t> prompt, bool is_answer);
   void Write(const std::string& text);
   void NoteStop();
+  Status WriteTraceFile() const;
 
   const RunOptions& options_;
   RunSetup setup_;
   RunSetup::Lane lane_;
+  TraceRecorder* recorder_;
   Clock::time_point start_;
   std::vector<int32_t> fed_;  // the tokens in the cache, in order
   RunTotals totals_;
@@ -192,9 +202,28 @@ Status TextRun::Converse() {
   return Status();
 }
 
+Status TextRun::WriteTraceFile() const {
+  RetentionTrace& trace = recorder_->trace();
+  const CacheShape& shape = lane_.cache->shape();
+  trace.plan = options_.plans[0];
+  trace.model = setup_.model.name;
+  trace.num_layers = shape.num_layers;
+  trace.page_tokens = shape.page_tokens;
+  trace.prompt_tokens = totals_.prompt_tokens;
+  trace.end_position = static_cast<int64_t>(fed_.size());
+  trace.f16_row_bytes =
+      2 * static_cast<uint64_t>(shape.num_kv_heads) * (shape.key_dim + shape.value_dim);
+  VARVE_RETURN_IF_ERROR(WriteTrace(options_.trace, trace));
+  fmt::print(stderr, "the trace, {} plans of layers: {}\n", trace.events.size(), options_.trace);
+  return Status();
+}
+
 Status TextRun::Finish() {
   const auto in_cache = static_cast<int64_t>(fed_.size());
   const CacheFigures figures = FiguresOf(*lane_.cache, in_cache);
+  const CacheStats stats = lane_.cache->Stats();
+  const RetentionReport retention = MakeRetentionReport(
+      setup_.plans[0], lane_.cache->shape(), stats.retention, WholeRatio(stats), in_cache);
   const uint64_t resident = ResidentBytes();
   const double prompt_speed = PerSecond(totals_.prompt_tokens, totals_.prompt_us);
   const double speed = PerSecond(totals_.decode_steps, totals_.decode_us);
@@ -204,25 +233,28 @@ Status TextRun::Finish() {
       totals_.prompt_tokens, prompt_speed, totals_.tokens, speed, totals_.first_token_s,
       HumanBytes(static_cast<double>(figures.bytes)), options_.plans[0], figures.ratio,
       HumanBytes(static_cast<double>(resident))));
-  if (options_.json.empty()) return Status();
-  const nlohmann::ordered_json row = {{"plan", options_.plans[0]},
-                                      {"model", setup_.model.name},
-                                      {"ctx", setup_.generate.max_context},
-                                      {"prompt_tokens", totals_.prompt_tokens},
-                                      {"prompt_tokens_per_s", prompt_speed},
-                                      {"tokens", totals_.tokens},
-                                      {"tokens_per_s", speed},
-                                      {"first_token_s", totals_.first_token_s},
-                                      {"cache_bytes", figures.bytes},
-                                      {"cache_bytes_f16", figures.bytes_f16},
-                                      {"bytes_per_token", figures.bytes_per_token},
-                                      {"ratio", figures.ratio},
-                                      {"resident_bytes", resident},
-                                      {"seed", setup_.generate.sampler.seed},
-                                      {"temperature", setup_.generate.sampler.temperature},
-                                      {"stop", StopReasonName(totals_.stop)},
-                                      {"text", totals_.text}};
-  return WriteJson(options_.json, "run", nlohmann::ordered_json::array({row}));
+  PrintRetention(options_.plans[0], retention, stderr);
+  const Status traced = options_.trace.empty() ? Status() : WriteTraceFile();
+  if (options_.json.empty()) return traced;
+  nlohmann::ordered_json row = {{"plan", options_.plans[0]},
+                                {"model", setup_.model.name},
+                                {"ctx", setup_.generate.max_context},
+                                {"prompt_tokens", totals_.prompt_tokens},
+                                {"prompt_tokens_per_s", prompt_speed},
+                                {"tokens", totals_.tokens},
+                                {"tokens_per_s", speed},
+                                {"first_token_s", totals_.first_token_s},
+                                {"cache_bytes", figures.bytes},
+                                {"cache_bytes_f16", figures.bytes_f16},
+                                {"bytes_per_token", figures.bytes_per_token},
+                                {"ratio", figures.ratio},
+                                {"resident_bytes", resident},
+                                {"seed", setup_.generate.sampler.seed},
+                                {"temperature", setup_.generate.sampler.temperature},
+                                {"stop", StopReasonName(totals_.stop)},
+                                {"text", totals_.text}};
+  AddRetentionKeys(retention, &row);
+  return FinishJson(traced, options_.json, "run", nlohmann::ordered_json::array({row}));
 }
 
 }  // namespace
@@ -231,11 +263,13 @@ Status RunText(const RunOptions& options) {
   const Clock::time_point start = Clock::now();
   Result<RunSetup> setup = PrepareRun(options);
   if (!setup.ok()) return setup.status();
-  Result<RunSetup::Lane> lane = setup->MakeLane(setup->plans[0]);
+  TraceRecorder recorder;
+  Result<RunSetup::Lane> lane =
+      setup->MakeLane(setup->plans[0], options.trace.empty() ? nullptr : &recorder);
   if (!lane.ok()) return lane.status();
   const bool converse =
       options.chat && !options.prompt && options.file.empty() && isatty(STDIN_FILENO) != 0;
-  TextRun run(options, std::move(*setup), std::move(*lane), start);
+  TextRun run(options, std::move(*setup), std::move(*lane), &recorder, start);
   if (!converse) {
     VARVE_RETURN_IF_ERROR(run.Once());
     return run.Finish();

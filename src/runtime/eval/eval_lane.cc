@@ -10,7 +10,12 @@ namespace varve {
 
 void CacheFootprint::Sample(const CacheStats& stats, int64_t tokens) {
   if (tokens <= 0) return;
-  sum_ += static_cast<double>(stats.bytes_held + stats.bytes_tables) / static_cast<double>(tokens);
+  const auto bytes = static_cast<double>(stats.bytes_held + stats.bytes_tables);
+  sum_ += bytes / static_cast<double>(tokens);
+  f16_share_sum_ += bytes / static_cast<double>(std::max<uint64_t>(1, stats.bytes_f16_seen));
+  keep_sum_ += stats.retention.keep_ratio;
+  lossy_share_sum_ += 1 / stats.retention.lossy_ratio;
+  last_ = stats.retention;
   ++samples_;
   scratch_bytes_ = std::max(scratch_bytes_, stats.bytes_scratch);
 }
@@ -18,6 +23,19 @@ void CacheFootprint::Sample(const CacheStats& stats, int64_t tokens) {
 double CacheFootprint::bytes_per_token() const {
   if (empty()) return std::numeric_limits<double>::quiet_NaN();
   return sum_ / static_cast<double>(samples_);
+}
+
+RetentionStats CacheFootprint::retention() const {
+  RetentionStats stats = last_;
+  if (empty()) return stats;
+  stats.keep_ratio = keep_sum_ / static_cast<double>(samples_);
+  stats.lossy_ratio = static_cast<double>(samples_) / lossy_share_sum_;
+  return stats;
+}
+
+double CacheFootprint::whole_ratio() const {
+  if (empty()) return std::numeric_limits<double>::quiet_NaN();
+  return static_cast<double>(samples_) / f16_share_sum_;
 }
 
 Result<std::vector<EvalLane>> MakeLanes(const LlamaModel& model, std::span<const EvalPlan> plans,

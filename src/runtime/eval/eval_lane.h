@@ -32,9 +32,17 @@ class CacheFootprint {
   // Pages as the pool holds them, page records and tables. NaN if empty.
   double bytes_per_token() const;
   uint64_t scratch_bytes() const { return scratch_bytes_; }  // the most seen
+  // Counts are of the last sample; parts and ratios are means (of ratios, of their inverses).
+  RetentionStats retention() const;
+  // f16 bytes of all tokens seen / bytes held and tables, the mean likewise. NaN if empty.
+  double whole_ratio() const;
 
  private:
   double sum_ = 0;
+  double f16_share_sum_ = 0;  // bytes held and tables / f16 bytes of all tokens seen
+  double keep_sum_ = 0;
+  double lossy_share_sum_ = 0;
+  RetentionStats last_;
   int64_t samples_ = 0;
   uint64_t scratch_bytes_ = 0;
 };

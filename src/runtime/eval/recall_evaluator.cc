@@ -36,8 +36,11 @@ class RecallEvaluation {
 
  private:
   Result<std::vector<RecallAnswer>> RunPrompt(EvalLane& lane, int64_t prompt_index);
-  // One question, on a fork of the lane's sequence.
+  // One question, on a fork of the lane's sequence; the last one of a prompt on the sequence
+  // itself.
   Result<RecallAnswer> Ask(EvalLane& lane, int64_t prompt_index, size_t question);
+  // Takes the memory of what the lane's sequence holds.
+  Status Sample(EvalLane& lane);
   Status Generate(EvalLane& lane, SequenceId sequence, RecallAnswer& answer);
   bool Continue(int64_t prompt_index, int64_t tokens);
 
@@ -93,13 +96,27 @@ Result<RecallAnswer> RecallEvaluation::Ask(EvalLane& lane, int64_t prompt_index,
   answer.depth_index = prompt.facts[question].depth_index;
   answer.thing = prompt.facts[question].thing;
   answer.number = prompt.facts[question].number;
-  Result<SequenceId> fork = lane.cache->Fork(lane.sequence);
-  if (!fork.ok()) return fork.status();
-  VARVE_RETURN_IF_ERROR(runner_.Forward(*lane.cache, *fork, prompt.questions[question],
+  const bool is_last = question + 1 == prompt.questions.size();
+  SequenceId asked = lane.sequence;
+  if (!is_last) {
+    Result<SequenceId> fork = lane.cache->Fork(lane.sequence);
+    if (!fork.ok()) return fork.status();
+    asked = *fork;
+  }
+  VARVE_RETURN_IF_ERROR(runner_.Forward(*lane.cache, asked, prompt.questions[question],
                                         Logits::kLast, logits_.data()));
-  VARVE_RETURN_IF_ERROR(Generate(lane, *fork, answer));
-  VARVE_RETURN_IF_ERROR(lane.cache->Free(*fork));
+  // What a policy has planned at the end of the prompt is done when the next step begins.
+  if (is_last && lane.cache->Stats().retention.layers > 0) VARVE_RETURN_IF_ERROR(Sample(lane));
+  VARVE_RETURN_IF_ERROR(Generate(lane, asked, answer));
+  if (!is_last) VARVE_RETURN_IF_ERROR(lane.cache->Free(asked));
   return answer;
+}
+
+Status RecallEvaluation::Sample(EvalLane& lane) {
+  Result<int64_t> tokens = lane.cache->NextPosition(lane.sequence);
+  if (!tokens.ok()) return tokens.status();
+  lane.footprint.Sample(lane.cache->Stats(), *tokens);
+  return Status();
 }
 
 Result<std::vector<RecallAnswer>> RecallEvaluation::RunPrompt(EvalLane& lane,
@@ -115,7 +132,7 @@ Result<std::vector<RecallAnswer>> RecallEvaluation::RunPrompt(EvalLane& lane,
   if (!read.ok() && !stopped_) return read;
   if (!stopped_) {
     VARVE_RETURN_IF_ERROR(lane.cache->EndPrompt(lane.sequence));
-    lane.footprint.Sample(lane.cache->Stats(), static_cast<int64_t>(prompt.tokens.size()));
+    if (lane.cache->Stats().retention.layers == 0) VARVE_RETURN_IF_ERROR(Sample(lane));
     done_tokens_ += static_cast<int64_t>(prompt.tokens.size());
   }
   for (size_t q = 0; q < prompt.questions.size() && Continue(prompt_index, 0); ++q) {
@@ -157,6 +174,8 @@ Result<RecallResult> RecallEvaluation::Run(std::span<const EvalPlan> plans) {
     plan.bytes_per_token = lanes_[l].footprint.bytes_per_token();
     plan.scratch_bytes = lanes_[l].footprint.scratch_bytes();
     plan.ratio = lanes_[0].footprint.bytes_per_token() / plan.bytes_per_token;
+    plan.retention = lanes_[l].footprint.retention();
+    plan.whole_ratio = lanes_[l].footprint.whole_ratio();
   }
   return result;
 }

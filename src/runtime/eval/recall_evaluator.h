@@ -1,7 +1,9 @@
 // EvaluateRecall: how many facts of long prompts a model finds with the f16 cache and with plans.
 //
 // Each plan reads each prompt once; EndPrompt follows, and every question gets a fork of that
-// sequence, so that all questions see the same compressed text. Answers are decoded greedily.
+// sequence (the last one the
+// sequence itself), so that all questions see the same compressed text. Answers are decoded
+// greedily.
 
 #ifndef VARVE_RUNTIME_EVAL_RECALL_EVALUATOR_H_
 #define VARVE_RUNTIME_EVAL_RECALL_EVALUATOR_H_
@@ -36,9 +38,13 @@ struct PlanRecall {
   std::string plan;
   std::vector<RecallAnswer> answers;  // in the order asked; the same questions for every plan
   int64_t hits = 0;
-  double bytes_per_token = 0;  // pages held, page records and tables, at the end of the prompt
+  // Pages held, page records and tables, at the end of the prompt; with a policy, when the last
+  // question has been read: what it planned at the end of the prompt has been done by then.
+  double bytes_per_token = 0;
   uint64_t scratch_bytes = 0;  // work buffers of the cache, apart
   double ratio = 0;            // f16's bytes_per_token / the plan's
+  RetentionStats retention;    // at those moments; layers is 0 without a policy
+  double whole_ratio = 0;      // f16 bytes of all tokens seen / bytes held and tables
 };
 
 struct RecallResult {

@@ -244,6 +244,8 @@ PlanQuality WindowEvaluation::Figures(size_t lane_index) const {
   quality.bytes_per_token = footprint.bytes_per_token();
   quality.scratch_bytes = footprint.scratch_bytes();
   quality.ratio = lanes_[0].footprint.bytes_per_token() / quality.bytes_per_token;
+  quality.retention = footprint.retention();
+  quality.whole_ratio = footprint.whole_ratio();
   return quality;
 }
 
