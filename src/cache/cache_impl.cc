@@ -65,7 +65,7 @@ CacheImpl::CacheImpl(const CacheShape& shape, CacheOptions options,
              options_.max_bytes),
       ageing_(shape_, &store_, executor_),
       attention_(shape_, executor_),
-      retention_(shape_, layer_plans_, &store_, &ageing_, options_.retention_observer) {
+      retention_(shape_, layer_plans_, sequences_, &store_, &ageing_, options_.retention_observer) {
   for (const LayerPlan& plan : layer_plans_) layer_spaces_.push_back(SpacesOf(plan));
 }
 

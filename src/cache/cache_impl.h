@@ -102,8 +102,8 @@ class CacheImpl final : public Cache {
   PageStore store_;
   Ageing ageing_;
   Attention attention_;
+  SequenceMap sequences_;
   RetentionDriver retention_;
-  std::unordered_map<uint64_t, std::unique_ptr<Sequence>> sequences_;
   uint64_t next_id_ = 1;
   bool step_open_ = false;
   std::vector<StepSequence> step_;

@@ -13,7 +13,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "cache/page_pool.h"
@@ -81,6 +83,7 @@ struct TableEntry {
   Page* page = nullptr;
   int rows = 0;    // rows of the page that belong to this sequence: a prefix
   int stage = -1;  // index into LayerPlan::stages, -1 while open
+  int wish = -1;   // the stage that retention wants; a shared page sinks when all holders agree
   LiveMask live;
   PageScore score;  // kept where the plan has a policy that looks at attention
 
@@ -114,6 +117,8 @@ struct Sequence {
   bool prompt_ended = false;  // EndPrompt has been called
   std::vector<LayerTable> layers;
 };
+
+using SequenceMap = std::unordered_map<uint64_t, std::unique_ptr<Sequence>>;
 
 }  // namespace varve
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -34,9 +35,11 @@ PageSpan SpanOf(const TableEntry& entry) {
 }  // namespace
 
 RetentionDriver::RetentionDriver(const CacheShape& shape, const std::vector<LayerPlan>& plans,
-                                 PageStore* store, Ageing* ageing, RetentionObserver* observer)
+                                 const SequenceMap& sequences, PageStore* store, Ageing* ageing,
+                                 RetentionObserver* observer)
     : shape_(shape),
       plans_(plans),
+      sequences_(sequences),
       store_(store),
       ageing_(ageing),
       observer_(observer),
@@ -108,6 +111,21 @@ uint64_t RetentionDriver::LayerBytes(const LayerTable& table) const {
   return bytes;
 }
 
+int RetentionDriver::AgreedStage(int layer, const Page& page) const {
+  int agreed = std::numeric_limits<int>::max();
+  for (const auto& [id, sequence] : sequences_) {
+    const std::vector<TableEntry>& entries = sequence->layers[static_cast<size_t>(layer)].entries;
+    const auto entry = std::lower_bound(entries.begin(), entries.end(), page.first_position,
+                                        [](const TableEntry& candidate, int64_t position) {
+                                          return candidate.page->first_position < position;
+                                        });
+    if (entry != entries.end() && entry->page == &page) {
+      agreed = std::min(agreed, std::max(entry->stage, entry->wish));
+    }
+  }
+  return agreed;
+}
+
 uint64_t RetentionDriver::TargetBytes(const Sequence& sequence, int layer) const {
   const RetentionRule& rule = *plans_[static_cast<size_t>(layer)].retention;
   const auto seen = static_cast<double>(sequence.next_position);
@@ -155,9 +173,11 @@ std::vector<PageStat> RetentionDriver::StatsOf(int layer, const LayerTable& tabl
     stat.end_position = entry.EndPosition();
     stat.live_rows = entry.live.Count();
     stat.complete = &entry != &table.entries.back() || entry.rows == shape_.page_tokens;
-    stat.may_demote = entry.page->refs == 1;
-    stat.level = std::max(0, entry.stage - plan.first_demotion + 1);
-    stat.bytes = SlotBytes(entry.page->bytes);
+    const int level = std::max(0, entry.stage - plan.first_demotion + 1);
+    stat.level = std::max(level, entry.wish - plan.first_demotion + 1);
+    stat.bytes = stat.level == level
+                     ? SlotBytes(entry.page->bytes)
+                     : plan.retention->levels[static_cast<size_t>(stat.level)].bytes;
     stat.worth = PageWorth(plan.retention->policy, layer, stat, entry.score.smooth(),
                            entry.score.last(), entry.score.frozen());
     stats.push_back(stat);
@@ -235,7 +255,9 @@ void RetentionDriver::ApplyPlan(SequenceId id, int layer, int64_t next_position,
   ++counts_.plans;
   if (plan.floors_bind) ++counts_.plans_bound;
   table.plan_bytes = plan.plan_bytes();
-  if (!plan.changes && observer_ == nullptr) return;
+  const bool waits = std::any_of(table.entries.begin(), table.entries.end(),
+                                 [](const TableEntry& entry) { return entry.wish > entry.stage; });
+  if (!plan.changes && !waits && observer_ == nullptr) return;
 
   std::vector<PageDecision> decisions;
   if (observer_ != nullptr) {
@@ -254,8 +276,9 @@ void RetentionDriver::ApplyPlan(SequenceId id, int layer, int64_t next_position,
       if (observer_ != nullptr) decisions[i].fate = PageFate::kDropped;
       continue;
     }
-    const int stage = layer_plan.first_demotion + level - 1;
-    if (level > 0 && stage > entry->stage && ageing_->SinkTo(layer_plan, stage, *entry)) {
+    if (level > 0) entry->wish = std::max(entry->wish, layer_plan.first_demotion + level - 1);
+    const int stage = entry->page->refs == 1 ? entry->wish : AgreedStage(layer, *entry->page);
+    if (stage > entry->stage && ageing_->SinkTo(layer_plan, stage, *entry)) {
       ++counts_.pages_demoted;
       if (observer_ != nullptr) decisions[i].fate = PageFate::kDemoted;
     }

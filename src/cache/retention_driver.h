@@ -40,8 +40,9 @@ struct RetentionTotals {
 
 class RetentionDriver {
  public:
-  RetentionDriver(const CacheShape& shape, const std::vector<LayerPlan>& plans, PageStore* store,
-                  Ageing* ageing, RetentionObserver* observer);
+  RetentionDriver(const CacheShape& shape, const std::vector<LayerPlan>& plans,
+                  const SequenceMap& sequences, PageStore* store, Ageing* ageing,
+                  RetentionObserver* observer);
 
   // True if some layer has a policy.
   bool active() const { return num_layers_ > 0; }
@@ -69,7 +70,11 @@ class RetentionDriver {
   RetentionStats Stats(const RetentionTotals& totals) const;
 
  private:
+  // What the layer's pages would hold if the sequence were alone: what it decides by, so that a
+  // decision does not depend on other sequences.
   uint64_t LayerBytes(const LayerTable& table) const;
+  // The lowest stage that no holder of the page objects to.
+  int AgreedStage(int layer, const Page& page) const;
   uint64_t TargetBytes(const Sequence& sequence, int layer) const;
   // Pages of the layer that the next `tokens` tokens begin.
   uint64_t UpcomingBytes(const Sequence& sequence, int layer, int64_t tokens) const;
@@ -79,6 +84,7 @@ class RetentionDriver {
 
   const CacheShape shape_;
   const std::vector<LayerPlan>& plans_;
+  const SequenceMap& sequences_;
   PageStore* store_;
   Ageing* ageing_;
   RetentionObserver* observer_;

@@ -5,6 +5,8 @@
 #include <queue>
 #include <string>
 
+#include "base/random.h"
+
 namespace varve {
 namespace {
 
@@ -17,14 +19,6 @@ constexpr PolicyName kPolicies[] = {
     {"random", RetentionPolicy::kRandom}, {"tova", RetentionPolicy::kTova},
     {"snapkv", RetentionPolicy::kSnapKv}, {"demote", RetentionPolicy::kDemote},
 };
-
-// SplitMix64's finalizer: neighbouring inputs give unrelated outputs.
-uint64_t Mix(uint64_t x) {
-  x += 0x9E3779B97F4A7C15u;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
 
 bool InFloor(const RetentionRule& rule, const PageStat& page, int64_t next_position) {
   return !page.complete || page.first_position < rule.sink_tokens ||
@@ -73,7 +67,6 @@ Step NextStep(const RetentionRule& rule, const PageStat& page, size_t index, int
   const double now = rule.levels[static_cast<size_t>(level)].distortion;
   Step step{cost * (1 - now) / static_cast<double>(std::max<uint64_t>(bytes, 1)), index, kDropPage,
             bytes};
-  if (!page.may_demote) return step;
   for (size_t to = static_cast<size_t>(level) + 1; to < rule.levels.size(); ++to) {
     if (rule.levels[to].bytes >= bytes) continue;
     const uint64_t saved = bytes - rule.levels[to].bytes;
@@ -173,9 +166,10 @@ double PageWorth(RetentionPolicy policy, int layer, const PageStat& page, double
     case RetentionPolicy::kWindow:
       return static_cast<double>(page.first_position);
     case RetentionPolicy::kRandom:
-      return static_cast<double>(
-          Mix(static_cast<uint64_t>(page.first_position) * 1024 + static_cast<uint64_t>(layer)) >>
-          11);
+      return static_cast<double>(SplitMix64(static_cast<uint64_t>(page.first_position) * 1024 +
+                                            static_cast<uint64_t>(layer))
+                                     .Next() >>
+                                 11);
   }
   return 0;
 }

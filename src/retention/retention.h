@@ -67,11 +67,10 @@ struct PageStat {
   int64_t first_position = 0;
   int64_t end_position = 0;  // exclusive
   int live_rows = 0;
-  bool complete = true;    // false: the page that still grows
-  bool may_demote = true;  // false: another sequence reads it too; it can only be let go of
-  int level = 0;           // index into RetentionRule::levels
-  uint64_t bytes = 0;      // as held
-  double worth = 0;        // what the policy ranks by; mass for h2o, tova, snapkv and demote
+  bool complete = true;  // false: the page that still grows
+  int level = 0;         // index into RetentionRule::levels
+  uint64_t bytes = 0;    // as held
+  double worth = 0;      // what the policy ranks by; mass for h2o, tova, snapkv and demote
 };
 
 // What the policy ranks a page by. `smooth`, `last` and `frozen` (< 0: none) are of its PageScore.

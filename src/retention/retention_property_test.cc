@@ -56,7 +56,6 @@ void AddPages(Dice& dice, Case* c) {
     page.worth = static_cast<double>(dice.Below(distinct)) / 20;
     page.bytes = 4096 * (dice.OneIn(3) ? 3 : 6);
     if (c->rule.policy == RetentionPolicy::kDemote) {
-      page.may_demote = !dice.OneIn(4);
       page.level = page.complete ? static_cast<int>(dice.Below(c->rule.levels.size())) : 0;
       page.bytes = c->rule.levels[static_cast<size_t>(page.level)].bytes;
       if (page.level == 0 && dice.OneIn(4)) page.bytes += 8192;  // not sealed yet
@@ -243,7 +242,7 @@ std::vector<int> DemoteByHand(const Case& c, uint64_t room) {
       double page_best = mass * mass * (1 - now) / static_cast<double>(bytes[i]);
       int page_level = kDropPage;
       const int num_levels = static_cast<int>(c.rule.levels.size());
-      for (int to = levels[i] + 1; c.pages[i].may_demote && to < num_levels; ++to) {
+      for (int to = levels[i] + 1; to < num_levels; ++to) {
         const RetentionLevel& level = c.rule.levels[static_cast<size_t>(to)];
         if (level.bytes >= bytes[i]) continue;
         const double cost =
@@ -277,10 +276,7 @@ TEST(RetentionProperty, DemoteTakesTheCheapestStepsInOrder) {
         continue;
       }
       EXPECT_GE(level, c.pages[i].level) << i;
-      if (level != c.pages[i].level) {
-        ++demoted;
-        EXPECT_TRUE(c.pages[i].may_demote) << i;
-      }
+      if (level != c.pages[i].level) ++demoted;
       if (!c.InFloor(i)) {
         in_room += level == c.pages[i].level ? c.pages[i].bytes
                                              : c.rule.levels[static_cast<size_t>(level)].bytes;

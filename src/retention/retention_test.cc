@@ -234,16 +234,6 @@ TEST(RetentionDemote, TakesStepsInOrderOfCostPerByte) {
   EXPECT_EQ(fates(249), "dd");
 }
 
-TEST(RetentionDemote, ASharedPageStaysOrGoesWhole) {
-  std::vector<PageStat> pages = Pages({.2, .1, .3});
-  pages[1].may_demote = false;
-  LayerState state = StateOf(pages, 0);
-  state.target_bytes += 2500;
-  EXPECT_EQ(Fates(pages, PlanRetention(DemoteRule(), state)), "1KK");
-  state.target_bytes -= 2250;
-  EXPECT_EQ(Fates(pages, PlanRetention(DemoteRule(), state)), "dd2");
-}
-
 TEST(RetentionDemote, OfEqualPagesTheOldestSinkFirst) {
   const std::vector<PageStat> pages = Pages({.2, .2, .2, .2});
   LayerState state = StateOf(pages, 3);
