@@ -129,9 +129,9 @@ TEST(CacheRetentionFork, APlanThatIsPendingAtTheForkIsCarriedOutByBothAndEncodes
   run.Feed(a, 256);
   const SequenceId b = *run.cache->Fork(a);
   run.Feed(a, 257);
-  EXPECT_EQ(run.PagesOf(a, 0), run.PagesOf(b, 0));
   EXPECT_EQ(run.cache->Stats().pages_demoted, 0u);  // the other has not agreed yet
   run.Feed(b, 257);
+  EXPECT_EQ(run.PagesOf(a, 0), run.PagesOf(b, 0));
   const uint64_t encoded = run.cache->Stats().pages_demoted;
   EXPECT_GT(encoded, 0u);
   // The first one takes over what the second has encoded, at its next plan.
