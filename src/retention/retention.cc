@@ -61,9 +61,8 @@ struct Step {
   }
 };
 
-Step NextStep(const RetentionRule& rule, const PageStat& page, size_t index, int level,
-              uint64_t bytes) {
-  const double cost = page.worth * page.worth;
+Step NextStep(const RetentionRule& rule, double mass, size_t index, int level, uint64_t bytes) {
+  const double cost = mass * mass;
   const double now = rule.levels[static_cast<size_t>(level)].distortion;
   Step step{cost * (1 - now) / static_cast<double>(std::max<uint64_t>(bytes, 1)), index, kDropPage,
             bytes};
@@ -80,11 +79,17 @@ void Demote(const RetentionRule& rule, const LayerState& state,
             const std::vector<size_t>& candidates, uint64_t room, std::vector<int>* levels) {
   std::priority_queue<Step> steps;
   std::vector<uint64_t> bytes(state.pages.size());
+  std::vector<double> mass(state.pages.size());
   uint64_t total = 0;
+  double mean = 0;
+  for (size_t index : candidates) {
+    mean += state.pages[index].worth / static_cast<double>(candidates.size());
+  }
   for (size_t index : candidates) {
     bytes[index] = state.pages[index].bytes;
+    mass[index] = state.pages[index].worth + mean;
     total += bytes[index];
-    steps.push(NextStep(rule, state.pages[index], index, state.pages[index].level, bytes[index]));
+    steps.push(NextStep(rule, mass[index], index, state.pages[index].level, bytes[index]));
   }
   while (total > room && !steps.empty()) {
     const Step step = steps.top();
@@ -93,7 +98,7 @@ void Demote(const RetentionRule& rule, const LayerState& state,
     bytes[step.page] -= step.saved;
     total -= step.saved;
     if (step.to == kDropPage) continue;
-    steps.push(NextStep(rule, state.pages[step.page], step.page, step.to, bytes[step.page]));
+    steps.push(NextStep(rule, mass[step.page], step.page, step.to, bytes[step.page]));
   }
 }
 

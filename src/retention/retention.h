@@ -9,9 +9,10 @@
 //            descending worth while they fit
 //   demote   every page offers its next steps down a ladder of rungs, the last one being zero
 //            bytes; the step that costs least attention per byte saved is taken until the rest
-//            fits. Cost of a level = (mass of the page)^2 * distortion: what a page contributes to
-//            the output is proportional to its mass, and distortion is a squared error relative to
-//            the page's rows, 1 for dropping it.
+//            fits. Cost of a level = (mass of the page + mean mass)^2 * distortion: what a page
+//            contributes to the output is proportional to its mass, and distortion is a squared
+//            error relative to the page's rows, 1 for dropping it. The mean stands for what nobody
+//            has asked for yet: a page without any mass is not free.
 //
 // Where the floor alone exceeds the budget, everything else goes and the plan says so.
 

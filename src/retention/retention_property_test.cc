@@ -226,10 +226,17 @@ std::vector<int> DemoteByHand(const Case& c, uint64_t room) {
   std::vector<int> levels;
   std::vector<uint64_t> bytes;
   uint64_t total = 0;
+  double mean = 0;
+  int count = 0;
   for (size_t i = 0; i < c.pages.size(); ++i) {
     levels.push_back(c.pages[i].level);
     bytes.push_back(c.pages[i].bytes);
-    if (!c.InFloor(i)) total += bytes[i];
+    if (c.InFloor(i)) continue;
+    total += bytes[i];
+    ++count;
+  }
+  for (size_t i = 0; i < c.pages.size(); ++i) {
+    if (!c.InFloor(i)) mean += c.pages[i].worth / static_cast<double>(count);
   }
   while (total > room) {
     double best = std::numeric_limits<double>::infinity();
@@ -237,7 +244,7 @@ std::vector<int> DemoteByHand(const Case& c, uint64_t room) {
     int best_level = kDropPage;
     for (size_t i = 0; i < c.pages.size(); ++i) {
       if (c.InFloor(i) || levels[i] == kDropPage) continue;
-      const double mass = c.pages[i].worth;
+      const double mass = c.pages[i].worth + mean;
       const double now = c.rule.levels[static_cast<size_t>(levels[i])].distortion;
       double page_best = mass * mass * (1 - now) / static_cast<double>(bytes[i]);
       int page_level = kDropPage;

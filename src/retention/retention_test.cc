@@ -219,18 +219,18 @@ TEST(RetentionDemote, SinksTheLeastWorthyFirstAndNoFurtherThanNeeded) {
 
 TEST(RetentionDemote, TakesStepsInOrderOfCostPerByte) {
   // Per byte, of a page of mass m: level 1 costs m^2 * 0.01 / 500, level 2 after it m^2 * 0.09 /
-  // 250, dropping after that m^2 * 0.9 / 250.
+  // 250, dropping after that m^2 * 0.9 / 250. With the mean of .55 the masses are 1.55 and .65.
   const std::vector<PageStat> pages = Pages({1.0, 0.1});
   const auto fates = [&](uint64_t target) {
     LayerState state = StateOf(pages, 0);
     state.target_bytes += target;
     return Fates(pages, PlanRetention(DemoteRule(), state));
   };
-  EXPECT_EQ(fates(1999), "K1");  // 0.0002 m^2: 2e-7
-  EXPECT_EQ(fates(1499), "K2");  // 3.6e-6
-  EXPECT_EQ(fates(1249), "12");  // 2e-5 of the worthy page before 3.6e-5 of the other
-  EXPECT_EQ(fates(749), "1d");
-  EXPECT_EQ(fates(499), "2d");
+  EXPECT_EQ(fates(1999), "K1");  // 8.5e-6
+  EXPECT_EQ(fates(1499), "11");  // 4.8e-5
+  EXPECT_EQ(fates(999), "12");   // 1.5e-4
+  EXPECT_EQ(fates(749), "22");   // 8.6e-4
+  EXPECT_EQ(fates(499), "2d");   // 1.5e-3
   EXPECT_EQ(fates(249), "dd");
 }
 
@@ -240,13 +240,11 @@ TEST(RetentionDemote, OfEqualPagesTheOldestSinkFirst) {
   EXPECT_EQ(Fates(pages, PlanRetention(DemoteRule(), state)), "11KK");
 }
 
-TEST(RetentionDemote, APageWithoutAnyMassIsFree) {
+TEST(RetentionDemote, APageWithoutAnyMassIsNotFree) {
   const std::vector<PageStat> pages = Pages({0, .2, 0, .2});
   EXPECT_EQ(Fates(pages, PlanRetention(DemoteRule(), StateOf(pages, 4))), "KKKK");
-  const RetentionPlan plan = PlanRetention(DemoteRule(), StateOf(pages, 2));
-  EXPECT_EQ(plan.levels[1], 0);
-  EXPECT_EQ(plan.levels[3], 0);
-  EXPECT_LE(plan.planned_bytes, StateOf(pages, 2).target_bytes);
+  EXPECT_EQ(Fates(pages, PlanRetention(DemoteRule(), StateOf(pages, 3))), "1K1K");
+  EXPECT_EQ(Fates(pages, PlanRetention(DemoteRule(), StateOf(pages, 2))), "1111");
 }
 
 }  // namespace
