@@ -25,6 +25,8 @@ TEST(BenchAttention, RefusesPlansThatDropRows) {
   BenchAttentionOptions options = Small();
   options.plans = {"q8_0", "f16,window=128"};
   ExpectRefused(options, "--kv \"f16,window=128\": window= drops rows");
+  options.plans = {"h2o"};
+  ExpectRefused(options, "--kv \"h2o\": evict= drops rows");
 }
 
 TEST(BenchAttention, RefusesPlansByLayer) {

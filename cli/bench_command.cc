@@ -73,7 +73,9 @@ void AddAttention(CLI::App& bench, int* exit_code) {
       "  varve bench attention --ctx 4096,32768 --kv f16 q8_0 q4_0r --threads 1,2\n"
       "  varve bench attention --heads 16 --kv-heads 2 --dim 64 --kv 'k=q8_0,v=q4_0' --json "
       "out.json\n"
-      "  varve bench attention --ctx 1024 --working-set 0      # fits in the last-level cache");
+      "  varve bench attention --ctx 1024 --working-set 0      # fits in the last-level cache\n"
+      "  varve bench attention --kv 'h2o,trigger=1000000'      # what the scoring of a policy "
+      "costs");
   command->callback([options, exit_code] {
     const varve::Status status = varve::cli::BenchAttention(*options);
     if (!status.ok()) *exit_code = varve::cli::ReportError(status);
@@ -87,8 +89,9 @@ void AddDecode(CLI::App& bench, int* exit_code) {
   CLI::Option* model = varve::cli::AddModelOption(*command, options->model);
   CLI::Option* random =
       command
-          ->add_option("--random-model", options->random_model,
-                       "A shape with random weights in place of a file: qwen3-0.6b, small-1024")
+          ->add_option(
+              "--random-model", options->random_model,
+              "A shape with random weights in place of a file: qwen3-0.6b, small-1024, deep-512")
           ->excludes(model);
   command->add_option("--weights", options->weights, "Weight type of --random-model")
       ->capture_default_str()

@@ -126,8 +126,8 @@ std::string FloorNote(const RetentionReport& report) {
   const std::string target =
       report.target_ratio > 0 ? fmt::format("ratio {:.2f}", report.target_ratio) : "the budget";
   return fmt::format(
-      "{} cannot be met: sink and recent alone exceed it {}; at {} tokens they allow a ratio of "
-      "{:.2f} at most",
+      "{} cannot be held: sink and recent alone exceed it {}; at {} tokens they allow {:.2f} for "
+      "certain, the page that comes next included",
       target, often, report.tokens, report.ratio_bound);
 }
 

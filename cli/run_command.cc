@@ -56,6 +56,11 @@ void AddPromptOptions(CLI::App* command, RunOptions* options) {
                    "a terminal")
       ->type_name("FILE")
       ->excludes(prompt);
+  CLI::Option* prompt_tokens =
+      command
+          ->add_option("--prompt-tokens", options->prompt_tokens,
+                       "Use only the first N tokens of the prompt (default: all)")
+          ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   command
       ->add_option("-n,--tokens", options->tokens,
                    "Tokens to generate (default: 256; with --chat to the end of the answer)")
@@ -69,7 +74,8 @@ void AddPromptOptions(CLI::App* command, RunOptions* options) {
                            " (default: what the file says). Without a prompt, on a terminal: a "
                            "conversation")
           ->type_name("[FORMAT]")
-          ->expected(0, 1);
+          ->expected(0, 1)
+          ->excludes(prompt_tokens);
   command->add_option("--system", options->system, "System message of a chat")->needs(chat);
 }
 

@@ -26,8 +26,9 @@ inline constexpr float kTextTopP = 0.95f;
 struct RunOptions {
   std::string model;  // empty: the embedded model
   std::optional<std::string> prompt;
-  std::string file;     // "-": stdin
-  int64_t tokens = -1;  // -1: 256, or to the end of the answer with --chat
+  std::string file;           // "-": stdin
+  int64_t prompt_tokens = 0;  // only so many of the prompt's; 0: all
+  int64_t tokens = -1;        // -1: 256, or to the end of the answer with --chat
   std::vector<std::string> plans = {"f16"};
   int64_t ctx = 0;  // 0: the model's context
   bool chat = false;

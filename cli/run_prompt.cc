@@ -65,7 +65,16 @@ Result<std::vector<int32_t>> EncodeChat(const LoadedModel& model, const std::str
 
 Result<std::vector<int32_t>> PromptTokens(const RunOptions& options, const LoadedModel& model,
                                           const std::string& text) {
-  if (!options.chat) return EncodePrompt(model, text);
+  if (!options.chat) {
+    Result<std::vector<int32_t>> tokens = EncodePrompt(model, text);
+    if (!tokens.ok() || options.prompt_tokens == 0) return tokens;
+    if (options.prompt_tokens > static_cast<int64_t>(tokens->size())) {
+      return InvalidArgument(fmt::format("--prompt-tokens {}: the prompt has only {} tokens",
+                                         options.prompt_tokens, tokens->size()));
+    }
+    tokens->resize(static_cast<size_t>(options.prompt_tokens));
+    return tokens;
+  }
   Result<std::string> format = ChatFormatOf(options, model);
   if (!format.ok()) return format.status();
   std::vector<ChatMessage> messages;

@@ -151,6 +151,14 @@ TEST_F(RunCommand, OneNewlineAtTheEndOfAFileIsNotThePrompt) {
   EXPECT_EQ(*ReadPromptText(options_), "two\n");
 }
 
+TEST_F(RunCommand, APromptIsCutToTheTokensAskedFor) {
+  options_.prompt = "abcdefgh";
+  options_.prompt_tokens = 5;
+  EXPECT_EQ(Run(RunText).rows[0]["prompt_tokens"], 5);
+  options_.prompt_tokens = 100;
+  ExpectRefused("--prompt-tokens 100: the prompt has only");
+}
+
 TEST_F(RunCommand, AChatFormatWrapsThePrompt) {
   options_.chat = true;
   options_.chat_format = "chatml";
@@ -203,7 +211,7 @@ TEST_F(RunCommand, ATargetThatTheFloorsForbidIsSaid) {
   EXPECT_LT(output.rows[0]["ratio_bound"], 6);
   EXPECT_LE(output.rows[0]["lossy_ratio"].get<double>(),
             output.rows[0]["ratio_bound"].get<double>() * 1.1);
-  EXPECT_NE(output.errors.find("ratio 6.00 cannot be met"), std::string::npos) << output.errors;
+  EXPECT_NE(output.errors.find("ratio 6.00 cannot be held"), std::string::npos) << output.errors;
 }
 
 TEST_F(RunCommand, ATraceIsOfOnePlan) {

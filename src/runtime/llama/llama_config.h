@@ -78,9 +78,9 @@ struct LlamaConfig {
 // and numbers that contradict each other, naming the key.
 Result<LlamaConfig> ReadLlamaConfig(const GgufFile& file);
 
-// Shapes for speed measurements without a download: "qwen3-0.6b", "small-1024".
+// Shapes for speed measurements without a download: "qwen3-0.6b", "small-1024", "deep-512".
 Result<LlamaConfig> PresetConfig(std::string_view name);
-std::string_view PresetNames();  // "qwen3-0.6b small-1024"
+std::string_view PresetNames();  // separated by spaces
 
 }  // namespace varve
 

@@ -46,13 +46,31 @@ LlamaConfig Small1024() {
   return config;
 }
 
+// Thirty-two thin layers: what a rule for some layers does to a deep model.
+LlamaConfig Deep512() {
+  LlamaConfig config;
+  config.architecture = "llama";
+  config.name = "deep-512";
+  config.num_layers = 32;
+  config.width = 512;
+  config.ffn_width = 1408;
+  config.num_heads = 8;
+  config.num_kv_heads = 4;
+  config.head_dim = 64;
+  config.vocab_size = 8192;
+  config.context = 32768;
+  config.rope.dims = config.head_dim;
+  return config;
+}
+
 }  // namespace
 
-std::string_view PresetNames() { return "qwen3-0.6b small-1024"; }
+std::string_view PresetNames() { return "qwen3-0.6b small-1024 deep-512"; }
 
 Result<LlamaConfig> PresetConfig(std::string_view name) {
   if (name == "qwen3-0.6b") return Qwen3Small();
   if (name == "small-1024") return Small1024();
+  if (name == "deep-512") return Deep512();
   return NotFound(fmt::format("random model \"{}\": known are {}", name, PresetNames()));
 }
 
