@@ -18,6 +18,16 @@ if(VARVE_SANITIZE)
   target_link_options(varve_options INTERFACE -fsanitize=${VARVE_SANITIZE})
 endif()
 
+# Tests and, under a sanitizer, the program's subcommands are compiled once and run for seconds: they
+# need no optimiser. The library keeps the flags of the preset.
+function(varve_compile_quickly target)
+  if(VARVE_SANITIZE)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-O0>)
+  elseif("${ARGN}" STREQUAL "TEST")
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-O1>)
+  endif()
+endfunction()
+
 # A benchmark of an unoptimised library misleads, so a bare `cmake -B build` is a release build too.
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release)

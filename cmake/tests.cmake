@@ -16,6 +16,7 @@ list(APPEND VARVE_TEST_SOURCES ${VARVE_OUTER_TEST_SOURCES})
 if(VARVE_TEST_SOURCES)
   add_executable(varve_tests ${VARVE_TEST_SOURCES})
   target_link_libraries(varve_tests PRIVATE varve_cli_objects varve_test_support GTest::gtest GTest::gtest_main)
+  varve_compile_quickly(varve_tests TEST)
   target_compile_definitions(varve_tests PRIVATE VARVE_TEST_DATA_DIR="${PROJECT_SOURCE_DIR}/tests/data")
   # Listing the tests when ctest starts, not after linking, keeps a crash at start-up a test failure.
   gtest_discover_tests(varve_tests
