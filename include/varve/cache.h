@@ -176,7 +176,7 @@ struct AttendOptions {
   bool causal = true;     // false: every query sees every row (cross attention)
 };
 
-enum class PageState { kFilling, kFull, kSealed };
+enum class PageState { kFilling, kFull, kSealed, kPacked };
 
 struct RungBytes {
   std::string rung;  // "q8_0", or "q8_0/q4_0" where K and V differ
@@ -207,6 +207,33 @@ struct RetentionStats {
   double floor_keep = 0;      // part that sink and recent take
 };
 
+// What lossless packing (pack=) did. Counts are since creation.
+struct LosslessStats {
+  int layers = 0;             // with pack=; if 0, nothing else here means anything
+  uint64_t pages_packed = 0;  // in mode store: replaced; full and probe: tried
+  uint64_t pages_without_gain = 0;
+  uint64_t raw_bytes = 0;         // of all those pages
+  uint64_t compressed_bytes = 0;  // what came of them
+  uint64_t pages_now = 0;         // packed at this moment,
+  uint64_t raw_bytes_now = 0;     // their raw
+  uint64_t packed_bytes_now = 0;  // and packed bytes,
+  uint64_t dictionary_bytes = 0;  // and the dictionaries that they share
+  double compress_us = 0;         // of the workers
+  double decompress_us = 0;       // of all threads
+  uint64_t decompressed_bytes = 0;
+  uint64_t fallbacks = 0;            // pages left raw because packing failed
+  uint64_t backpressure_skips = 0;   // groups put off because the queue was full
+  uint64_t restore_failures = 0;     // packed pages that could not be read
+  uint64_t queue_peak = 0;           // groups waiting at once
+  double wait_us = 0;                // that steps waited for workers
+  uint64_t decode_cache_hits = 0;    // pages whose raw strips were there when a layer was read
+  uint64_t decode_cache_misses = 0;  // pages that were unpacked strip by strip, or then restored
+  uint64_t strips_unpacked = 0;      // by attention, on the way
+  uint64_t pages_restored = 0;       // into the decode cache
+  uint64_t pages_prefetched = 0;     // of those, by workers ahead of their layer
+  uint64_t decode_cache_bytes = 0;   // held for it now
+};
+
 struct CacheStats {
   uint64_t bytes_used = 0;      // payload of all live pages; a shared page counts once
   uint64_t bytes_held = 0;      // memory that the pool keeps resident for pages
@@ -224,6 +251,7 @@ struct CacheStats {
   uint64_t nonfinite_values = 0;  // NaN or out-of-range values that a block rung replaced
   std::vector<RungBytes> rungs;   // by rung and state, in a fixed order
   RetentionStats retention;
+  LosslessStats lossless;
 };
 
 struct SequenceInfo {
@@ -297,6 +325,10 @@ class Cache {
                                    int64_t begin, int64_t end, float* out) const = 0;
 
   virtual CacheStats Stats() const = 0;
+
+  // Waits until every page that has been handed to the packing workers (pack=) is packed. Needed
+  // for nothing but figures that can be repeated; results never depend on it.
+  virtual void WaitForPacking() = 0;
 };
 
 // Bytes per token and layer that a rung takes for one part, scales included: what `varve plan`

@@ -61,6 +61,11 @@ struct LayerRule {
   std::optional<int64_t> hot_recent_tokens;
   std::optional<int64_t> bootstrap_tokens;  // bootstrap=N
   std::optional<int64_t> step_tokens;       // step=N
+  // Of the whole cache; where rules differ the largest counts.
+  std::optional<int64_t> pack_threads;        // pack_threads=N, 1 … 64
+  std::optional<int64_t> pack_queue;          // pack_queue=N groups
+  std::optional<int64_t> decode_cache_pages;  // decode_cache=N pages
+  std::optional<int64_t> prefetch;            // prefetch=0|1
 
   std::optional<std::string> codebook;  // codebook=FILE
   std::optional<std::string> fold;      // fold=FILE

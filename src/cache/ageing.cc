@@ -5,6 +5,8 @@
 #include <cstring>
 #include <vector>
 
+#include "cache/strip_reader.h"
+
 namespace varve {
 
 // Every page but one at the end of the table that can still grow.
@@ -64,7 +66,7 @@ bool Ageing::SinkTo(const LayerPlan& plan, int stage, TableEntry& entry) {
 bool Ageing::Sink(TableEntry& entry, const LayerPlan::Stage& stage) {
   Page* page = entry.page;
   if (page->key_rung == stage.k && page->value_rung == stage.v) {
-    if (page->state != PageState::kSealed) store_->SetState(page, PageState::kSealed);
+    if (page->state < PageState::kSealed) store_->SetState(page, PageState::kSealed);
     return true;
   }
   Page* successor = page->successor;
@@ -74,7 +76,7 @@ bool Ageing::Sink(TableEntry& entry, const LayerPlan::Stage& stage) {
   } else {
     successor = Encode(*page, stage);
     if (successor == nullptr) return false;
-    ++(page->state == PageState::kSealed ? counters_.demoted : counters_.sealed);
+    ++(page->state >= PageState::kSealed ? counters_.demoted : counters_.sealed);
     if (page->successor != nullptr) page->successor->predecessor = nullptr;
     page->successor = successor;
     successor->predecessor = page;
@@ -92,6 +94,7 @@ Page* Ageing::Encode(const Page& from, const LayerPlan::Stage& stage) {
   to->rows = from.rows;
   to->tokens_per_row = from.tokens_per_row;
   std::atomic<uint64_t> nonfinite{0};
+  std::atomic<bool> restored{true};
   const int heads = shape_.num_kv_heads;
   executor_->ParallelFor(2 * static_cast<size_t>(heads), [&](size_t task, int) {
     const int head = static_cast<int>(task) / 2;
@@ -99,7 +102,12 @@ Page* Ageing::Encode(const Page& from, const LayerPlan::Stage& stage) {
     const bool key = part == Part::kKey;
     const Rung* old_rung = key ? from.key_rung : from.value_rung;
     const Rung* new_rung = key ? to->key_rung : to->value_rung;
-    const std::byte* source = key ? from.KeyStrip(head) : from.ValueStrip(head);
+    StripReader reader(shape_);
+    const std::byte* source = reader.Get(from, part, head);
+    if (!reader.status().ok()) {
+      restored = false;
+      return;
+    }
     std::byte* target = key ? to->KeyStrip(head) : to->ValueStrip(head);
     if (old_rung == new_rung) {
       std::memcpy(target, source, key ? from.key_strip_bytes : from.value_strip_bytes);
@@ -111,6 +119,11 @@ Page* Ageing::Encode(const Page& from, const LayerPlan::Stage& stage) {
     old_rung->Decode(part, shape, source, 0, from.rows, rows.data());
     nonfinite += new_rung->Encode(part, shape, rows.data(), from.rows, target);
   });
+  if (!restored) {
+    ++counters_.not_restored;
+    store_->Release(to);
+    return nullptr;
+  }
   counters_.nonfinite_values += nonfinite;
   return to;
 }

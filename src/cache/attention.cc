@@ -78,11 +78,14 @@ struct Attention::Task {
 };
 
 Attention::Attention(const CacheShape& shape, Executor* executor)
-    : shape_(shape), executor_(executor), workers_(executor->num_threads()) {}
+    : shape_(shape), executor_(executor) {
+  for (int i = 0; i < executor->num_threads(); ++i) workers_.emplace_back(shape_);
+}
 
 size_t Attention::scratch_bytes() const {
   size_t bytes = shared_.bytes() + mass_.capacity() * sizeof(float);
-  for (const Worker& worker : workers_) bytes += worker.scratch.bytes();
+  for (const Worker& worker : workers_)
+    bytes += worker.scratch.bytes() + worker.reader.buffer_bytes();
   return bytes;
 }
 
@@ -186,7 +189,8 @@ void Attention::RunSplitTask(const Job& job, const Task& task, int worker) {
     Partial partial = Partial::At(chunk, job.partials + index * job.partial_bytes);
     float* page_sums = PageSumsFor(job, chunk, worker);
     AttendSplit(chunk, head, task.split, PreparedFor(job, head, chunk),
-                workers_[worker].scratch.data(), page_sums, ahead, &strips_read, partial);
+                workers_[worker].scratch.data(), page_sums, workers_[worker].reader, ahead,
+                &strips_read, partial);
     KeepPageSums(job, head, chunk, task.split, partial, page_sums);
   }
 }
@@ -206,7 +210,7 @@ void Attention::RunChunkTask(const Job& job, const Task& task, int worker) {
   for (int split = 0; split < job.splits; ++split) {
     float* page_sums = PageSumsFor(job, chunk, worker);
     AttendSplit(chunk, task.head, split, prepared, workers_[worker].scratch.data(), page_sums,
-                ahead, &strips_read, part);
+                workers_[worker].reader, ahead, &strips_read, part);
     KeepPageSums(job, task.head, chunk, split, part, page_sums);
     MergePartial(chunk, total, part);
   }
@@ -271,9 +275,21 @@ void Attention::Observe(const Job& job, AttentionObserver* observer) {
                          job.all.num_queries, heads, spans, mass_.data()});
 }
 
-void Attention::Run(int layer, const LayerSpaces& spaces,
-                    std::span<const AttentionRequest> requests, const AttendOptions& options,
-                    AttentionObserver* observer) {
+Status Attention::CollectReaders() {
+  Status first;
+  for (Worker& worker : workers_) {
+    if (first.ok()) first = worker.reader.status();
+    unpacked_.strips += worker.reader.strips_unpacked();
+    unpacked_.bytes += worker.reader.bytes_unpacked();
+    unpacked_.us += worker.reader.unpack_us();
+    worker.reader.Reset();
+  }
+  return first;
+}
+
+Status Attention::Run(int layer, const LayerSpaces& spaces,
+                      std::span<const AttentionRequest> requests, const AttendOptions& options,
+                      AttentionObserver* observer) {
   const size_t kv_heads = static_cast<size_t>(shape_.num_kv_heads);
   std::vector<Job> jobs;
   size_t shared_bytes = 0;
@@ -354,9 +370,11 @@ void Attention::Run(int layer, const LayerSpaces& spaces,
     const Job& job = jobs[heads[t].job];
     if (job.one_chunk()) MergeHead(job, heads[t].head, worker);
   });
+  VARVE_RETURN_IF_ERROR(CollectReaders());
   if (observer != nullptr) {
     for (const Job& job : jobs) Observe(job, observer);
   }
+  return Status();
 }
 
 }  // namespace varve

@@ -49,11 +49,20 @@ class Attention {
  public:
   Attention(const CacheShape& shape, Executor* executor);
 
-  // Requests have been checked by the cache. Reports to `observer` unless null.
-  void Run(int layer, const LayerSpaces& spaces, std::span<const AttentionRequest> requests,
-           const AttendOptions& options, AttentionObserver* observer);
+  // Requests have been checked by the cache. Reports to `observer` unless null. Fails, with the
+  // outputs undefined and nothing reported, if a packed page cannot be restored.
+  Status Run(int layer, const LayerSpaces& spaces, std::span<const AttentionRequest> requests,
+             const AttendOptions& options, AttentionObserver* observer);
 
   size_t scratch_bytes() const;
+
+  // Strips of packed pages that were unpacked on the way, since creation.
+  struct Unpacked {
+    uint64_t strips = 0;
+    uint64_t bytes = 0;
+    double us = 0;  // summed over threads
+  };
+  const Unpacked& unpacked() const { return unpacked_; }
 
  private:
   struct Job;   // one request
@@ -76,11 +85,17 @@ class Attention {
   Executor* executor_;
   ScratchBuffer shared_;
   struct Worker {
+    explicit Worker(const CacheShape& shape) : reader(shape) {}
     ScratchBuffer scratch;
     ReadAhead ahead;
+    StripReader reader;
   };
+  // The first error of the workers; their counts are added up.
+  Status CollectReaders();
+
   std::vector<Worker> workers_;
   std::vector<float> mass_;
+  Unpacked unpacked_;
 };
 
 }  // namespace varve

@@ -184,6 +184,8 @@ const char* StateName(PageState state) {
       return "full";
     case PageState::kSealed:
       return "sealed";
+    case PageState::kPacked:
+      return "packed";
   }
   return "unknown";
 }

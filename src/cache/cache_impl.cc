@@ -65,7 +65,8 @@ CacheImpl::CacheImpl(const CacheShape& shape, CacheOptions options,
              options_.max_bytes),
       ageing_(shape_, &store_, executor_),
       attention_(shape_, executor_),
-      retention_(shape_, layer_plans_, sequences_, &store_, &ageing_, options_.retention_observer) {
+      retention_(shape_, layer_plans_, sequences_, &store_, &ageing_, options_.retention_observer),
+      packing_(shape_, layer_plans_, ResolvePackSettings(options_.plan), &store_, executor_) {
   for (const LayerPlan& plan : layer_plans_) layer_spaces_.push_back(SpacesOf(plan));
 }
 
@@ -170,6 +171,13 @@ Status CacheImpl::Truncate(SequenceId id, int64_t position) {
                            std::to_string(sequence.next_position));
   }
   VARVE_RETURN_IF_ERROR(CheckCut(sequence, position, sequence.next_position));
+  // A page that may grow again must not be packed, whatever the workers have got done.
+  for (int layer = 0; layer < shape_.num_layers; ++layer) {
+    for (TableEntry& entry : sequence.layers[layer].entries) {
+      if (entry.page->first_position < position && entry.EndPosition() > position)
+        VARVE_RETURN_IF_ERROR(packing_.UnpackForGood(entry.page));
+    }
+  }
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     LayerTable& table = sequence.layers[layer];
     KillRows(layer, table, position, sequence.next_position);
@@ -286,12 +294,14 @@ Result<int64_t> CacheImpl::ReadRows(SequenceId id, int layer, int kv_head, Part 
   const StripShape shape =
       key ? store_.KeyShape(layer, kv_head) : store_.ValueShape(layer, kv_head);
   std::vector<float> rows(static_cast<size_t>(shape.page_tokens) * shape.dim);
+  StripReader reader(shape_);
   int64_t count = 0;
   for (const TableEntry& entry : (*found)->layers[layer].entries) {
     if (entry.EndPosition() <= begin || entry.page->first_position >= end) continue;
     const Rung* rung = key ? entry.page->key_rung : entry.page->value_rung;
-    rung->Decode(part, shape, key ? entry.page->KeyStrip(kv_head) : entry.page->ValueStrip(kv_head),
-                 0, entry.rows, rows.data());
+    const std::byte* strip = reader.Get(*entry.page, part, kv_head);
+    if (!reader.status().ok()) return reader.status();
+    rung->Decode(part, shape, strip, 0, entry.rows, rows.data());
     for (int row = 0; row < entry.rows; ++row) {
       const int64_t position = entry.page->RowPosition(row);
       if (!entry.live.Get(row) || position < begin || position >= end) continue;
@@ -328,6 +338,12 @@ CacheStats CacheImpl::Stats() const {
   stats.pages_adopted = counters.adopted;
   stats.pages_dropped = counters.dropped;
   stats.nonfinite_values = counters.nonfinite_values;
+  packing_.AddTo(&stats.lossless);
+  stats.lossless.restore_failures += counters.not_restored;
+  stats.lossless.decompress_us += attention_.unpacked().us;
+  stats.lossless.decompressed_bytes += attention_.unpacked().bytes;
+  stats.lossless.strips_unpacked = attention_.unpacked().strips;
+  stats.bytes_held += stats.lossless.dictionary_bytes;
   return stats;
 }
 

@@ -12,6 +12,7 @@
 #include "cache/ageing.h"
 #include "cache/attention.h"
 #include "cache/layer_plan.h"
+#include "cache/packing.h"
 #include "cache/page.h"
 #include "cache/page_store.h"
 #include "cache/retention_driver.h"
@@ -49,6 +50,8 @@ class CacheImpl final : public Cache {
   Result<int64_t> ReadRows(SequenceId id, int layer, int kv_head, Part part, int64_t begin,
                            int64_t end, float* out) const override;
   CacheStats Stats() const override;
+  void WaitForPacking() override { packing_.Wait(); }
+  Packing& packing() { return packing_; }
 
  private:
   // One sequence of the open step.
@@ -104,6 +107,7 @@ class CacheImpl final : public Cache {
   Attention attention_;
   SequenceMap sequences_;
   RetentionDriver retention_;
+  Packing packing_;
   uint64_t next_id_ = 1;
   bool step_open_ = false;
   std::vector<StepSequence> step_;

@@ -30,9 +30,9 @@ bool CacheImpl::CanGrow(int layer, const Sequence& sequence) const {
   if (table.entries.empty()) return false;
   const TableEntry& last = table.entries.back();
   const Rung* open = layer_plans_[layer].open_rung;
-  return last.stage < 0 && last.rows < shape_.page_tokens && last.page->tokens_per_row == 1 &&
-         last.page->key_rung == open && last.page->value_rung == open &&
-         last.EndPosition() == sequence.next_position;
+  return last.stage < 0 && last.rows < shape_.page_tokens && !last.page->packed &&
+         last.page->tokens_per_row == 1 && last.page->key_rung == open &&
+         last.page->value_rung == open && last.EndPosition() == sequence.next_position;
 }
 
 Result<int> CacheImpl::MaxStepTokens(SequenceId id) const {
@@ -348,11 +348,17 @@ Status CacheImpl::Attend(int layer, std::span<const AttendRequest> requests,
       pieces.push_back(Piece(*whole.request, first));
     }
   }
+  if (packing_.active()) {
+    std::vector<const Sequence*> sequences;
+    for (const AttendRequest& request : requests) sequences.push_back(*Find(request.sequence));
+    status = packing_.Prepare(layer, sequences);
+    if (!status.ok()) return Fail(std::move(status));
+  }
   size_t next = 0;
   MassTap tap(this);
   AttentionObserver* observer = retention_.NeedsMass(layer) ? &tap : options_.observer;
   const auto run = [&] {
-    attention_.Run(layer, layer_spaces_[layer], pass, bounded, observer);
+    if (status.ok()) status = attention_.Run(layer, layer_spaces_[layer], pass, bounded, observer);
     pass.clear();
   };
   int queries = 0;
@@ -368,7 +374,8 @@ Status CacheImpl::Attend(int layer, std::span<const AttendRequest> requests,
     }
   }
   run();
-  return Status();
+  if (packing_.active()) packing_.Finish(layer);
+  return status.ok() ? Status() : Fail(std::move(status));
 }
 
 // At most kPassQueries queries of a request, from `first` on.
@@ -423,6 +430,10 @@ Status CacheImpl::EndStep() {
       retention_.MakePlans(*step.sequence);
       retention_.CountStep(*step.sequence);
     }
+  }
+  if (packing_.active()) {
+    for (const StepSequence& step : step_) packing_.Advance(*step.sequence, step.tokens);
+    packing_.EndStep();
   }
   step_.clear();
   step_open_ = false;

@@ -111,6 +111,20 @@ Status CheckCombination(const LayerRule& rule) {
         "plan: layers {}, clause \"sink={}\": nothing is dropped without window= or evict=",
         LayersText(rule), *rule.sink_tokens));
   }
+  const std::pair<bool, const char*> of_packing[] = {
+      {rule.hot_sink_tokens.has_value(), "hot"},
+      {rule.bootstrap_tokens.has_value(), "bootstrap"},
+      {rule.step_tokens.has_value(), "step"},
+      {rule.pack_threads.has_value(), "pack_threads"},
+      {rule.pack_queue.has_value(), "pack_queue"},
+      {rule.decode_cache_pages.has_value(), "decode_cache"},
+      {rule.prefetch.has_value(), "prefetch"},
+  };
+  for (const auto& [said, clause] : of_packing) {
+    if (!said || rule.pack) continue;
+    return InvalidArgument(fmt::format(
+        "plan: layers {}, clause \"{}\": means nothing without pack=", LayersText(rule), clause));
+  }
   if (rule.window_tokens && rule.open_tokens.value_or(0) > *rule.window_tokens) {
     return InvalidArgument(fmt::format("plan: layers {}, clause \"open={}\": {} > window {}",
                                        LayersText(rule), *rule.open_tokens, *rule.open_tokens,
@@ -231,6 +245,18 @@ Result<LayerPlan> ResolveRule(const LayerRule& rule, const CacheShape& shape) {
   layer.window_tokens = rule.window_tokens.value_or(0);
   layer.sink_tokens = rule.sink_tokens.value_or(0);
   if (rule.evict) VARVE_RETURN_IF_ERROR(AddRetention(rule, shape, &layer));
+  if (rule.pack) {
+    const PackRule defaults;
+    layer.pack = PackRule{
+        .mode = *rule.pack == "store"  ? PackRule::Mode::kStore
+                : *rule.pack == "full" ? PackRule::Mode::kFull
+                                       : PackRule::Mode::kProbe,
+        .hot_sink_tokens = rule.hot_sink_tokens.value_or(defaults.hot_sink_tokens),
+        .hot_recent_tokens = rule.hot_recent_tokens.value_or(defaults.hot_recent_tokens),
+        .bootstrap_tokens = rule.bootstrap_tokens.value_or(defaults.bootstrap_tokens),
+        .step_tokens = rule.step_tokens.value_or(defaults.step_tokens),
+    };
+  }
   return layer;
 }
 
@@ -262,6 +288,23 @@ const LayerPlan::Stage* LayerPlan::StageAt(int64_t age) const {
     if (stage.from_age <= age) found = &stage;
   }
   return found;
+}
+
+PackSettings ResolvePackSettings(const Plan& plan) {
+  PackSettings settings;
+  const auto largest = [&plan](std::optional<int64_t> LayerRule::*member, int fallback) {
+    std::optional<int64_t> found;
+    for (const LayerRule& rule : plan.rules) {
+      if (rule.*member) found = std::max(found.value_or(0), *(rule.*member));
+    }
+    return static_cast<int>(std::min<int64_t>(found.value_or(fallback), 1 << 30));
+  };
+  settings.threads = largest(&LayerRule::pack_threads, settings.threads);
+  settings.max_queue = largest(&LayerRule::pack_queue, settings.max_queue);
+  settings.decode_cache_pages =
+      largest(&LayerRule::decode_cache_pages, settings.decode_cache_pages);
+  settings.prefetch = largest(&LayerRule::prefetch, 1) != 0;
+  return settings;
 }
 
 Result<std::vector<LayerPlan>> ResolvePlan(const Plan& plan, const CacheShape& asked) {

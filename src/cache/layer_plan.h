@@ -18,6 +18,25 @@
 
 namespace varve {
 
+// Lossless packing of a layer's cold pages (pack=).
+struct PackRule {
+  enum class Mode { kProbe, kFull, kStore };
+  Mode mode = Mode::kProbe;
+  int64_t hot_sink_tokens = 16;     // of the tokens that are kept, the first
+  int64_t hot_recent_tokens = 256;  // and the last so many are never packed
+  int64_t bootstrap_tokens = 32;    // cold tokens that make the first group,
+  int64_t step_tokens = 256;        // and every later one
+  bool operator==(const PackRule&) const = default;
+};
+
+// Of the whole cache; where rules differ the largest counts.
+struct PackSettings {
+  int threads = 1;
+  int max_queue = 256;          // groups
+  int decode_cache_pages = 64;  // restored beside their packed form
+  bool prefetch = true;         // workers restore the next layer's pages ahead
+};
+
 struct LayerPlan {
   // The rungs of a full page from an age on. Age = next position - end position of the page.
   struct Stage {
@@ -38,6 +57,8 @@ struct LayerPlan {
   // Level 0 of the rule is any stage before, level i is stage first_demotion + i - 1.
   int first_demotion = 0;
 
+  std::optional<PackRule> pack;
+
   static constexpr int64_t kNeverByAge = int64_t{1} << 60;
 
   bool operator==(const LayerPlan&) const = default;
@@ -50,6 +71,8 @@ struct LayerPlan {
 // CacheShape; page_tokens may be 0. Fails with the clause and the reason where the plan is not
 // valid, not in this build, or does not fit the shape.
 Result<std::vector<LayerPlan>> ResolvePlan(const Plan& plan, const CacheShape& shape);
+
+PackSettings ResolvePackSettings(const Plan& plan);
 
 }  // namespace varve
 

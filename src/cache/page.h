@@ -18,6 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cache/packed_page.h"
 #include "cache/page_pool.h"
 #include "retention/page_score.h"
 #include "retention/retention.h"
@@ -38,12 +39,21 @@ struct Page {
   size_t key_strip_bytes = 0;
   size_t value_strip_bytes = 0;
   size_t bytes = 0;  // kv_heads * (key_strip_bytes + value_strip_bytes)
-  PageSlot slot;
+  PageSlot slot;     // of a packed page: the restored strips, or none
+  // The strips, packed: set in state kPacked only.
+  std::unique_ptr<PackedPage> packed;
+  bool pack_tried = false;  // a worker has it or had it
+  bool streamed = false;    // its restored strips are for one pass over its layer only
+  uint64_t last_read = 0;   // the step that last read it packed
   // The page that an owner of this one has already encoded from it, and the way back. Neither
   // owns the other: whichever dies first clears the link.
   Page* successor = nullptr;
   Page* predecessor = nullptr;
 
+  bool HasRaw() const { return slot.data != nullptr; }
+  // What it holds for good: restored strips are the decode cache's.
+  size_t HeldBytes() const { return packed ? packed->bytes : SlotBytes(bytes); }
+  // Requires HasRaw().
   std::byte* KeyStrip(int head) const {
     return slot.data + static_cast<size_t>(head) * (key_strip_bytes + value_strip_bytes);
   }

@@ -34,8 +34,64 @@ void PageStore::Release(Page* page) {
   if (--page->refs > 0) return;
   Detach(page);
   Count(*page, -1);
-  pool_.GiveBack(page->slot);
+  if (page->packed) {
+    DropRaw(page);
+    arena_.GiveBack(page->packed->data, page->packed->bytes);
+  } else {
+    pool_.GiveBack(page->slot);
+  }
   delete page;
+}
+
+Status PageStore::Pack(Page* page, const PackedStrips& strips) {
+  Result<std::byte*> block = arena_.Take(strips.bytes.size());
+  if (!block.ok()) return block.status();
+  Count(*page, -1);
+  std::memcpy(*block, strips.bytes.data(), strips.bytes.size());
+  page->packed = std::make_unique<PackedPage>();
+  page->packed->data = *block;
+  page->packed->bytes = strips.bytes.size();
+  page->packed->ends = strips.ends;
+  page->packed->dictionaries = strips.dictionaries;
+  page->state = PageState::kPacked;
+  pool_.GiveBack(page->slot);
+  page->slot = PageSlot();
+  Count(*page, +1);
+  return Status();
+}
+
+Result<PageSlot> PageStore::TakeRaw(const Page& page) {
+  Result<PageSlot> slot = pool_.Take(page.bytes);
+  if (slot.ok()) raw_bytes_ += SlotBytes(page.bytes);
+  return slot;
+}
+
+void PageStore::GiveRaw(const Page& page, const PageSlot& slot) {
+  pool_.GiveBack(slot);
+  raw_bytes_ -= SlotBytes(page.bytes);
+}
+
+void PageStore::SetRaw(Page* page, const PageSlot& slot) {
+  page->slot = slot;
+  restored_.insert(page);
+}
+
+void PageStore::DropRaw(Page* page) {
+  if (!page->HasRaw()) return;
+  restored_.erase(page);
+  GiveRaw(*page, page->slot);
+  page->slot = PageSlot();
+}
+
+void PageStore::Unpack(Page* page) {
+  Count(*page, -1);
+  restored_.erase(page);
+  raw_bytes_ -= SlotBytes(page->bytes);
+  arena_.GiveBack(page->packed->data, page->packed->bytes);
+  page->packed.reset();
+  page->state = PageState::kSealed;
+  page->pack_tried = false;
+  Count(*page, +1);
 }
 
 void PageStore::Detach(Page* page) {
@@ -60,21 +116,28 @@ void PageStore::CopyContent(const Page& from, Page* to) {
 
 void PageStore::Count(const Page& page, int sign) {
   Sum& sum = accounts_[{page.key_rung, page.value_rung, page.state}];
+  const auto bytes = static_cast<int64_t>(page.packed ? page.packed->bytes : page.bytes);
   sum.pages += sign;
-  sum.bytes += sign * static_cast<int64_t>(page.bytes);
+  sum.bytes += sign * bytes;
   num_pages_ += sign;
-  bytes_used_ += sign * static_cast<int64_t>(page.bytes);
+  bytes_used_ += sign * bytes;
 }
 
 void PageStore::AddTo(CacheStats* stats) const {
   stats->bytes_used = bytes_used_;
-  stats->bytes_held = pool_.bytes_held();
+  stats->bytes_held = pool_.bytes_held() + arena_.bytes_held();
+  stats->lossless.decode_cache_bytes = raw_bytes_;
   stats->bytes_copied = bytes_copied_;
   stats->pages = num_pages_;
   stats->bytes_tables += num_pages_ * sizeof(Page);
   for (const auto& [account, sum] : accounts_) {
     if (sum.pages == 0) continue;
     const auto& [key_rung, value_rung, state] = account;
+    if (state == PageState::kPacked) {
+      stats->lossless.pages_now += sum.pages;
+      stats->lossless.raw_bytes_now += sum.pages * PageBytes(*key_rung, *value_rung);
+      stats->lossless.packed_bytes_now += sum.bytes;
+    }
     std::string name(key_rung->name());
     if (key_rung != value_rung) name += "/" + std::string(value_rung->name());
     stats->rungs.push_back({std::move(name), state, sum.pages, sum.bytes});

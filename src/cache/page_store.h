@@ -6,8 +6,12 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <tuple>
+#include <unordered_set>
+#include <vector>
 
+#include "cache/packed_arena.h"
 #include "cache/page.h"
 #include "cache/page_pool.h"
 #include "varve/cache.h"
@@ -17,7 +21,7 @@ namespace varve {
 class PageStore {
  public:
   PageStore(const CacheShape& shape, PageMemory* memory, uint64_t max_bytes)
-      : shape_(shape), pool_(memory, max_bytes) {}
+      : shape_(shape), pool_(memory, max_bytes), arena_(memory) {}
 
   StripShape KeyShape(int layer, int head) const {
     return {layer, head, shape_.key_dim, shape_.page_tokens};
@@ -40,6 +44,29 @@ class PageStore {
   // Copies all strips of `from` (same rungs) and its row count.
   void CopyContent(const Page& from, Page* to);
 
+  // --- packed pages ---
+
+  // A sealed page's strips in packed form.
+  struct PackedStrips {
+    std::vector<std::byte> bytes;
+    std::vector<uint32_t> ends;
+    std::shared_ptr<const PackDictionaries> dictionaries;
+  };
+  // Replaces the raw bytes of a sealed page, which go back to the pool. kOutOfMemory leaves the
+  // page as it was.
+  Status Pack(Page* page, const PackedStrips& strips);
+  // Memory for the raw strips of a packed page, to be filled and then set or given back.
+  Result<PageSlot> TakeRaw(const Page& page);
+  void GiveRaw(const Page& page, const PageSlot& slot);
+  // The page has its raw strips beside the packed ones from now on; and no longer.
+  void SetRaw(Page* page, const PageSlot& slot);
+  void DropRaw(Page* page);
+  // Gives up the packed form of a page that has its raw strips: it is sealed as before.
+  void Unpack(Page* page);
+  // Packed pages that have their raw strips, too; and bytes that are taken for such.
+  const std::unordered_set<Page*>& restored() const { return restored_; }
+  uint64_t raw_bytes() const { return raw_bytes_; }
+
   PagePool& pool() { return pool_; }
   const PagePool& pool() const { return pool_; }
   // Fills the page parts of the statistics.
@@ -51,6 +78,7 @@ class PageStore {
 
   CacheShape shape_;
   PagePool pool_;
+  PackedArena arena_;
   struct Sum {
     uint64_t pages = 0;
     uint64_t bytes = 0;
@@ -59,6 +87,8 @@ class PageStore {
   uint64_t num_pages_ = 0;
   uint64_t bytes_used_ = 0;
   uint64_t bytes_copied_ = 0;
+  std::unordered_set<Page*> restored_;
+  uint64_t raw_bytes_ = 0;
 };
 
 }  // namespace varve

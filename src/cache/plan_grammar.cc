@@ -43,6 +43,21 @@ constexpr ClauseSpec kClauses[] = {
     {.name = "hot", .kind = ClauseKind::kHot},
     {.name = "bootstrap", .kind = ClauseKind::kCount, .count = &LayerRule::bootstrap_tokens},
     {.name = "step", .kind = ClauseKind::kCount, .count = &LayerRule::step_tokens, .min = 1},
+    {.name = "pack_threads",
+     .kind = ClauseKind::kCount,
+     .count = &LayerRule::pack_threads,
+     .min = 1,
+     .max = 64},
+    {.name = "pack_queue",
+     .kind = ClauseKind::kCount,
+     .count = &LayerRule::pack_queue,
+     .min = 1,
+     .max = 1 << 20},
+    {.name = "decode_cache",
+     .kind = ClauseKind::kCount,
+     .count = &LayerRule::decode_cache_pages,
+     .max = 1 << 30},
+    {.name = "prefetch", .kind = ClauseKind::kCount, .count = &LayerRule::prefetch, .max = 1},
     {.name = "codebook", .kind = ClauseKind::kFile, .text = &LayerRule::codebook},
     {.name = "fold", .kind = ClauseKind::kFile, .text = &LayerRule::fold},
     {.name = "image", .kind = ClauseKind::kCount, .count = &LayerRule::image_tokens},
@@ -138,8 +153,7 @@ Status StoreClause(const ClauseSpec& clause, std::string_view value, LayerRule* 
     case ClauseKind::kPage:
       return StorePage(value, rule);
     case ClauseKind::kCount:
-      return Store(ParseCount(clause.name, value, clause.min, kMaxClauseTokens),
-                   &(rule->*clause.count));
+      return Store(ParseCount(clause.name, value, clause.min, clause.max), &(rule->*clause.count));
     case ClauseKind::kReal:
       return StoreReal(clause, value, rule);
     case ClauseKind::kBytes:

@@ -16,6 +16,7 @@
 #include <string>
 #include <string_view>
 
+#include "cache/plan_values.h"
 #include "varve/plan.h"
 #include "varve/status.h"
 
@@ -28,7 +29,7 @@ enum class ClauseKind {
   kBothRungs,  // kv=RUNG, or the bare rung: k and v at once
   kAge,        // f16:512/q8_0:4096/q4_0
   kPage,       // 16, 32, 64 or 128
-  kCount,      // integer from `min` to kMaxClauseTokens
+  kCount,      // integer from `min` to `max`
   kReal,       // ratio or ema
   kBytes,      // integer with B, KiB, MiB or GiB
   kWord,       // one of `words`
@@ -43,7 +44,8 @@ struct ClauseSpec {
   std::optional<std::string> LayerRule::*text = nullptr;
   std::optional<int64_t> LayerRule::*count = nullptr;
   std::optional<double> LayerRule::*real = nullptr;
-  int64_t min = 0;              // kCount
+  int64_t min = 0;  // kCount
+  int64_t max = kMaxClauseTokens;
   std::string_view words = {};  // kWord: the values, separated by blanks
 };
 

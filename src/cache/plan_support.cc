@@ -20,8 +20,6 @@ struct MissingFeature {
 };
 
 constexpr MissingFeature kMissing[] = {
-    {"pack", "lossless packing"},         {"hot", "lossless packing"},
-    {"bootstrap", "lossless packing"},    {"step", "lossless packing"},
     {"codebook", "product quantization"}, {"fold", "the learned compressor"},
     {"image", "the learned compressor"},  {"cross", "a rung of its own for the cross cache"},
     {"fallback", "a fallback rung"},

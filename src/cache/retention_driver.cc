@@ -111,6 +111,12 @@ uint64_t RetentionDriver::LayerBytes(const LayerTable& table) const {
   return bytes;
 }
 
+uint64_t RetentionDriver::HeldBytes(const LayerTable& table) const {
+  uint64_t bytes = 0;
+  for (const TableEntry& entry : table.entries) bytes += entry.page->HeldBytes();
+  return bytes;
+}
+
 int RetentionDriver::AgreedStage(int layer, const Page& page) const {
   int agreed = std::numeric_limits<int>::max();
   for (const auto& [id, sequence] : sequences_) {
@@ -306,7 +312,7 @@ void RetentionDriver::CountStep(const Sequence& sequence) {
     if (!plans_[layer].retention) continue;
     const LayerTable& table = sequence.layers[layer];
     run_f16_bytes_ += static_cast<double>(sequence.next_position) * static_cast<double>(row_bytes_);
-    run_held_bytes_ += static_cast<double>(LayerBytes(table) + table.plan_bytes);
+    run_held_bytes_ += static_cast<double>(HeldBytes(table) + table.plan_bytes);
   }
 }
 
@@ -315,7 +321,7 @@ void RetentionDriver::AddTo(const Sequence& sequence, RetentionTotals* totals) c
     if (!plans_[layer].retention) continue;
     const LayerTable& table = sequence.layers[layer];
     totals->f16_bytes += static_cast<uint64_t>(sequence.next_position) * row_bytes_;
-    totals->held_bytes += LayerBytes(table) + table.plan_bytes;
+    totals->held_bytes += HeldBytes(table) + table.plan_bytes;
     totals->plan_bytes += table.plan_bytes;
     totals->seen += sequence.next_position;
     totals->live += table.live_rows;

@@ -73,6 +73,8 @@ class RetentionDriver {
   // What the layer's pages would hold if the sequence were alone: what it decides by, so that a
   // decision does not depend on other sequences.
   uint64_t LayerBytes(const LayerTable& table) const;
+  // What they hold: less where pages are packed, which no decision may depend on.
+  uint64_t HeldBytes(const LayerTable& table) const;
   // The lowest stage that no holder of the page objects to.
   int AgreedStage(int layer, const Page& page) const;
   uint64_t TargetBytes(const Sequence& sequence, int layer) const;

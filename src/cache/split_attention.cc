@@ -79,8 +79,9 @@ void SetRate(ReadAhead& ahead, size_t strips_read) {
 
 // Weighted values of a page in which some rows are hidden from some queries and may hold NaN: each
 // query sums over the runs of rows that it sees.
-void AddVisibleRuns(const QueryRows& rows, const TableEntry& entry, int head, const float* weights,
-                    size_t stride, const float* weight_sum, float* accumulators) {
+void AddVisibleRuns(const QueryRows& rows, const TableEntry& entry, int head,
+                    const std::byte* strip, const float* weights, size_t stride,
+                    const float* weight_sum, float* accumulators) {
   const Rung& rung = *entry.page->value_rung;
   const StripShape shape = ValueShape(rows, head);
   const int group = rows.shape->group_size;
@@ -94,12 +95,23 @@ void AddVisibleRuns(const QueryRows& rows, const TableEntry& entry, int head, co
       }
       int end = row + 1;
       while (end < entry.rows && RowVisible(rows, entry, query, end)) ++end;
-      rung.AddValues(shape, entry.page->ValueStrip(head), row, end - row,
-                     weights + first_row * stride, stride, weight_sum + first_row, group,
-                     accumulators + first_row * floats, nullptr);
+      rung.AddValues(shape, strip, row, end - row, weights + first_row * stride, stride,
+                     weight_sum + first_row, group, accumulators + first_row * floats, nullptr);
       row = end;
     }
   }
+}
+
+// What will be fetched for a strip: its bytes, or its packed bytes.
+void AddRead(const Page& page, Part part, int head, ReadAhead& ahead) {
+  const bool key = part == Part::kKey;
+  if (page.HasRaw()) {
+    ahead.Add(key ? page.KeyStrip(head) : page.ValueStrip(head),
+              key ? page.key_strip_bytes : page.value_strip_bytes);
+    return;
+  }
+  const std::span<const std::byte> packed = page.packed->Strip(StripIndex(part, head));
+  ahead.Add(packed.data(), packed.size());
 }
 
 }  // namespace
@@ -146,17 +158,17 @@ void AddReads(const QueryRows& rows, int head, int split, ReadAhead& ahead) {
   const size_t end = std::min(entries.size(), begin + kSplitPages);
   for (size_t p = begin; p < end; ++p) {
     const Page& page = *entries[p].page;
-    if (PageVisible(rows, entries[p])) ahead.Add(page.KeyStrip(head), page.key_strip_bytes);
+    if (PageVisible(rows, entries[p])) AddRead(page, Part::kKey, head, ahead);
   }
   for (size_t p = begin; p < end; ++p) {
     const Page& page = *entries[p].page;
-    if (PageVisible(rows, entries[p])) ahead.Add(page.ValueStrip(head), page.value_strip_bytes);
+    if (PageVisible(rows, entries[p])) AddRead(page, Part::kValue, head, ahead);
   }
 }
 
 void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueries& prepared,
-                 std::byte* scratch, float* page_sums, ReadAhead& ahead, size_t* strips_read,
-                 Partial& partial) {
+                 std::byte* scratch, float* page_sums, StripReader& reader, ReadAhead& ahead,
+                 size_t* strips_read, Partial& partial) {
   const std::vector<TableEntry>& entries = rows.table->entries;
   const size_t begin = static_cast<size_t>(split) * kSplitPages;
   const size_t count = std::min<size_t>(entries.size() - begin, kSplitPages);
@@ -177,7 +189,7 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
       continue;
     }
     SetRate(ahead, (*strips_read)++);
-    page.key_rung->Scores(KeyShape(rows, head), page.KeyStrip(head),
+    page.key_rung->Scores(KeyShape(rows, head), reader.Get(page, Part::kKey, head),
                           prepared[static_cast<int>(page.key_rung->key_space())], num_rows,
                           entry.rows, page_scores, stride, &ahead);
     if (rows.options->soft_cap > 0.0f || entry.rows < rows.shape->page_tokens ||
@@ -203,12 +215,13 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
       std::fill_n(accumulators, num_rows * rung.AccumulatorFloats(shape), 0.0f);
     }
     const float* weights = scores + p * page_tokens;
+    const std::byte* strip = reader.Get(*entry.page, Part::kValue, head);
     if (!rung.values_always_finite() && !PageFullyVisible(rows, entry)) {
-      AddVisibleRuns(rows, entry, head, weights, stride, partial.sum, accumulators);
+      AddVisibleRuns(rows, entry, head, strip, weights, stride, partial.sum, accumulators);
       continue;
     }
-    rung.AddValues(shape, entry.page->ValueStrip(head), 0, entry.rows, weights, stride, partial.sum,
-                   num_rows, accumulators, &ahead);
+    rung.AddValues(shape, strip, 0, entry.rows, weights, stride, partial.sum, num_rows,
+                   accumulators, &ahead);
   }
 }
 

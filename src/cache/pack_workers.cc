@@ -1,0 +1,191 @@
+#include "cache/pack_workers.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "cache/strip_reader.h"
+#include "store/dictionary.h"
+#include "store/part_codec.h"
+
+namespace varve {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double MicrosecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+}
+
+store::PartView StripView(const CacheShape& shape, const Page& page, Part part, int head) {
+  const bool key = part == Part::kKey;
+  return {PartShapeOf(key ? *page.key_rung : *page.value_rung, part,
+                      key ? shape.key_dim : shape.value_dim, shape.page_tokens),
+          key ? page.KeyStrip(head) : page.ValueStrip(head), 0};
+}
+
+}  // namespace
+
+Status PackPage(const CacheShape& shape, const Page& page,
+                const std::shared_ptr<const PackDictionaries>& dictionaries,
+                std::vector<std::byte>* restored, PageStore::PackedStrips* out, PackJob* times) {
+  out->dictionaries = dictionaries;
+  std::vector<std::byte> again;
+  if (restored != nullptr) restored->resize(page.bytes);
+  size_t at = 0;
+  for (int head = 0; head < shape.num_kv_heads; ++head) {
+    for (const Part part : {Part::kKey, Part::kValue}) {
+      const store::PartView view = StripView(shape, page, part, head);
+      const store::Dictionary* dictionary =
+          dictionaries ? dictionaries->Of(StripIndex(part, head)) : nullptr;
+      const Clock::time_point begin = Clock::now();
+      Result<std::vector<std::byte>> packed = store::Pack(view, dictionary);
+      if (!packed.ok()) return packed.status();
+      times->pack_us += MicrosecondsSince(begin);
+      // The raw strip is given up only after this.
+      const Clock::time_point unpack_begin = Clock::now();
+      const size_t bytes = view.shape.StripBytes();
+      again.resize(bytes);
+      VARVE_RETURN_IF_ERROR(store::Unpack(*packed, dictionary, {again, 0}));
+      if (std::memcmp(again.data(), view.data, bytes) != 0) {
+        return Status(StatusCode::kDataLoss, "layer " + std::to_string(page.layer) + ", page at " +
+                                                 std::to_string(page.first_position) +
+                                                 ": a strip differs after packing and unpacking");
+      }
+      times->unpack_us += MicrosecondsSince(unpack_begin);
+      times->unpacked_bytes += bytes;
+      if (restored != nullptr) std::memcpy(restored->data() + at, again.data(), bytes);
+      at += bytes;
+      out->bytes.insert(out->bytes.end(), packed->begin(), packed->end());
+      out->ends.push_back(static_cast<uint32_t>(out->bytes.size()));
+    }
+  }
+  return Status();
+}
+
+Result<std::shared_ptr<const PackDictionaries>> LearnDictionaries(const CacheShape& shape,
+                                                                  const std::vector<Page*>& pages) {
+  auto learned = std::make_shared<PackDictionaries>();
+  for (int head = 0; head < shape.num_kv_heads; ++head) {
+    for (const Part part : {Part::kKey, Part::kValue}) {
+      std::vector<store::PartView> samples;
+      samples.reserve(pages.size());
+      for (const Page* page : pages) samples.push_back(StripView(shape, *page, part, head));
+      Result<std::shared_ptr<const store::Dictionary>> dictionary = store::BuildDictionary(samples);
+      if (!dictionary.ok()) return dictionary.status();
+      learned->of_strip.push_back(std::move(*dictionary));
+    }
+  }
+  return std::shared_ptr<const PackDictionaries>(std::move(learned));
+}
+
+PackWorkers::PackWorkers(const CacheShape& shape, int num_threads, size_t max_queue, Hook hook)
+    : shape_(shape), max_queue_(max_queue), hook_(std::move(hook)) {
+  for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { Loop(); });
+}
+
+PackWorkers::~PackWorkers() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  work_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+bool PackWorkers::Push(std::unique_ptr<PackJob>& job) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (waiting_.size() >= max_queue_) return false;
+    waiting_.push_back(std::move(job));
+    queue_peak_ = std::max(queue_peak_, waiting_.size());
+  }
+  work_.notify_one();
+  return true;
+}
+
+std::vector<std::unique_ptr<PackJob>> PackWorkers::Collect() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(done_, {});
+}
+
+std::vector<std::unique_ptr<PackJob>> PackWorkers::CancelWaiting(PackJob::Kind kind) {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::unique_ptr<PackJob>> cancelled;
+  std::deque<std::unique_ptr<PackJob>> kept;
+  for (std::unique_ptr<PackJob>& job : waiting_) {
+    if (job->kind == kind) {
+      cancelled.push_back(std::move(job));
+    } else {
+      kept.push_back(std::move(job));
+    }
+  }
+  waiting_ = std::move(kept);
+  return cancelled;
+}
+
+void PackWorkers::WaitUntilIdle() {
+  std::unique_lock lock(mutex_);
+  idle_.wait(lock, [this] { return waiting_.empty() && running_ == 0; });
+}
+
+size_t PackWorkers::queue_peak() const {
+  const std::lock_guard lock(mutex_);
+  return queue_peak_;
+}
+
+void PackWorkers::Loop() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    work_.wait(lock, [this] { return stop_ || !waiting_.empty(); });
+    if (stop_) return;
+    std::unique_ptr<PackJob> job = std::move(waiting_.front());
+    waiting_.pop_front();
+    ++running_;
+    lock.unlock();
+    // A worker that throws (out of memory) leaves its pages as they were.
+    try {
+      job->status = hook_ ? hook_(*job) : Status();
+      if (job->status.ok()) Work(*job);
+    } catch (const std::exception& error) {
+      job->status = Internal(std::string("a packing worker failed: ") + error.what());
+    }
+    lock.lock();
+    done_.push_back(std::move(job));
+    --running_;
+    if (waiting_.empty() && running_ == 0) idle_.notify_all();
+  }
+}
+
+void PackWorkers::Work(PackJob& job) const {
+  if (job.kind == PackJob::Kind::kRestore) {
+    const Clock::time_point begin = Clock::now();
+    for (size_t i = 0; i < job.pages.size() && job.status.ok(); ++i) {
+      job.status = RestorePage(shape_, *job.pages[i], job.slots[i].data);
+      job.unpacked_bytes += job.pages[i]->bytes;
+    }
+    job.unpack_us = MicrosecondsSince(begin);
+    return;
+  }
+  if (job.learn) {
+    const Clock::time_point begin = Clock::now();
+    Result<std::shared_ptr<const PackDictionaries>> learned = LearnDictionaries(shape_, job.pages);
+    if (!learned.ok()) {
+      job.status = learned.status();
+      return;
+    }
+    job.dictionaries = std::move(*learned);
+    job.pack_us += MicrosecondsSince(begin);
+  }
+  for (const Page* page : job.pages) {
+    PackJob::Packed& packed = job.packed.emplace_back();
+    packed.status = PackPage(shape_, *page, job.dictionaries,
+                             job.keep_restored ? &packed.restored : nullptr, &packed.strips, &job);
+  }
+}
+
+}  // namespace varve

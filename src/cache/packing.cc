@@ -1,0 +1,338 @@
+#include "cache/packing.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "cache/strip_reader.h"
+
+namespace varve {
+namespace {
+
+// Cold pages are looked for when a step crosses a multiple of this.
+constexpr int64_t kCheckTokens = 16;
+// Tokens that dictionaries are made from, at least.
+constexpr int64_t kLearnTokens = 256;
+// Part of the decode cache that prefetching may use.
+constexpr int kStreamedPart = 4;
+
+// A page that age will sink further would be packed in vain.
+bool IsSettled(const LayerPlan& plan, const TableEntry& entry) {
+  const auto last = std::find_if(plan.stages.rbegin(), plan.stages.rend(), [](const auto& stage) {
+    return stage.from_age < LayerPlan::kNeverByAge;
+  });
+  return entry.stage >= static_cast<int>(plan.stages.rend() - last) - 1;
+}
+
+}  // namespace
+
+Packing::Packing(const CacheShape& shape, const std::vector<LayerPlan>& plans,
+                 const PackSettings& settings, PageStore* store, Executor* executor)
+    : shape_(shape),
+      plans_(plans),
+      settings_(settings),
+      store_(store),
+      executor_(executor),
+      layers_(plans.size()) {
+  for (const LayerPlan& plan : plans) stats_.layers += plan.pack ? 1 : 0;
+}
+
+Packing::~Packing() {
+  if (workers_ == nullptr) return;
+  for (auto& job : workers_->CancelWaiting(PackJob::Kind::kPack)) GiveUp(*job);
+  for (auto& job : workers_->CancelWaiting(PackJob::Kind::kRestore)) GiveUp(*job);
+  workers_->WaitUntilIdle();
+  for (auto& job : workers_->Collect()) GiveUp(*job);
+  for (Page* page : streamed_) store_->Release(page);
+}
+
+PackWorkers& Packing::workers() {
+  if (workers_ == nullptr) {
+    workers_ = std::make_unique<PackWorkers>(shape_, settings_.threads,
+                                             static_cast<size_t>(settings_.max_queue), hook_);
+  }
+  return *workers_;
+}
+
+void Packing::GiveUp(PackJob& job) {
+  for (size_t i = 0; i < job.pages.size(); ++i) {
+    if (job.kind == PackJob::Kind::kRestore) store_->GiveRaw(*job.pages[i], job.slots[i]);
+    store_->Release(job.pages[i]);
+  }
+  job.pages.clear();
+}
+
+// --- packing ---
+
+void Packing::Advance(const Sequence& sequence, int tokens) {
+  if (!active()) return;
+  Install();
+  const int64_t before = sequence.next_position - tokens;
+  if (before / kCheckTokens == sequence.next_position / kCheckTokens) return;
+  for (int layer = 0; layer < shape_.num_layers; ++layer) {
+    if (plans_[static_cast<size_t>(layer)].pack)
+      HandOut(layer, sequence.layers[static_cast<size_t>(layer)]);
+  }
+}
+
+void Packing::HandOut(int layer, const LayerTable& table) {
+  const LayerPlan& plan = plans_[static_cast<size_t>(layer)];
+  Layer& state = layers_[static_cast<size_t>(layer)];
+  if (state.learning) return;
+  auto job = std::make_unique<PackJob>();
+  job->layer = layer;
+  job->keep_restored = plan.pack->mode == PackRule::Mode::kFull;
+  int64_t begin = 0;
+  int64_t cold_tokens = 0;
+  for (const TableEntry& entry : table.entries) {
+    const int64_t end = begin + entry.live.Count();
+    if (end > table.live_rows - plan.pack->hot_recent_tokens) break;
+    const bool is_cold = begin >= plan.pack->hot_sink_tokens;
+    begin = end;
+    if (!is_cold || entry.page->state != PageState::kSealed || entry.page->pack_tried ||
+        !IsSettled(plan, entry)) {
+      continue;
+    }
+    job->pages.push_back(entry.page);
+    cold_tokens += entry.rows;
+  }
+  const int64_t wanted = state.begun ? plan.pack->step_tokens : plan.pack->bootstrap_tokens;
+  if (job->pages.empty() || cold_tokens < wanted) return;
+  job->learn = state.dictionaries == nullptr && cold_tokens >= kLearnTokens;
+  job->dictionaries = state.dictionaries;
+  const bool learns = job->learn;
+  const std::vector<Page*> pages = job->pages;
+  for (Page* page : pages) store_->AddRef(page);
+  if (!workers().Push(job)) {
+    for (Page* page : pages) store_->Release(page);
+    ++stats_.backpressure_skips;
+    return;
+  }
+  for (Page* page : pages) page->pack_tried = true;
+  state.begun = true;
+  state.learning = learns;
+}
+
+void Packing::Install() {
+  if (workers_ == nullptr) return;
+  for (std::unique_ptr<PackJob>& job : workers_->Collect()) {
+    stats_.compress_us += job->pack_us;
+    stats_.decompress_us += job->unpack_us;
+    stats_.decompressed_bytes += job->unpacked_bytes;
+    if (job->kind == PackJob::Kind::kRestore) {
+      InstallRestored(*job);
+    } else {
+      InstallPacked(*job);
+    }
+  }
+}
+
+void Packing::InstallPacked(PackJob& job) {
+  Layer& state = layers_[static_cast<size_t>(job.layer)];
+  if (job.learn) {
+    state.learning = false;
+    state.dictionaries = job.status.ok() ? job.dictionaries : nullptr;
+    if (state.dictionaries) all_dictionaries_.push_back(state.dictionaries);
+  }
+  const PackRule::Mode mode = plans_[static_cast<size_t>(job.layer)].pack->mode;
+  for (size_t i = 0; i < job.pages.size(); ++i) {
+    Page* page = job.pages[i];
+    const bool failed = !job.status.ok() || i >= job.packed.size() || !job.packed[i].status.ok();
+    if (failed) {
+      ++stats_.fallbacks;
+    } else if (page->refs > 1) {
+      const PackJob::Packed& packed = job.packed[i];
+      const size_t bytes = packed.strips.bytes.size();
+      ++stats_.pages_packed;
+      stats_.raw_bytes += page->bytes;
+      stats_.compressed_bytes += std::min(bytes, page->bytes);
+      if (bytes >= page->bytes) {
+        ++stats_.pages_without_gain;
+      } else if (mode == PackRule::Mode::kStore) {
+        if (!store_->Pack(page, packed.strips).ok()) ++stats_.fallbacks;
+      }
+      // What came out again is what was there: it has been compared.
+      if (mode == PackRule::Mode::kFull)
+        std::memcpy(page->slot.data, packed.restored.data(), page->bytes);
+    }
+    store_->Release(page);
+  }
+  job.pages.clear();
+}
+
+void Packing::Wait() {
+  if (workers_ == nullptr) return;
+  const auto begin = std::chrono::steady_clock::now();
+  workers_->WaitUntilIdle();
+  stats_.wait_us +=
+      std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+  Install();
+}
+
+// --- reading ---
+
+uint64_t Packing::DecodeCacheBytes(const Page& page) const {
+  return static_cast<uint64_t>(settings_.decode_cache_pages) * SlotBytes(page.bytes);
+}
+
+bool Packing::MakeRoom(const Page& page) {
+  const uint64_t most = DecodeCacheBytes(page);
+  const uint64_t bytes = SlotBytes(page.bytes);
+  while (store_->raw_bytes() + bytes > most) {
+    Page* oldest = nullptr;
+    for (Page* candidate : store_->restored()) {
+      if (candidate->last_read + 2 > step_) continue;
+      if (oldest == nullptr || candidate->last_read < oldest->last_read) oldest = candidate;
+    }
+    if (oldest == nullptr) return false;
+    store_->DropRaw(oldest);
+  }
+  return true;
+}
+
+Status Packing::Prepare(int layer, std::span<const Sequence* const> sequences) {
+  if (!active()) return Status();
+  Install();
+  std::vector<Page*> missing;
+  for (const Sequence* sequence : sequences) {
+    for (const TableEntry& entry : sequence->layers[static_cast<size_t>(layer)].entries) {
+      Page* page = entry.page;
+      if (!page->packed || (page->last_read == step_ && !page->HasRaw())) continue;
+      ++(page->HasRaw() ? stats_.decode_cache_hits : stats_.decode_cache_misses);
+      page->last_read = step_;
+      if (!page->HasRaw()) missing.push_back(page);
+    }
+  }
+  std::vector<std::pair<Page*, PageSlot>> restoring;
+  for (Page* page : missing) {
+    if (!MakeRoom(*page)) break;
+    Result<PageSlot> slot = store_->TakeRaw(*page);
+    if (!slot.ok()) break;  // unpacked strip by strip, then
+    restoring.emplace_back(page, *slot);
+  }
+  std::mutex mutex;
+  Status status;
+  std::atomic<double> us{0};
+  executor_->ParallelFor(restoring.size(), [&](size_t i, int) {
+    const auto begin = std::chrono::steady_clock::now();
+    Status restored = RestorePage(shape_, *restoring[i].first, restoring[i].second.data);
+    us +=
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+    if (restored.ok()) return;
+    const std::lock_guard lock(mutex);
+    if (status.ok()) status = std::move(restored);
+  });
+  stats_.decompress_us += us;
+  for (auto& [page, slot] : restoring) {
+    if (!status.ok()) {
+      store_->GiveRaw(*page, slot);
+      continue;
+    }
+    store_->SetRaw(page, slot);
+    ++stats_.pages_restored;
+    stats_.decompressed_bytes += page->bytes;
+  }
+  if (!status.ok()) {
+    ++stats_.restore_failures;
+    return status;
+  }
+  if (settings_.prefetch) Prefetch(layer, sequences);
+  return Status();
+}
+
+void Packing::Prefetch(int layer, std::span<const Sequence* const> sequences) {
+  if (workers_ == nullptr) return;
+  // What has not been begun comes too late now.
+  for (auto& job : workers_->CancelWaiting(PackJob::Kind::kRestore)) GiveUp(*job);
+  int next = layer + 1;
+  while (next < shape_.num_layers && !plans_[static_cast<size_t>(next)].pack) ++next;
+  if (next >= shape_.num_layers) return;
+  auto job = std::make_unique<PackJob>();
+  job->kind = PackJob::Kind::kRestore;
+  job->layer = next;
+  const int most = settings_.decode_cache_pages / kStreamedPart;
+  for (const Sequence* sequence : sequences) {
+    for (const TableEntry& entry : sequence->layers[static_cast<size_t>(next)].entries) {
+      Page* page = entry.page;
+      if (!page->packed || page->HasRaw() || static_cast<int>(job->pages.size()) >= most) continue;
+      if (std::find(job->pages.begin(), job->pages.end(), page) != job->pages.end()) continue;
+      if (store_->raw_bytes() + SlotBytes(page->bytes) >
+          DecodeCacheBytes(*page) + DecodeCacheBytes(*page) / kStreamedPart) {
+        break;
+      }
+      Result<PageSlot> slot = store_->TakeRaw(*page);
+      if (!slot.ok()) break;
+      store_->AddRef(page);
+      job->pages.push_back(page);
+      job->slots.push_back(*slot);
+    }
+  }
+  if (job->pages.empty()) return;
+  if (!workers_->Push(job)) GiveUp(*job);
+}
+
+void Packing::InstallRestored(PackJob& job) {
+  if (!job.status.ok()) {
+    ++stats_.restore_failures;
+    GiveUp(job);
+    return;
+  }
+  for (size_t i = 0; i < job.pages.size(); ++i) {
+    Page* page = job.pages[i];
+    if (!page->packed || page->HasRaw() || page->refs == 1) {
+      store_->GiveRaw(*page, job.slots[i]);
+      store_->Release(page);
+      continue;
+    }
+    store_->SetRaw(page, job.slots[i]);
+    ++stats_.pages_restored;
+    ++stats_.pages_prefetched;
+    streamed_.push_back(page);  // with the job's reference
+  }
+  job.pages.clear();
+}
+
+void Packing::Finish(int layer) {
+  std::erase_if(streamed_, [&](Page* page) {
+    if (page->layer != layer) return false;
+    store_->DropRaw(page);
+    store_->Release(page);
+    return true;
+  });
+}
+
+Status Packing::UnpackForGood(Page* page) {
+  if (!page->packed) return Status();
+  if (!page->HasRaw()) {
+    Result<PageSlot> slot = store_->TakeRaw(*page);
+    if (!slot.ok()) return slot.status();
+    const Status status = RestorePage(shape_, *page, slot->data);
+    if (!status.ok()) {
+      ++stats_.restore_failures;
+      store_->GiveRaw(*page, *slot);
+      return status;
+    }
+    store_->SetRaw(page, *slot);
+  }
+  store_->Unpack(page);
+  return Status();
+}
+
+void Packing::AddTo(LosslessStats* stats) const {
+  const uint64_t decode_cache_bytes = stats->decode_cache_bytes;
+  const LosslessStats now = *stats;
+  *stats = stats_;
+  stats->decode_cache_bytes = decode_cache_bytes;
+  stats->pages_now = now.pages_now;
+  stats->raw_bytes_now = now.raw_bytes_now;
+  stats->packed_bytes_now = now.packed_bytes_now;
+  for (const auto& weak : all_dictionaries_) {
+    if (const auto dictionaries = weak.lock()) stats->dictionary_bytes += dictionaries->bytes();
+  }
+  if (workers_ != nullptr) stats->queue_peak = workers_->queue_peak();
+}
+
+}  // namespace varve

@@ -1,0 +1,95 @@
+// Packing: which sealed pages are packed, and how attention finds them again.
+//
+//   EndStep   Advance hands the cold pages of a layer to the workers, in groups, and installs what
+//             has come back: the raw page is given up only now, after its packed bytes have been
+//             unpacked and compared
+//   Attend    Prepare restores pages of the layer while the decode cache has room for them; what
+//             is not restored is unpacked strip by strip by the thread that reads it. Workers
+//             restore pages of the next packed layer meanwhile
+//
+// The decode cache is a number of raw pages beside their packed form. Every step reads all pages in
+// the same order, where throwing out the page that was not used for longest would never hit: a page
+// makes room only if the last two steps have not read it.
+//
+// Packing changes no value and no decision, only bytes: results do not depend on what the workers
+// have got done. Owned by the cache; its own calls are not thread-safe.
+
+#ifndef VARVE_CACHE_PACKING_H_
+#define VARVE_CACHE_PACKING_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cache/layer_plan.h"
+#include "cache/pack_workers.h"
+#include "cache/page.h"
+#include "cache/page_store.h"
+#include "varve/cache.h"
+#include "varve/executor.h"
+
+namespace varve {
+
+class Packing {
+ public:
+  Packing(const CacheShape& shape, const std::vector<LayerPlan>& plans,
+          const PackSettings& settings, PageStore* store, Executor* executor);
+  ~Packing();
+
+  bool active() const { return stats_.layers > 0; }
+
+  // After a step of `tokens` tokens of this sequence.
+  void Advance(const Sequence& sequence, int tokens);
+  // A layer is about to be read by these sequences. Fails if a page cannot be restored.
+  Status Prepare(int layer, std::span<const Sequence* const> sequences);
+  // It has been read.
+  void Finish(int layer);
+  // A step has ended.
+  void EndStep() { ++step_; }
+
+  // Waits for the workers and installs all that they have.
+  void Wait();
+  // The page has its raw strips for good again, ready to be cut and to grow.
+  Status UnpackForGood(Page* page);
+
+  void AddTo(LosslessStats* stats) const;
+
+  // For tests: see PackWorkers.
+  void SetHook(PackWorkers::Hook hook) { hook_ = std::move(hook); }
+
+ private:
+  struct Layer {
+    std::shared_ptr<const PackDictionaries> dictionaries;
+    bool begun = false;     // the first group has been handed out
+    bool learning = false;  // a worker makes the dictionaries
+  };
+
+  PackWorkers& workers();  // started when first needed
+  void HandOut(int layer, const LayerTable& table);
+  void Install();
+  void InstallPacked(PackJob& job);
+  void InstallRestored(PackJob& job);
+  void GiveUp(PackJob& job);
+  uint64_t DecodeCacheBytes(const Page& page) const;
+  // True if there is room for one more restored page like this one.
+  bool MakeRoom(const Page& page);
+  void Prefetch(int layer, std::span<const Sequence* const> sequences);
+
+  const CacheShape shape_;
+  const std::vector<LayerPlan>& plans_;
+  const PackSettings settings_;
+  PageStore* store_;
+  Executor* executor_;
+  PackWorkers::Hook hook_;
+  std::unique_ptr<PackWorkers> workers_;
+  std::vector<Layer> layers_;
+  std::vector<std::weak_ptr<const PackDictionaries>> all_dictionaries_;
+  std::vector<Page*> streamed_;  // restored for the layer that is being read, a reference each
+  LosslessStats stats_;
+  uint64_t step_ = 2;
+};
+
+}  // namespace varve
+
+#endif  // VARVE_CACHE_PACKING_H_
