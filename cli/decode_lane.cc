@@ -73,6 +73,7 @@ Status DecodeLane::SetDepth(const SyntheticRows& rows, int64_t depth) {
   if (*position > depth) VARVE_RETURN_IF_ERROR(cache_->Truncate(sequence_, depth));
   VARVE_RETURN_IF_ERROR(rows.Extend(*cache_, sequence_, depth));
   VARVE_RETURN_IF_ERROR(cache_->EndPrompt(sequence_));
+  cache_->WaitForPacking();
   stats_ = cache_->Stats();
   const uint64_t after = ResidentBytes();
   if (after > before) resident_growth_ += after - before;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/bench_report.h"
+#include "cli/lossless_report.h"
 #include "cli/output.h"
 #include "cli/retention_report.h"
 
@@ -67,9 +68,12 @@ void ReportDecode(const DecodeCase& at, const std::vector<DecodeRow>& rows, std:
                     {"bandwidth_fraction", fraction},
                     {"logit_error", row.logit_error}});
     AddRetentionKeys(reports.emplace_back(ReportOf(*row.lane, at.depth + at.steps)), &json.back());
+    AddLosslessKeys(row.lane->stats_behind_steps().lossless, &json.back());
   }
   table.Print(out);
   for (size_t i = 0; i < rows.size(); ++i) PrintRetention(rows[i].lane->name(), reports[i], out);
+  for (const DecodeRow& row : rows)
+    PrintLossless(row.lane->name(), row.lane->stats_behind_steps().lossless, out);
   std::fflush(out);
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/machine.h"
 #include "cli/interrupt.h"
+#include "cli/lossless_report.h"
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/retention_report.h"
@@ -220,6 +221,7 @@ Status TextRun::WriteTraceFile() const {
 
 Status TextRun::Finish() {
   const auto in_cache = static_cast<int64_t>(fed_.size());
+  lane_.cache->WaitForPacking();
   const CacheFigures figures = FiguresOf(*lane_.cache, in_cache);
   const CacheStats stats = lane_.cache->Stats();
   const RetentionReport retention = MakeRetentionReport(
@@ -234,6 +236,7 @@ Status TextRun::Finish() {
       HumanBytes(static_cast<double>(figures.bytes)), options_.plans[0], figures.ratio,
       HumanBytes(static_cast<double>(resident))));
   PrintRetention(options_.plans[0], retention, stderr);
+  PrintLossless(options_.plans[0], stats.lossless, stderr);
   const Status traced = options_.trace.empty() ? Status() : WriteTraceFile();
   if (options_.json.empty()) return traced;
   nlohmann::ordered_json row = {{"plan", options_.plans[0]},
@@ -254,6 +257,7 @@ Status TextRun::Finish() {
                                 {"stop", StopReasonName(totals_.stop)},
                                 {"text", totals_.text}};
   AddRetentionKeys(retention, &row);
+  AddLosslessKeys(stats.lossless, &row);
   return FinishJson(traced, options_.json, "run", nlohmann::ordered_json::array({row}));
 }
 

@@ -52,6 +52,7 @@ class CacheImpl final : public Cache {
   CacheStats Stats() const override;
   void WaitForPacking() override { packing_.Wait(); }
   Packing& packing() { return packing_; }
+  const Sequence* FindForTesting(SequenceId id) const { return *Find(id); }
 
  private:
   // One sequence of the open step.

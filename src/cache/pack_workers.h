@@ -29,6 +29,8 @@ struct PackJob {
   Kind kind = Kind::kPack;
   int layer = 0;
   std::vector<Page*> pages;  // each with a reference of the job's
+  // Their packed form where they have one, else null: such pages are unpacked first.
+  std::vector<std::shared_ptr<const PackedPage>> packed_from;
 
   // kPack. Dictionaries to use; or, with learn, to be made from these pages.
   std::shared_ptr<const PackDictionaries> dictionaries;
@@ -75,6 +77,7 @@ class PackWorkers {
  private:
   void Loop();
   void Work(PackJob& job) const;
+  void Restore(PackJob& job) const;
 
   const CacheShape shape_;
   const size_t max_queue_;
@@ -90,15 +93,17 @@ class PackWorkers {
   std::vector<std::thread> threads_;
 };
 
-// Packs every strip of a page, unpacks it again and compares. Thread-safe; the page must stay as it
-// is meanwhile. restored, unless null, gets the unpacked page. Adds to the times of the job.
-Status PackPage(const CacheShape& shape, const Page& page,
+// Packs every strip of a page, unpacks it again and compares. `raw` are the page's bytes, which
+// must stay as they are meanwhile. restored, unless null, gets the unpacked page. Adds to the times
+// of the job. Thread-safe.
+Status PackPage(const CacheShape& shape, const Page& page, const std::byte* raw,
                 const std::shared_ptr<const PackDictionaries>& dictionaries,
                 std::vector<std::byte>* restored, PageStore::PackedStrips* out, PackJob* times);
 
-// Dictionaries for pages like these, a strip each.
-Result<std::shared_ptr<const PackDictionaries>> LearnDictionaries(const CacheShape& shape,
-                                                                  const std::vector<Page*>& pages);
+// Dictionaries for pages like these, a strip each; raw [pages] are their bytes.
+Result<std::shared_ptr<const PackDictionaries>> LearnDictionaries(
+    const CacheShape& shape, const std::vector<Page*>& pages,
+    const std::vector<const std::byte*>& raw);
 
 }  // namespace varve
 

@@ -30,6 +30,13 @@ struct PackDictionaries {
   std::vector<std::shared_ptr<const store::Dictionary>> of_strip;
 
   const store::Dictionary* Of(size_t strip) const { return of_strip[strip].get(); }
+  // Whether rows repeat so often that a dictionary knows them by heart.
+  bool has_rows() const {
+    for (const auto& dictionary : of_strip) {
+      if (dictionary && dictionary->num_rows() > 0) return true;
+    }
+    return false;
+  }
   uint64_t bytes() const {
     uint64_t sum = 0;
     for (const auto& dictionary : of_strip) sum += dictionary ? dictionary->bytes() : 0;

@@ -16,6 +16,7 @@ namespace {
 constexpr int64_t kCheckTokens = 16;
 // Tokens that dictionaries are made from, at least.
 constexpr int64_t kLearnTokens = 256;
+constexpr int64_t kRelearnFactor = 2;
 // Part of the decode cache that prefetching may use.
 constexpr int kStreamedPart = 4;
 
@@ -78,42 +79,63 @@ void Packing::Advance(const Sequence& sequence, int tokens) {
   }
 }
 
+// Packs again what is packed already, with dictionaries from all of it, once there is twice as
+// much as they were made from; only where rows repeat, which such dictionaries know by heart.
+bool Packing::ShouldRelearn(const Layer& state, int64_t cold_tokens) const {
+  return state.dictionaries != nullptr && state.dictionaries->has_rows() &&
+         cold_tokens >= kRelearnFactor * state.learned_tokens;
+}
+
 void Packing::HandOut(int layer, const LayerTable& table) {
   const LayerPlan& plan = plans_[static_cast<size_t>(layer)];
   Layer& state = layers_[static_cast<size_t>(layer)];
   if (state.learning) return;
-  auto job = std::make_unique<PackJob>();
-  job->layer = layer;
-  job->keep_restored = plan.pack->mode == PackRule::Mode::kFull;
+  std::vector<Page*> fresh;
+  std::vector<Page*> all;
   int64_t begin = 0;
+  int64_t fresh_tokens = 0;
   int64_t cold_tokens = 0;
   for (const TableEntry& entry : table.entries) {
     const int64_t end = begin + entry.live.Count();
     if (end > table.live_rows - plan.pack->hot_recent_tokens) break;
     const bool is_cold = begin >= plan.pack->hot_sink_tokens;
     begin = end;
-    if (!is_cold || entry.page->state != PageState::kSealed || entry.page->pack_tried ||
-        !IsSettled(plan, entry)) {
-      continue;
+    if (!is_cold) continue;
+    Page* page = entry.page;
+    const bool is_fresh =
+        page->state == PageState::kSealed && !page->pack_tried && IsSettled(plan, entry);
+    if (is_fresh) {
+      fresh.push_back(page);
+      fresh_tokens += entry.rows;
     }
-    job->pages.push_back(entry.page);
-    cold_tokens += entry.rows;
+    if (is_fresh || page->packed) {
+      all.push_back(page);
+      cold_tokens += entry.rows;
+    }
   }
   const int64_t wanted = state.begun ? plan.pack->step_tokens : plan.pack->bootstrap_tokens;
-  if (job->pages.empty() || cold_tokens < wanted) return;
-  job->learn = state.dictionaries == nullptr && cold_tokens >= kLearnTokens;
+  if (fresh.empty() || fresh_tokens < wanted) return;
+  auto job = std::make_unique<PackJob>();
+  job->layer = layer;
+  job->keep_restored = plan.pack->mode == PackRule::Mode::kFull;
+  const bool relearn = ShouldRelearn(state, cold_tokens);
+  job->learn = relearn || (state.dictionaries == nullptr && cold_tokens >= kLearnTokens);
   job->dictionaries = state.dictionaries;
+  job->pages = job->learn ? all : fresh;
+  for (Page* page : job->pages) {
+    job->packed_from.push_back(page->packed);
+    store_->AddRef(page);
+  }
   const bool learns = job->learn;
-  const std::vector<Page*> pages = job->pages;
-  for (Page* page : pages) store_->AddRef(page);
   if (!workers().Push(job)) {
-    for (Page* page : pages) store_->Release(page);
+    for (Page* page : job->pages) store_->Release(page);
     ++stats_.backpressure_skips;
     return;
   }
-  for (Page* page : pages) page->pack_tried = true;
+  for (Page* page : fresh) page->pack_tried = true;
   state.begun = true;
   state.learning = learns;
+  if (learns) state.learned_tokens = cold_tokens;
 }
 
 void Packing::Install() {
@@ -141,7 +163,12 @@ void Packing::InstallPacked(PackJob& job) {
   for (size_t i = 0; i < job.pages.size(); ++i) {
     Page* page = job.pages[i];
     const bool failed = !job.status.ok() || i >= job.packed.size() || !job.packed[i].status.ok();
-    if (failed) {
+    const bool again = job.packed_from[i] != nullptr;
+    if (again) {
+      // Packed before, now with other dictionaries; unless it has changed meanwhile.
+      if (!failed && page->refs > 1 && page->packed == job.packed_from[i])
+        (void)store_->Pack(page, job.packed[i].strips).ok();
+    } else if (failed) {
       ++stats_.fallbacks;
     } else if (page->refs > 1) {
       const PackJob::Packed& packed = job.packed[i];
@@ -218,7 +245,8 @@ Status Packing::Prepare(int layer, std::span<const Sequence* const> sequences) {
   std::atomic<double> us{0};
   executor_->ParallelFor(restoring.size(), [&](size_t i, int) {
     const auto begin = std::chrono::steady_clock::now();
-    Status restored = RestorePage(shape_, *restoring[i].first, restoring[i].second.data);
+    Status restored = RestorePage(shape_, *restoring[i].first, *restoring[i].first->packed,
+                                  restoring[i].second.data);
     us +=
         std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
     if (restored.ok()) return;
@@ -267,6 +295,7 @@ void Packing::Prefetch(int layer, std::span<const Sequence* const> sequences) {
       if (!slot.ok()) break;
       store_->AddRef(page);
       job->pages.push_back(page);
+      job->packed_from.push_back(page->packed);
       job->slots.push_back(*slot);
     }
   }
@@ -309,7 +338,7 @@ Status Packing::UnpackForGood(Page* page) {
   if (!page->HasRaw()) {
     Result<PageSlot> slot = store_->TakeRaw(*page);
     if (!slot.ok()) return slot.status();
-    const Status status = RestorePage(shape_, *page, slot->data);
+    const Status status = RestorePage(shape_, *page, *page->packed, slot->data);
     if (!status.ok()) {
       ++stats_.restore_failures;
       store_->GiveRaw(*page, *slot);

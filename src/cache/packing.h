@@ -63,9 +63,11 @@ class Packing {
     std::shared_ptr<const PackDictionaries> dictionaries;
     bool begun = false;     // the first group has been handed out
     bool learning = false;  // a worker makes the dictionaries
+    int64_t learned_tokens = 0;
   };
 
   PackWorkers& workers();  // started when first needed
+  bool ShouldRelearn(const Layer& state, int64_t cold_tokens) const;
   void HandOut(int layer, const LayerTable& table);
   void Install();
   void InstallPacked(PackJob& job);

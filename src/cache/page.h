@@ -41,7 +41,7 @@ struct Page {
   size_t bytes = 0;  // kv_heads * (key_strip_bytes + value_strip_bytes)
   PageSlot slot;     // of a packed page: the restored strips, or none
   // The strips, packed: set in state kPacked only.
-  std::unique_ptr<PackedPage> packed;
+  std::shared_ptr<const PackedPage> packed;
   bool pack_tried = false;  // a worker has it or had it
   bool streamed = false;    // its restored strips are for one pass over its layer only
   uint64_t last_read = 0;   // the step that last read it packed

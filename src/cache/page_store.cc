@@ -36,7 +36,6 @@ void PageStore::Release(Page* page) {
   Count(*page, -1);
   if (page->packed) {
     DropRaw(page);
-    arena_.GiveBack(page->packed->data, page->packed->bytes);
   } else {
     pool_.GiveBack(page->slot);
   }
@@ -46,16 +45,24 @@ void PageStore::Release(Page* page) {
 Status PageStore::Pack(Page* page, const PackedStrips& strips) {
   Result<std::byte*> block = arena_.Take(strips.bytes.size());
   if (!block.ok()) return block.status();
-  Count(*page, -1);
   std::memcpy(*block, strips.bytes.data(), strips.bytes.size());
-  page->packed = std::make_unique<PackedPage>();
-  page->packed->data = *block;
-  page->packed->bytes = strips.bytes.size();
-  page->packed->ends = strips.ends;
-  page->packed->dictionaries = strips.dictionaries;
+  auto packed = std::make_unique<PackedPage>();
+  packed->data = *block;
+  packed->bytes = strips.bytes.size();
+  packed->ends = strips.ends;
+  packed->dictionaries = strips.dictionaries;
+  Count(*page, -1);
+  if (!page->packed) {
+    pool_.GiveBack(page->slot);
+    page->slot = PageSlot();
+  }
+  // A worker may still read the old packed bytes; it hands its share back to the cache's thread.
+  page->packed = std::shared_ptr<const PackedPage>(packed.release(),
+                                                   [arena = &arena_](const PackedPage* gone) {
+                                                     arena->GiveBack(gone->data, gone->bytes);
+                                                     delete gone;
+                                                   });
   page->state = PageState::kPacked;
-  pool_.GiveBack(page->slot);
-  page->slot = PageSlot();
   Count(*page, +1);
   return Status();
 }
@@ -87,7 +94,6 @@ void PageStore::Unpack(Page* page) {
   Count(*page, -1);
   restored_.erase(page);
   raw_bytes_ -= SlotBytes(page->bytes);
-  arena_.GiveBack(page->packed->data, page->packed->bytes);
   page->packed.reset();
   page->state = PageState::kSealed;
   page->pack_tried = false;

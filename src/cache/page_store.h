@@ -52,8 +52,8 @@ class PageStore {
     std::vector<uint32_t> ends;
     std::shared_ptr<const PackDictionaries> dictionaries;
   };
-  // Replaces the raw bytes of a sealed page, which go back to the pool. kOutOfMemory leaves the
-  // page as it was.
+  // Replaces the raw bytes of a sealed page, which go back to the pool; or the packed ones of a
+  // packed page. kOutOfMemory leaves the page as it was.
   Status Pack(Page* page, const PackedStrips& strips);
   // Memory for the raw strips of a packed page, to be filled and then set or given back.
   Result<PageSlot> TakeRaw(const Page& page);

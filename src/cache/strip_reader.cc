@@ -8,13 +8,13 @@
 
 namespace varve {
 
-Status UnpackStrip(const CacheShape& shape, const Page& page, Part part, int head, std::byte* out) {
+Status UnpackStrip(const CacheShape& shape, const Page& page, const PackedPage& packed, Part part,
+                   int head, std::byte* out) {
   const bool key = part == Part::kKey;
   const size_t strip = StripIndex(part, head);
   const size_t strip_bytes = key ? page.key_strip_bytes : page.value_strip_bytes;
-  const std::span<const std::byte> packed = page.packed->Strip(strip);
   const Status status =
-      store::Unpack(packed, page.packed->DictionaryOf(strip), {{out, strip_bytes}, 0});
+      store::Unpack(packed.Strip(strip), packed.DictionaryOf(strip), {{out, strip_bytes}, 0});
   if (status.ok()) return status;
   return Status(status.code(), "layer " + std::to_string(page.layer) + ", page at " +
                                    std::to_string(page.first_position) + ", " + (key ? "K" : "V") +
@@ -23,11 +23,12 @@ Status UnpackStrip(const CacheShape& shape, const Page& page, Part part, int hea
                                    " cannot be restored: " + status.message());
 }
 
-Status RestorePage(const CacheShape& shape, const Page& page, std::byte* out) {
+Status RestorePage(const CacheShape& shape, const Page& page, const PackedPage& packed,
+                   std::byte* out) {
   for (int head = 0; head < shape.num_kv_heads; ++head) {
-    VARVE_RETURN_IF_ERROR(UnpackStrip(shape, page, Part::kKey, head, out));
+    VARVE_RETURN_IF_ERROR(UnpackStrip(shape, page, packed, Part::kKey, head, out));
     out += page.key_strip_bytes;
-    VARVE_RETURN_IF_ERROR(UnpackStrip(shape, page, Part::kValue, head, out));
+    VARVE_RETURN_IF_ERROR(UnpackStrip(shape, page, packed, Part::kValue, head, out));
     out += page.value_strip_bytes;
   }
   return Status();
@@ -42,7 +43,7 @@ const std::byte* StripReader::Get(const Page& page, Part part, int head) {
   if (buffer_.size() < strip_bytes + kAlign) buffer_.resize(strip_bytes + kAlign);
   const size_t misaligned = reinterpret_cast<uintptr_t>(buffer_.data()) % kAlign;
   std::byte* out = buffer_.data() + (misaligned == 0 ? 0 : kAlign - misaligned);
-  const Status status = UnpackStrip(*shape_, page, part, head, out);
+  const Status status = UnpackStrip(*shape_, page, *page.packed, part, head, out);
   if (!status.ok() && status_.ok()) status_ = status;
   ++strips_;
   bytes_ += strip_bytes;

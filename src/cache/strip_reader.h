@@ -41,11 +41,14 @@ class StripReader {
   double us_ = 0;
 };
 
-// Unpacks one strip of a packed page into `out` (its strip bytes), checksum verified.
-Status UnpackStrip(const CacheShape& shape, const Page& page, Part part, int head, std::byte* out);
+// Unpacks one strip of a page into `out` (its strip bytes), checksum verified. Reads nothing of the
+// page that ever changes; `packed` is its packed form.
+Status UnpackStrip(const CacheShape& shape, const Page& page, const PackedPage& packed, Part part,
+                   int head, std::byte* out);
 
-// Unpacks all strips of a packed page into `out` [page.bytes], as they lie in a page.
-Status RestorePage(const CacheShape& shape, const Page& page, std::byte* out);
+// Unpacks all strips of a page into `out` [page.bytes], as they lie in a page.
+Status RestorePage(const CacheShape& shape, const Page& page, const PackedPage& packed,
+                   std::byte* out);
 
 }  // namespace varve
 

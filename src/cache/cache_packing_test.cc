@@ -1,0 +1,286 @@
+// Packed pages: nothing that is computed may change, and nothing may be lost, whatever the workers
+// do.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cache/cache_impl.h"
+#include "tests/retention_testing.h"
+
+namespace varve {
+namespace {
+
+CacheShape Shape() {
+  return ShapeOf({.layers = 3, .kv_heads = 2, .group = 2, .key_dim = 64, .value_dim = 64});
+}
+
+Packing& PackingOf(Cache& cache) { return static_cast<CacheImpl&>(cache).packing(); }
+
+// Feeds the same to a cache with and one without packing, with forks, cuts and several turns, and
+// compares everything that can be read.
+void ExpectSame(const std::string& plan, const std::string& packed_plan, bool expect_packed) {
+  SCOPED_TRACE(packed_plan);
+  const RetentionWork work(Shape(), 700);
+  RetentionRun plain(Shape(), plan, work);
+  RetentionRun packed(Shape(), packed_plan, work);
+  const SequenceId a = *plain.cache->CreateSequence();
+  const SequenceId b = *packed.cache->CreateSequence();
+  ASSERT_EQ(a, b);
+  uint64_t most_packed = 0;
+  const auto both = [&](const auto& call) {
+    call(plain);
+    packed.cache->WaitForPacking();
+    call(packed);
+    most_packed = std::max(most_packed, packed.cache->Stats().lossless.pages_now);
+  };
+  both([&](RetentionRun& run) { run.Feed(a, 400); });
+  both([&](RetentionRun& run) { run.Feed(a, 430, 1); });
+  both([&](RetentionRun& run) { EXPECT_OK(run.cache->Truncate(a, 207)); });
+  both([&](RetentionRun& run) { run.Feed(a, 500); });
+  both([&](RetentionRun& run) { EXPECT_OK(run.cache->RemoveRange(a, 90, 130)); });
+  SequenceId fork;
+  both([&](RetentionRun& run) { fork = *run.cache->Fork(a); });
+  both([&](RetentionRun& run) { run.Feed(fork, 600, 7); });
+  both([&](RetentionRun& run) { run.Feed(a, 560); });
+  EXPECT_TRUE(plain.outputs == packed.outputs);
+  EXPECT_TRUE(ReadAll(*plain.cache, a) == ReadAll(*packed.cache, a));
+  EXPECT_TRUE(ReadAll(*plain.cache, fork) == ReadAll(*packed.cache, fork));
+  both([&](RetentionRun& run) { EXPECT_OK(run.cache->Free(a)); });
+  both([&](RetentionRun& run) { run.Feed(fork, 700); });
+  EXPECT_TRUE(plain.outputs == packed.outputs);
+  const CacheStats stats = packed.cache->Stats();
+  EXPECT_EQ(stats.lossless.fallbacks, 0u);
+  EXPECT_EQ(stats.lossless.restore_failures, 0u);
+  EXPECT_EQ(most_packed > 0, expect_packed);
+  EXPECT_OK(packed.cache->Free(fork));
+  packed.cache->WaitForPacking();
+  EXPECT_EQ(packed.cache->Stats().bytes_used, 0u);
+  EXPECT_EQ(packed.cache->Stats().lossless.decode_cache_bytes, 0u);
+  EXPECT_EQ(packed.cache->Stats().pages, 0u);
+}
+
+TEST(CachePacking, ChangesNoResultInAnyRung) {
+  for (const char* rungs : {"f16", "f32", "bf16", "q8_0", "q4_0", "q8_0r", "q4_0r", "k=f16,v=f32",
+                            "open_rung=bf16,bf16", "open=64,q8_0"}) {
+    ExpectSame(
+        rungs, std::string(rungs) + ",pack=store,hot=16/32,bootstrap=16,step=32",
+        std::string(rungs).find("q") == std::string::npos);  // noise in few bits gains nothing
+  }
+}
+
+TEST(CachePacking, ChangesNoResultWithPoliciesAndAges) {
+  for (const char* rules :
+       {"evict=h2o,ratio=2.5,sink=16,recent=32,trigger=128", "window=200,sink=32",
+        "evict=demote,ratio=3,sink=16,recent=32,trigger=128", "age=f32:128/f16",
+        "evict=window,ratio=2,sink=16,recent=32,trigger=128"}) {
+    ExpectSame(rules, std::string(rules) + ",pack=store,hot=16/32,bootstrap=16,step=32", true);
+  }
+}
+
+TEST(CachePacking, ChangesNoResultWhateverTheDecodeCacheAndTheWorkers) {
+  for (const char* settings :
+       {"decode_cache=0", "decode_cache=1", "decode_cache=5,prefetch=0", "decode_cache=9",
+        "decode_cache=1000", "pack_threads=3,decode_cache=9", "pack_queue=1"}) {
+    ExpectSame("f16", "pack=store,hot=16/32,bootstrap=16,step=32," + std::string(settings), true);
+  }
+  ExpectSame("f16", "pack=full,hot=16/32,step=32", false);
+  ExpectSame("f16", "pack=probe,hot=16/32,step=32", false);
+}
+
+TEST(CachePacking, PacksWholePagesOfTheColdZoneOnly) {
+  const RetentionWork work(Shape(), 256);
+  RetentionRun run(Shape(), "1: pack=store,hot=20/70,bootstrap=16,step=16,decode_cache=0", work);
+  const SequenceId id = *run.cache->CreateSequence();
+  run.Feed(id, 256);
+  run.cache->WaitForPacking();
+  const CacheStats stats = run.cache->Stats();
+  // 16 pages of one layer; those at 0 and 16 touch the first 20 tokens, those from 176 on the last
+  // 70. Layers 0 and 2 have no clause.
+  EXPECT_EQ(stats.lossless.pages_now, 9u);
+  EXPECT_EQ(stats.lossless.layers, 1);
+  EXPECT_EQ(stats.lossless.raw_bytes_now, 9u * 16 * 2 * 128 * 2);
+  EXPECT_GT(stats.lossless.strips_unpacked, 0u);
+  EXPECT_LT(stats.lossless.packed_bytes_now, stats.lossless.raw_bytes_now);
+}
+
+TEST(CachePacking, GroupsHaveTheSizesOfThePlan) {
+  const RetentionWork work(Shape(), 400);
+  RetentionRun run(Shape(), "0: pack=store,hot=0/0,bootstrap=48,step=96", work);
+  const SequenceId id = *run.cache->CreateSequence();
+  std::vector<uint64_t> sizes;
+  uint64_t packed = 0;
+  for (int64_t position = 16; position <= 400; position += 16) {
+    run.Feed(id, position);
+    run.cache->WaitForPacking();
+    const uint64_t now = run.cache->Stats().lossless.pages_packed;
+    if (now != packed) sizes.push_back(now - packed);
+    packed = now;
+  }
+  EXPECT_EQ(sizes, std::vector<uint64_t>({3, 6, 6, 6}));
+}
+
+TEST(CachePacking, TheDecodeCacheKeepsToItsPages) {
+  const RetentionWork work(Shape(), 512);
+  for (const bool prefetch : {false, true}) {
+    RetentionRun run(
+        Shape(),
+        "pack=store,hot=16/32,step=32,decode_cache=8,prefetch=" + std::to_string(prefetch ? 1 : 0),
+        work);
+    const SequenceId id = *run.cache->CreateSequence();
+    run.after_step = [&] {
+      run.cache->WaitForPacking();
+      // A quarter more while workers restore ahead.
+      EXPECT_LE(run.cache->Stats().lossless.decode_cache_bytes, (prefetch ? 10u : 8u) * 8192);
+    };
+    run.Feed(id, 512, 16);
+    const LosslessStats stats = run.cache->Stats().lossless;
+    EXPECT_GT(stats.decode_cache_hits, 0u);
+    EXPECT_GT(stats.decode_cache_misses, 0u);
+    EXPECT_GT(stats.pages_restored, 0u);
+    EXPECT_EQ(prefetch, stats.pages_prefetched > 0);
+  }
+}
+
+TEST(CachePacking, AFullQueuePutsGroupsOffAndLosesNothing) {
+  const RetentionWork work(Shape(), 600);
+  RetentionRun plain(Shape(), "f16", work);
+  RetentionRun run(Shape(), "pack=store,hot=16/32,bootstrap=16,step=16,pack_queue=1", work);
+  std::atomic<bool> open{false};
+  PackingOf(*run.cache).SetHook([&](const PackJob&) {
+    while (!open) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return Status();
+  });
+  const SequenceId id = *run.cache->CreateSequence();
+  plain.Feed(*plain.cache->CreateSequence(), 500);
+  run.Feed(id, 500);
+  EXPECT_GT(run.cache->Stats().lossless.backpressure_skips, 0u);
+  EXPECT_EQ(run.cache->Stats().lossless.pages_now, 0u);
+  EXPECT_EQ(run.cache->Stats().lossless.queue_peak, 1u);
+  EXPECT_TRUE(plain.outputs == run.outputs);
+  open = true;
+  run.cache->WaitForPacking();
+  run.Feed(id, 600);
+  run.cache->WaitForPacking();
+  plain.Feed(id, 600);
+  EXPECT_GT(run.cache->Stats().lossless.pages_now, 60u);
+  EXPECT_EQ(run.cache->Stats().lossless.fallbacks, 0u);
+  EXPECT_TRUE(plain.outputs == run.outputs);
+}
+
+TEST(CachePacking, AWorkerThatFailsLeavesThePagesAsTheyWere) {
+  const RetentionWork work(Shape(), 500);
+  RetentionRun plain(Shape(), "f16", work);
+  RetentionRun run(Shape(), "pack=store,hot=16/32,bootstrap=16,step=16", work);
+  std::atomic<int> calls{0};
+  PackingOf(*run.cache).SetHook([&](const PackJob&) -> Status {
+    const int call = calls++;
+    if (call % 3 == 0) return Internal("injected");
+    if (call % 3 == 1) throw std::runtime_error("injected");
+    return Status();
+  });
+  const SequenceId id = *run.cache->CreateSequence();
+  plain.Feed(*plain.cache->CreateSequence(), 500);
+  run.after_step = [&] { run.cache->WaitForPacking(); };
+  run.Feed(id, 500);
+  const LosslessStats stats = run.cache->Stats().lossless;
+  EXPECT_GT(stats.fallbacks, 0u);
+  EXPECT_GT(stats.pages_now, 0u);
+  EXPECT_TRUE(plain.outputs == run.outputs);
+  EXPECT_TRUE(ReadAll(*plain.cache, id) == ReadAll(*run.cache, id));
+}
+
+TEST(CachePacking, ACorruptedPageIsAnErrorThatNamesItAndRollsTheStepBack) {
+  const RetentionWork work(Shape(), 300);
+  RetentionRun run(Shape(), "1: pack=store,hot=0/32,bootstrap=16,step=16,decode_cache=0", work);
+  const SequenceId id = *run.cache->CreateSequence();
+  run.Feed(id, 256);
+  run.cache->WaitForPacking();
+  ASSERT_GT(run.cache->Stats().lossless.pages_now, 4u);
+  const SequenceInfo before = *run.cache->Describe(id, 1);
+  const TableEntry& entry =
+      static_cast<CacheImpl&>(*run.cache).FindForTesting(id)->layers[1].entries[3];
+  ASSERT_TRUE(entry.page->packed);
+  std::byte* victim = entry.page->packed->data + entry.page->packed->bytes / 2;
+  *victim ^= std::byte{0x10};
+
+  const StepEntry step = {id, 1};
+  ASSERT_OK(run.cache->BeginStep({&step, 1}));
+  run.Layer(0, id, 256, 1);
+  ASSERT_OK(
+      run.cache->Append(1, id, {work.keys[1].data(), 1, 0, 0}, {work.values[1].data(), 1, 0, 0}));
+  std::vector<float> out(4 * 64);
+  const AttendRequest request = {id, 1, work.queries[1].data(), 0, 0, out.data(), 0, 0, nullptr};
+  const Status status = run.cache->Attend(1, {&request, 1}, {});
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss) << status.ToString();
+  for (const char* part : {"layer 1", "page at 48", "head"})
+    EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+  EXPECT_EQ(*run.cache->NextPosition(id), 256);
+  EXPECT_EQ(run.cache->Describe(id, 1)->pages.size(), before.pages.size());
+  std::vector<float> rows(300 * 64);
+  EXPECT_FALSE(run.cache->ReadRows(id, 1, 1, Part::kKey, 0, 256, rows.data()).ok() &&
+               run.cache->ReadRows(id, 1, 0, Part::kValue, 0, 256, rows.data()).ok() &&
+               run.cache->ReadRows(id, 1, 0, Part::kKey, 0, 256, rows.data()).ok() &&
+               run.cache->ReadRows(id, 1, 1, Part::kValue, 0, 256, rows.data()).ok());
+
+  // The page as it was: everything goes on.
+  *victim ^= std::byte{0x10};
+  run.Feed(id, 300);
+  EXPECT_EQ(*run.cache->NextPosition(id), 300);
+}
+
+TEST(CachePacking, ProbeAndFullTellTheRatioAndKeepThePages) {
+  const RetentionWork work(Shape(), 400);
+  RetentionRun plain(Shape(), "f16", work);
+  plain.Feed(*plain.cache->CreateSequence(), 400);
+  for (const char* mode : {"probe", "full"}) {
+    RetentionRun run(Shape(), "hot=16/32,step=64,pack=" + std::string(mode), work);
+    run.Feed(*run.cache->CreateSequence(), 400);
+    run.cache->WaitForPacking();
+    const CacheStats stats = run.cache->Stats();
+    EXPECT_EQ(stats.lossless.pages_now, 0u);
+    EXPECT_GT(stats.lossless.pages_packed, 30u);
+    EXPECT_LT(stats.lossless.compressed_bytes, stats.lossless.raw_bytes);
+    EXPECT_GT(stats.lossless.decompress_us, 0.0);
+    EXPECT_EQ(stats.bytes_used, plain.cache->Stats().bytes_used);
+  }
+}
+
+TEST(CachePacking, BytesHeldFallAndAreCounted) {
+  const CacheShape shape = ShapeOf(
+      {.layers = 2, .kv_heads = 8, .group = 1, .key_dim = 128, .value_dim = 128, .page = 64});
+  const RetentionWork work(shape, 1600);
+  RetentionRun plain(shape, "f16", work);
+  RetentionRun run(shape, "pack=store,hot=0/64,decode_cache=0", work);
+  plain.attends = run.attends = false;
+  plain.Feed(*plain.cache->CreateSequence(), 1600);
+  run.Feed(*run.cache->CreateSequence(), 1600);
+  run.cache->WaitForPacking();
+  const CacheStats stats = run.cache->Stats();
+  const uint64_t before = plain.cache->Stats().bytes_held;
+  EXPECT_LT(stats.bytes_held, before * 9 / 10);
+  EXPECT_GE(stats.bytes_held, stats.bytes_used + stats.lossless.dictionary_bytes);
+  EXPECT_LE(stats.bytes_held, stats.bytes_used + stats.lossless.dictionary_bytes + (1u << 20));
+}
+
+TEST(CachePacking, ClausesOfPackingNeedPack) {
+  for (const char* plan :
+       {"hot=16/32", "bootstrap=5", "step=7", "decode_cache=3", "pack_queue=2"}) {
+    CacheOptions options;
+    options.plan = *ParsePlan(plan);
+    const Status status = Cache::Create(Shape(), options).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find("without pack="), std::string::npos) << status.message();
+  }
+  EXPECT_FALSE(ParsePlan("pack=store,pack_threads=65").ok());
+  EXPECT_FALSE(ParsePlan("pack=store,prefetch=2").ok());
+}
+
+}  // namespace
+}  // namespace varve
