@@ -1,0 +1,84 @@
+// Dictionary: what the pages of one layer and part have in common, so that a page need not carry
+// it.
+//
+// Two things: the code of every unit for the exponent coder (exponent_coder.h), and rows that
+// repeat exactly. (In the first layer V depends on the token alone, so a token that comes again
+// brings the same row.) A dictionary is made from some pages, immutable from then on, shared by
+// reference and safe to use from any thread. Packed pages name it by its hash and cannot be
+// unpacked without it; they never refer to each other.
+
+#ifndef VARVE_STORE_DICTIONARY_H_
+#define VARVE_STORE_DICTIONARY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "store/exponent_coder.h"
+#include "store/part_image.h"
+#include "varve/status.h"
+
+namespace varve::store {
+
+struct DictionaryOptions {
+  // Rows are kept if at least this share of the samples' rows came before, …
+  double min_repeats = 0.1;
+  // … the most frequent ones, up to so many bytes.
+  size_t max_row_bytes = size_t{16} << 20;
+};
+
+class Dictionary {
+ public:
+  static constexpr size_t kMaxRows = 0x7FFF;
+
+  // Checks every field; kDataLoss names what is wrong.
+  static Result<std::shared_ptr<const Dictionary>> Parse(std::span<const std::byte> bytes);
+  std::vector<std::byte> Serialize() const;
+
+  // Of the content; never 0.
+  uint64_t hash() const { return hash_; }
+  // Memory that it holds.
+  size_t bytes() const;
+
+  // The parts that it serves: all but num_rows counts.
+  const PartShape& shape() const { return shape_; }
+  bool Serves(const PartShape& shape) const;
+
+  // As of PlaneOf(shape), not repeated; empty if the part has no pairs.
+  const DecodeUnits& units() const { return units_; }
+
+  // Rows of all heads, [num_heads][head_dim].
+  size_t num_rows() const { return row_bytes_ == 0 ? 0 : rows_.size() / row_bytes_; }
+  std::span<const std::byte> row(size_t i) const {
+    return std::span(rows_).subspan(i * row_bytes_, row_bytes_);
+  }
+  // The row with these bytes, or -1.
+  int FindRow(std::span<const std::byte> row) const;
+
+ private:
+  friend Result<std::shared_ptr<const Dictionary>> BuildDictionary(std::span<const PartView>,
+                                                                   const DictionaryOptions&);
+  Dictionary(const PartShape& shape, DecodeUnits units, std::vector<std::byte> rows);
+  std::vector<std::byte> Body() const;
+
+  PartShape shape_;  // num_rows: 16, for what depends on it
+  DecodeUnits units_;
+  size_t row_bytes_ = 0;
+  std::vector<std::byte> rows_;    // [num_rows][row_bytes_]
+  std::vector<uint32_t> buckets_;  // open addressing by hash: row + 1, or 0
+  uint64_t hash_ = 0;
+};
+
+// From samples of the parts to come: same lane type, layout, heads and dimension. Takes a few
+// milliseconds for a handful of pages. Fails without samples, or when they differ in shape.
+Result<std::shared_ptr<const Dictionary>> BuildDictionary(
+    std::span<const PartView> samples, const DictionaryOptions& options = DictionaryOptions());
+
+// XXH3-64 of a row, for finding it again.
+uint64_t HashRow(std::span<const std::byte> row);
+
+}  // namespace varve::store
+
+#endif  // VARVE_STORE_DICTIONARY_H_

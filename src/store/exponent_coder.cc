@@ -1,0 +1,310 @@
+#include "store/exponent_coder.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "kernels/kernels.h"
+#include "store/exponent_tables.h"
+#include "store/float_bits.h"
+
+namespace varve::store {
+namespace {
+
+constexpr size_t kStateBytes = kPairLanes * sizeof(uint32_t);
+
+// What a plane's elements take beside the words: raw blocks of 64 elements, and all of the rest.
+size_t RawBytes(const FloatPlane& plane) {
+  const size_t elements = plane.elements() * static_cast<size_t>(plane.num_heads);
+  if (plane.lane == LaneType::kF32) return 3 * elements;
+  const PairElement element = ElementOf(plane.lane);
+  return elements / 64 * PairRawBlockBytes(element, 64) + PairRawBlockBytes(element, elements % 64);
+}
+
+// The bits beside the exponents, in blocks of 64 elements.
+template <LaneType kLane>
+class RawWriter {
+ public:
+  explicit RawWriter(size_t bytes) : out_(bytes) {}
+
+  void Add(uint32_t bits) {
+    if constexpr (kLane == LaneType::kF32) {
+      const uint32_t rest = (bits & 0x7FFFFF) | (bits >> 31) << 23;
+      std::memcpy(&out_[at_], &rest, 3);
+      at_ += 3;
+    } else if constexpr (kLane == LaneType::kBF16) {
+      out_[at_++] = static_cast<std::byte>((bits & 0x7F) | (bits >> 8 & 0x80));
+    } else {
+      out_[at_++] = static_cast<std::byte>(bits);
+      planes_[0] |= static_cast<uint64_t>(bits >> 15 & 1) << count_;
+      planes_[1] |= static_cast<uint64_t>(bits >> 9 & 1) << count_;
+      planes_[2] |= static_cast<uint64_t>(bits >> 8 & 1) << count_;
+      if (++count_ == 64) Flush();
+    }
+  }
+  std::vector<std::byte> Finish() {
+    if (count_ > 0) Flush();
+    return std::move(out_);
+  }
+
+ private:
+  void Flush() {
+    const size_t plane_bytes = (static_cast<size_t>(count_) + 7) / 8;
+    for (uint64_t& plane : planes_) {
+      std::memcpy(&out_[at_], &plane, plane_bytes);
+      at_ += plane_bytes;
+      plane = 0;
+    }
+    count_ = 0;
+  }
+  std::vector<std::byte> out_;
+  size_t at_ = 0;
+  std::array<uint64_t, 3> planes_ = {};
+  int count_ = 0;
+};
+
+// Symbols of all pairs, forward; then the rANS words, which are made from the last to the first.
+struct EncodedPairs {
+  std::vector<PairRange> ranges;
+  std::vector<std::byte> raw;
+  std::vector<std::byte> escapes;
+};
+
+template <LaneType kLane>
+EncodedPairs TakeApart(const FloatPlane& plane, const std::byte* data, size_t head_stride,
+                       std::span<const UnitCode> units) {
+  const ExponentTables& tables = ExponentTables::Get();
+  EncodedPairs encoded;
+  encoded.ranges.reserve(plane.elements() / 2 * static_cast<size_t>(plane.num_heads));
+  RawWriter<kLane> raw(RawBytes(plane));
+  ForEachPair(plane, [&](size_t head, size_t unit, size_t element) {
+    const std::byte* from = data + head * head_stride + element * LaneBytes(kLane);
+    const uint32_t first = LoadElement<kLane>(from);
+    const uint32_t second = LoadElement<kLane>(from + LaneBytes(kLane));
+    raw.Add(first);
+    raw.Add(second);
+    const UnitCode& code = units[unit];
+    const uint32_t a = ExponentOf<kLane>(first), b = ExponentOf<kLane>(second);
+    const uint32_t low = a - static_cast<uint32_t>(code.base[0]);
+    const uint32_t high = b - static_cast<uint32_t>(code.base[1]);
+    PairRange range;
+    if ((low | high) < 16) range = tables.range(code.table, static_cast<int>(high << 4 | low));
+    if (range.frequency == 0) {
+      range = tables.range(code.table, kEscape);
+      encoded.escapes.push_back(static_cast<std::byte>(a));
+      encoded.escapes.push_back(static_cast<std::byte>(b));
+    }
+    encoded.ranges.push_back(range);
+  });
+  encoded.raw = raw.Finish();
+  return encoded;
+}
+
+// Returns the words in the order of reading.
+std::vector<uint16_t> EncodeWords(const std::vector<PairRange>& ranges,
+                                  std::array<uint32_t, kPairLanes>& states) {
+  std::vector<uint16_t> words;
+  words.reserve(ranges.size() / 2);
+  states.fill(kPairStateMin);
+  for (size_t pair = ranges.size(); pair-- > 0;) {
+    uint32_t& state = states[pair % kPairLanes];
+    const uint32_t frequency = ranges[pair].frequency;
+    if (state >= uint64_t{frequency} << (32 - kPairProbBits)) {
+      words.push_back(static_cast<uint16_t>(state));
+      state >>= 16;
+    }
+    state = (state / frequency << kPairProbBits) + state % frequency + ranges[pair].first;
+  }
+  std::reverse(words.begin(), words.end());
+  return words;
+}
+
+// f32 from exponents and what was stored beside them.
+void JoinF32(const uint16_t* exponents, const std::byte* raw, size_t count, std::byte* out) {
+  for (size_t i = 0; i < count; ++i) {
+    uint32_t rest = 0;
+    std::memcpy(&rest, raw + 3 * i, 3);
+    const uint32_t bits =
+        (rest & 0x7FFFFF) | (rest & 0x800000) << 8 | static_cast<uint32_t>(exponents[i]) << 23;
+    std::memcpy(out + 4 * i, &bits, 4);
+  }
+}
+
+}  // namespace
+
+FloatPlane PlaneOf(const PartShape& shape) {
+  FloatPlane plane;
+  plane.lane = shape.lane;
+  plane.num_rows = shape.num_rows;
+  plane.dim = shape.head_dim;
+  plane.layout = shape.layout == PartLayout::kKey ? PairLayout::kTiles : PairLayout::kChunks;
+  plane.chunk = ChannelRun(shape);
+  if (!IsFloat(shape.lane)) {
+    plane.lane = LaneType::kF16;
+    plane.layout = PairLayout::kTiles;
+    plane.dim = shape.head_dim / kBlockValues;
+    if (shape.layout == PartLayout::kValue) {
+      if (shape.num_rows % kTileTokens != 0) return FloatPlane();
+      plane.dim *= shape.num_rows / kTileTokens;
+      plane.num_rows = kTileTokens;
+    }
+  } else if (shape.head_dim % 2 != 0) {
+    return FloatPlane();
+  }
+  plane.num_heads = shape.num_heads;
+  return plane;
+}
+
+size_t UnitRepeat(const PartShape& shape) {
+  if (IsFloat(shape.lane) || shape.layout != PartLayout::kValue) return 1;
+  return static_cast<size_t>(shape.num_rows / kTileTokens);
+}
+
+bool AppendPairStream(const FloatPlane& plane, const std::byte* data, size_t head_stride,
+                      std::span<const UnitCode> units, size_t limit, std::vector<std::byte>& out) {
+  const EncodedPairs encoded = WithLane(plane.lane, [&]<LaneType kLane>() {
+    return TakeApart<kLane>(plane, data, head_stride, units);
+  });
+  std::array<uint32_t, kPairLanes> states;
+  const std::vector<uint16_t> words = EncodeWords(encoded.ranges, states);
+  const size_t bytes =
+      8 + 2 * words.size() + encoded.raw.size() + encoded.escapes.size() + kStateBytes;
+  if (bytes > limit) return false;
+  out.reserve(out.size() + bytes);
+  AppendNumber(out, static_cast<uint32_t>(words.size()));
+  AppendNumber(out, static_cast<uint32_t>(encoded.escapes.size() / 2));
+  AppendBytes(out, std::as_bytes(std::span(words)));
+  AppendBytes(out, encoded.raw);
+  AppendBytes(out, encoded.escapes);
+  AppendBytes(out, std::as_bytes(std::span(states)));
+  return true;
+}
+
+DecodeUnits ExpandUnits(LaneType lane, std::span<const UnitCode> units) {
+  DecodeUnits expanded;
+  expanded.table.reserve(units.size());
+  expanded.base.reserve(units.size());
+  const int shift = ExponentShift(ElementOf(lane));
+  for (const UnitCode& unit : units) {
+    expanded.table.push_back(unit.table * static_cast<uint32_t>(kPairTableEntries));
+    expanded.base.push_back((static_cast<uint32_t>(unit.base[0]) << shift) +
+                            (static_cast<uint32_t>(unit.base[1]) << (16 + shift)));
+  }
+  return expanded;
+}
+
+std::vector<UnitCode> CollectUnits(LaneType lane, const DecodeUnits& units) {
+  std::vector<UnitCode> collected(units.table.size());
+  const int shift = ExponentShift(ElementOf(lane));
+  for (size_t i = 0; i < collected.size(); ++i) {
+    collected[i].table = static_cast<uint8_t>(units.table[i] / kPairTableEntries);
+    // The low half, with its sign, is what the first base added; the rest is the second's.
+    const int16_t low = static_cast<int16_t>(units.base[i]);
+    const uint32_t high = units.base[i] - static_cast<uint32_t>(static_cast<int32_t>(low));
+    collected[i].base[0] = static_cast<int16_t>(low >> shift);
+    collected[i].base[1] = static_cast<int16_t>(static_cast<int16_t>(high >> 16) >> shift);
+  }
+  return collected;
+}
+
+DecodeUnits RepeatUnits(const DecodeUnits& units, size_t times) {
+  DecodeUnits repeated;
+  for (size_t i = 0; i < units.table.size(); ++i) {
+    repeated.table.insert(repeated.table.end(), times, units.table[i]);
+    repeated.base.insert(repeated.base.end(), times, units.base[i]);
+  }
+  return repeated;
+}
+
+Status ReadPairStream(ByteReader& reader, const FloatPlane& plane, const DecodeUnits& units,
+                      std::byte* out, size_t head_stride) {
+  uint32_t num_words = 0, num_escapes = 0;
+  VARVE_RETURN_IF_ERROR(reader.Read("num_words", num_words));
+  VARVE_RETURN_IF_ERROR(reader.Read("num_escapes", num_escapes));
+  std::span<const std::byte> words, raw, escapes, state_bytes;
+  VARVE_RETURN_IF_ERROR(reader.Take("words", 2 * size_t{num_words}, words));
+  VARVE_RETURN_IF_ERROR(reader.Take("raw bits", RawBytes(plane), raw));
+  VARVE_RETURN_IF_ERROR(reader.Take("escapes", 2 * size_t{num_escapes}, escapes));
+  // The states come last: they are the slack that a decoder may read behind words and raw bits.
+  static_assert(kStateBytes >= kPairReadSlack);
+  VARVE_RETURN_IF_ERROR(reader.Take("states", kStateBytes, state_bytes));
+  VARVE_RETURN_IF_ERROR(reader.Finish());
+  std::array<uint32_t, kPairLanes> states;
+  std::memcpy(states.data(), state_bytes.data(), kStateBytes);
+  PairDecodeArgs args;
+  args.element = ElementOf(plane.lane);
+  args.layout = plane.layout;
+  args.num_heads = plane.num_heads;
+  args.num_rows = plane.num_rows;
+  args.dim = plane.dim;
+  args.chunk = plane.chunk;
+  args.tables = ExponentTables::Get().decode();
+  args.unit_table = units.table.data();
+  args.unit_base = units.base.data();
+  args.states = states.data();
+  args.words = reinterpret_cast<const uint8_t*>(words.data());
+  args.num_words = num_words;
+  args.raw = reinterpret_cast<const uint8_t*>(raw.data());
+  args.escapes = reinterpret_cast<const uint8_t*>(escapes.data());
+  args.num_escapes = num_escapes;
+  args.out = out;
+  args.head_stride = head_stride;
+  std::vector<uint16_t> exponents;
+  const size_t elements = plane.elements();
+  if (plane.lane == LaneType::kF32) {
+    exponents.resize(elements * static_cast<size_t>(plane.num_heads));
+    args.out = reinterpret_cast<std::byte*>(exponents.data());
+    args.head_stride = 2 * elements;
+  }
+  if (!DecodePairs(args)) return reader.Bad("the words do not decode to the elements");
+  if (plane.lane == LaneType::kF32) {
+    for (size_t head = 0; head < static_cast<size_t>(plane.num_heads); ++head) {
+      JoinF32(exponents.data() + head * elements, raw.data() + 3 * head * elements, elements,
+              out + head * head_stride);
+    }
+  }
+  return Status();
+}
+
+void AppendUnits(PairLayout layout, std::span<const UnitCode> units, std::vector<std::byte>& out) {
+  const int bases = layout == PairLayout::kTiles ? 1 : 2;
+  for (const UnitCode& unit : units) {
+    for (int i = 0; i < bases; ++i) {
+      out.push_back(static_cast<std::byte>(unit.base[i] - kMinUnitBase));
+    }
+  }
+  for (size_t i = 0; i < units.size(); i += 2) {
+    const int second = i + 1 < units.size() ? units[i + 1].table : 0;
+    out.push_back(static_cast<std::byte>(units[i].table | second << 4));
+  }
+}
+
+Status ReadUnits(ByteReader& reader, const FloatPlane& plane, size_t count,
+                 std::vector<UnitCode>& units) {
+  const size_t bases = plane.layout == PairLayout::kTiles ? 1 : 2;
+  const int max_base = plane.lane == LaneType::kF16 ? 31 : kMaxUnitBase;
+  std::span<const std::byte> bytes;
+  VARVE_RETURN_IF_ERROR(reader.Take("units", count * bases + (count + 1) / 2, bytes));
+  units.resize(count);
+  for (size_t i = 0; i < count; ++i) {
+    for (size_t j = 0; j < 2; ++j) {
+      const int stored = static_cast<int>(bytes[i * bases + (bases == 2 ? j : 0)]);
+      units[i].base[j] = static_cast<int16_t>(stored + kMinUnitBase);
+      if (units[i].base[j] > max_base) {
+        return reader.Bad(fmt::format("base {} of unit {} > {}", units[i].base[j], i, max_base));
+      }
+    }
+    const int tables = static_cast<int>(bytes[count * bases + i / 2]);
+    units[i].table = static_cast<uint8_t>(i % 2 == 0 ? tables & 15 : tables >> 4);
+    if (units[i].table >= kNumPairTables) {
+      return reader.Bad(
+          fmt::format("table {} of unit {} >= {}", units[i].table, i, kNumPairTables));
+    }
+  }
+  if (count % 2 == 1 && static_cast<int>(bytes.back()) > 15) {
+    return reader.Bad("the half byte behind the last unit is not 0");
+  }
+  return Status();
+}
+
+}  // namespace varve::store

@@ -1,0 +1,101 @@
+// Float strips as exponent pairs and raw bits: our own lossless mode for f16, bf16 and f32.
+//
+// In KV rows the mantissa is noise and so, mostly, is the sign; the exponents of a channel take a
+// few values around their median. So exponents alone are entropy-coded, two at a time, by static
+// tables of the shape around the median (exponent_tables.h), and all other bits are copied. What a
+// stream must know of a unit (see exponent_pairs.h) is its UnitCode: it comes with the stream or
+// from a dictionary. Functions are pure.
+
+#ifndef VARVE_STORE_EXPONENT_CODER_H_
+#define VARVE_STORE_EXPONENT_CODER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/exponent_pairs.h"
+#include "store/byte_io.h"
+#include "store/part_image.h"
+
+namespace varve::store {
+
+// Exponents of a unit lie at base + (0 … 15) or are escapes.
+struct UnitCode {
+  int16_t base[2] = {0, 0};  // of the first and the second element of a pair; -16 … 239, f16: 31
+  uint8_t table = 0;         // of ExponentTables
+
+  bool operator==(const UnitCode&) const = default;
+};
+
+inline constexpr int kMinUnitBase = -16;
+inline constexpr int kMaxUnitBase = 239;
+
+// Floats of all heads in an order that has units: a float part, or the scales of a block part.
+struct FloatPlane {
+  LaneType lane = LaneType::kF16;  // a float
+  PairLayout layout = PairLayout::kTiles;
+  int num_heads = 0;
+  int num_rows = 0;
+  int dim = 0;
+  int chunk = 0;
+
+  size_t units() const {
+    return static_cast<size_t>(num_heads) * static_cast<size_t>(PairUnits(layout, dim));
+  }
+  // Of one head.
+  size_t elements() const { return static_cast<size_t>(num_rows) * static_cast<size_t>(dim); }
+};
+
+// The plane of a float part, or that of a block part's scales; empty (num_heads 0) if it cannot be
+// cut into pairs.
+FloatPlane PlaneOf(const PartShape& shape);
+// How many units of the plane follow each other with the same code: the scales of V have a unit per
+// block, but lie in tiles of 16 rows.
+size_t UnitRepeat(const PartShape& shape);
+
+// Chooses codes of all units after some samples of the same plane.
+class UnitFitter {
+ public:
+  // `repeat`: UnitRepeat of the part.
+  explicit UnitFitter(const FloatPlane& plane, size_t repeat = 1);
+
+  // Strips head_stride bytes apart; the number of rows may differ from sample to sample.
+  void Add(const FloatPlane& plane, const std::byte* data, size_t head_stride, size_t repeat = 1);
+  // `shifts`: how far around the median bases are tried; 0 is quickest.
+  std::vector<UnitCode> Fit(int shifts) const;
+
+ private:
+  bool one_base_;
+  std::vector<std::vector<uint16_t>> pairs_;  // per unit: first exponent | second << 8
+};
+
+// Appends the stream. False, with `out` as it was, as soon as it would take more than `limit`
+// bytes.
+bool AppendPairStream(const FloatPlane& plane, const std::byte* data, size_t head_stride,
+                      std::span<const UnitCode> units, size_t limit, std::vector<std::byte>& out);
+
+// The units of a plane in the form that the decoder takes.
+struct DecodeUnits {
+  std::vector<uint32_t> table;
+  std::vector<uint32_t> base;
+};
+DecodeUnits ExpandUnits(LaneType lane, std::span<const UnitCode> units);
+// The way back.
+std::vector<UnitCode> CollectUnits(LaneType lane, const DecodeUnits& units);
+// Each unit `times` times.
+DecodeUnits RepeatUnits(const DecodeUnits& units, size_t times);
+
+// Reads a stream that fills the rest of `reader`. Writes the strips and nothing else, on any input.
+Status ReadPairStream(ByteReader& reader, const FloatPlane& plane, const DecodeUnits& units,
+                      std::byte* out, size_t head_stride);
+
+// Codes of units as bytes: bases + 16 (kTiles: one per unit, kChunks: two), then tables, two per
+// byte.
+void AppendUnits(PairLayout layout, std::span<const UnitCode> units, std::vector<std::byte>& out);
+Status ReadUnits(ByteReader& reader, const FloatPlane& plane, size_t count,
+                 std::vector<UnitCode>& units);
+
+}  // namespace varve::store
+
+#endif  // VARVE_STORE_EXPONENT_CODER_H_

@@ -1,0 +1,41 @@
+#include "store/exponent_tables.h"
+
+#include <cmath>
+
+namespace varve::store {
+
+const ExponentTables& ExponentTables::Get() {
+  static const ExponentTables tables;
+  return tables;
+}
+
+ExponentTables::ExponentTables() {
+  decode_.reserve(kNumPairTables * kPairTableEntries);
+  for (int table = 0; table < kNumPairTables; ++table) {
+    uint32_t slot = 0;
+    const auto add = [&](int symbol, uint32_t frequency) {
+      ranges_[table][symbol] = {static_cast<uint16_t>(slot), static_cast<uint16_t>(frequency)};
+      const bool escape = symbol == kEscape;
+      for (uint32_t place = 0; place < frequency; ++place) {
+        const uint32_t value = escape ? 0 : static_cast<uint32_t>(symbol);
+        decode_.push_back(PairEntry(value, place, frequency, escape));
+      }
+      slot += frequency;
+    };
+    const auto bits = [](uint32_t frequency) {
+      return static_cast<float>(kPairProbBits) - std::log2(static_cast<float>(frequency));
+    };
+    for (int symbol = 0; symbol < 256; ++symbol) {
+      if (kPairFrequencies[table][symbol] > 0) add(symbol, kPairFrequencies[table][symbol]);
+    }
+    const uint32_t left = kPairTableEntries - slot;
+    add(kEscape, left);
+    escape_bits_[table] = bits(left) + 16;
+    for (int symbol = 0; symbol < 256; ++symbol) {
+      const uint32_t frequency = kPairFrequencies[table][symbol];
+      bits_[table][symbol] = frequency > 0 ? bits(frequency) : escape_bits_[table];
+    }
+  }
+}
+
+}  // namespace varve::store

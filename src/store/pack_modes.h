@@ -1,0 +1,39 @@
+// The payloads of the modes, each a function that appends and one that reads; private to src/store.
+// The appending ones return false, with `out` as it was, if the payload would be longer than
+// `limit`.
+
+#ifndef VARVE_STORE_PACK_MODES_H_
+#define VARVE_STORE_PACK_MODES_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "store/byte_io.h"
+#include "store/dictionary.h"
+#include "store/part_image.h"
+
+namespace varve::store {
+
+// `dictionary` gives the codes of the units; null: the payload brings them.
+bool AppendPairs(const PartView& part, const Dictionary* dictionary, size_t limit,
+                 std::vector<std::byte>& out);
+Status ReadPairs(ByteReader& reader, const PartShape& shape, const Dictionary* dictionary,
+                 const PartBuffer& out);
+
+// False also where rows hardly repeat.
+bool AppendRowRefs(const PartView& part, const Dictionary* dictionary, size_t limit,
+                   std::vector<std::byte>& out);
+Status ReadRowRefs(ByteReader& reader, const PartShape& shape, const Dictionary* dictionary,
+                   const PartBuffer& out);
+
+bool AppendBlocks(const PartView& part, const Dictionary* dictionary, size_t limit,
+                  std::vector<std::byte>& out);
+Status ReadBlocks(ByteReader& reader, const PartShape& shape, const Dictionary* dictionary,
+                  const PartBuffer& out);
+
+bool AppendZstd(const PartView& part, size_t limit, std::vector<std::byte>& out);
+Status ReadZstd(ByteReader& reader, const PartShape& shape, const PartBuffer& out);
+
+}  // namespace varve::store
+
+#endif  // VARVE_STORE_PACK_MODES_H_

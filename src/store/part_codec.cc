@@ -1,0 +1,202 @@
+#include "store/part_codec.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "store/byte_io.h"
+#include "store/pack_modes.h"
+
+namespace varve::store {
+namespace {
+
+constexpr const char* kWhat = "packed part";
+
+// Whether many elements equal the one before them: then zstd may find what pairs do not.
+bool LooksRepetitive(const PartView& part) {
+  const size_t width = part.shape.lane == LaneType::kF32 ? 4 : 2;
+  const size_t strip = part.shape.StripBytes();
+  size_t equal = 0;
+  for (int head = 0; head < part.shape.num_heads; ++head) {
+    const std::byte* from = part.Strip(head);
+    for (size_t i = 0; i + 2 * width <= strip; i += width) {
+      equal += std::memcmp(from + i, from + i + width, width) == 0 ? 1 : 0;
+    }
+  }
+  return equal * width * 8 > part.shape.Bytes();
+}
+
+void AppendHeader(const PartView& part, uint64_t dictionary_hash, std::vector<std::byte>& out) {
+  AppendNumber(out, static_cast<uint8_t>(PackMode::kRaw));
+  AppendNumber(out, static_cast<uint8_t>(part.shape.lane));
+  AppendNumber(out, static_cast<uint8_t>(part.shape.layout));
+  AppendNumber(out, uint8_t{0});
+  AppendNumber(out, static_cast<uint16_t>(part.shape.num_heads));
+  AppendNumber(out, static_cast<uint16_t>(part.shape.num_rows));
+  AppendNumber(out, static_cast<uint16_t>(part.shape.head_dim));
+  AppendNumber(out, uint16_t{0});
+  AppendNumber(out, uint32_t{0});  // payload_bytes
+  AppendNumber(out, HashPart(part));
+  AppendNumber(out, dictionary_hash);
+}
+
+}  // namespace
+
+std::string_view PackModeName(PackMode mode) {
+  switch (mode) {
+    case PackMode::kRaw:
+      return "raw";
+    case PackMode::kPairs:
+      return "pairs";
+    case PackMode::kRowRefs:
+      return "row_refs";
+    case PackMode::kBlocks:
+      return "blocks";
+    case PackMode::kZstd:
+      return "zstd";
+  }
+  return "unknown";
+}
+
+Result<std::vector<std::byte>> Pack(const PartView& part, const Dictionary* dictionary) {
+  VARVE_RETURN_IF_ERROR(part.shape.Check());
+  if (dictionary != nullptr && !dictionary->Serves(part.shape)) {
+    return InvalidArgument("pack: the dictionary is for parts of another shape");
+  }
+  std::vector<std::byte> packed;
+  AppendHeader(part, dictionary != nullptr ? dictionary->hash() : 0, packed);
+  size_t limit = part.shape.Bytes() - 1;  // what is not smaller does not pay
+  PackMode mode = PackMode::kRaw;
+  std::vector<std::byte> candidate;
+  const auto consider = [&](PackMode which, bool found) {
+    if (!found) return;
+    mode = which;
+    packed.resize(kPackedHeaderBytes);
+    AppendBytes(packed, candidate);
+    limit = candidate.size() - 1;
+    candidate.clear();
+  };
+  if (!IsFloat(part.shape.lane)) {
+    consider(PackMode::kBlocks, AppendBlocks(part, dictionary, limit, candidate));
+  } else {
+    const bool rows = dictionary == nullptr || dictionary->num_rows() > 0;
+    if (rows) consider(PackMode::kRowRefs, AppendRowRefs(part, dictionary, limit, candidate));
+    // Rows that repeat beat pairs by far.
+    if (mode == PackMode::kRaw) {
+      consider(PackMode::kPairs, AppendPairs(part, dictionary, limit, candidate));
+    }
+  }
+  if (PlaneOf(part.shape).num_heads == 0 || LooksRepetitive(part)) {
+    consider(PackMode::kZstd, AppendZstd(part, limit, candidate));
+  }
+  if (mode == PackMode::kRaw) {
+    const size_t strip = part.shape.StripBytes();
+    for (int head = 0; head < part.shape.num_heads; ++head) {
+      AppendBytes(packed, std::span(part.Strip(head), strip));
+    }
+  }
+  packed[0] = static_cast<std::byte>(mode);
+  const uint32_t payload = static_cast<uint32_t>(packed.size() - kPackedHeaderBytes);
+  std::memcpy(packed.data() + 12, &payload, sizeof(payload));
+  // A part that makes no use of the dictionary must not need it.
+  if (mode == PackMode::kRaw || mode == PackMode::kZstd) {
+    std::fill_n(packed.begin() + 24, 8, std::byte{0});
+  }
+  packed.shrink_to_fit();
+  return packed;
+}
+
+Result<PackedInfo> ReadPackedInfo(std::span<const std::byte> packed) {
+  ByteReader reader(kWhat, packed);
+  uint8_t mode = 0, lane = 0, layout = 0, reserved = 0;
+  uint16_t heads = 0, rows = 0, dim = 0, reserved2 = 0;
+  uint32_t payload = 0;
+  PackedInfo info;
+  VARVE_RETURN_IF_ERROR(reader.Read("mode", mode));
+  VARVE_RETURN_IF_ERROR(reader.Read("lane type", lane));
+  VARVE_RETURN_IF_ERROR(reader.Read("layout", layout));
+  VARVE_RETURN_IF_ERROR(reader.Read("reserved", reserved));
+  VARVE_RETURN_IF_ERROR(reader.Read("num_heads", heads));
+  VARVE_RETURN_IF_ERROR(reader.Read("num_rows", rows));
+  VARVE_RETURN_IF_ERROR(reader.Read("head_dim", dim));
+  VARVE_RETURN_IF_ERROR(reader.Read("reserved", reserved2));
+  VARVE_RETURN_IF_ERROR(reader.Read("payload_bytes", payload));
+  VARVE_RETURN_IF_ERROR(reader.Read("content hash", info.content_hash));
+  VARVE_RETURN_IF_ERROR(reader.Read("dictionary hash", info.dictionary_hash));
+  if (mode < static_cast<uint8_t>(PackMode::kRaw) || mode > static_cast<uint8_t>(PackMode::kZstd)) {
+    return reader.Bad(fmt::format("mode {} is not in 16 … 20", mode));
+  }
+  if (reserved != 0 || reserved2 != 0) {
+    return reader.Bad(fmt::format("reserved bytes {} and {} are not 0", reserved, reserved2));
+  }
+  info.mode = static_cast<PackMode>(mode);
+  info.shape = {static_cast<LaneType>(lane), static_cast<PartLayout>(layout), heads, rows, dim};
+  const Status checked = info.shape.Check();
+  if (!checked.ok()) return reader.Bad(checked.message());
+  info.unpacked_bytes = info.shape.Bytes();
+  info.packed_bytes = packed.size();
+  if (payload != reader.left()) {
+    return reader.Bad(fmt::format("payload_bytes {}, {} are there", payload, reader.left()));
+  }
+  if (info.mode == PackMode::kRaw && payload != info.unpacked_bytes) {
+    return reader.Bad(
+        fmt::format("payload_bytes {} of a raw part of {}", payload, info.unpacked_bytes));
+  }
+  return info;
+}
+
+Result<size_t> UnpackedSize(std::span<const std::byte> packed) {
+  const Result<PackedInfo> info = ReadPackedInfo(packed);
+  if (!info.ok()) return info.status();
+  return info->unpacked_bytes;
+}
+
+Status Unpack(std::span<const std::byte> packed, const Dictionary* dictionary,
+              const PartBuffer& out, const UnpackOptions& options) {
+  const Result<PackedInfo> info = ReadPackedInfo(packed);
+  if (!info.ok()) return info.status();
+  VARVE_RETURN_IF_ERROR(out.Check(info->shape));
+  ByteReader reader(kWhat, packed.subspan(kPackedHeaderBytes));
+  if (info->dictionary_hash == 0) {
+    dictionary = nullptr;
+  } else if (dictionary == nullptr) {
+    return reader.Bad(fmt::format("needs dictionary {:016x}, none given", info->dictionary_hash));
+  } else if (dictionary->hash() != info->dictionary_hash) {
+    return reader.Bad(fmt::format("needs dictionary {:016x}, not {:016x}", info->dictionary_hash,
+                                  dictionary->hash()));
+  } else if (!dictionary->Serves(info->shape)) {
+    return reader.Bad("its dictionary is for parts of another shape");
+  }
+  Status status;
+  switch (info->mode) {
+    case PackMode::kRaw:
+      for (int head = 0; head < info->shape.num_heads && status.ok(); ++head) {
+        std::span<const std::byte> strip;
+        status = reader.Take("strip", info->shape.StripBytes(), strip);
+        if (status.ok()) std::memcpy(out.Strip(info->shape, head), strip.data(), strip.size());
+      }
+      break;
+    case PackMode::kPairs:
+      status = ReadPairs(reader, info->shape, dictionary, out);
+      break;
+    case PackMode::kRowRefs:
+      status = ReadRowRefs(reader, info->shape, dictionary, out);
+      break;
+    case PackMode::kBlocks:
+      status = ReadBlocks(reader, info->shape, dictionary, out);
+      break;
+    case PackMode::kZstd:
+      status = ReadZstd(reader, info->shape, out);
+      break;
+  }
+  VARVE_RETURN_IF_ERROR(status);
+  if (!options.verify) return Status();
+  const uint64_t found = HashPart({info->shape, out.bytes.data(), out.head_stride});
+  if (found == info->content_hash) return Status();
+  return reader.Bad(
+      fmt::format("content hash {:016x}, what came out has {:016x}", info->content_hash, found));
+}
+
+}  // namespace varve::store

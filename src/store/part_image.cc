@@ -1,0 +1,125 @@
+#include "store/part_image.h"
+
+#include <cstring>
+
+#include <fmt/format.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "kernels/kernels.h"
+
+namespace varve::store {
+namespace {
+
+constexpr size_t ElementBytes(LaneType lane) { return lane == LaneType::kF32 ? 4 : 2; }
+
+Status CheckField(const char* field, int value, int limit) {
+  if (value >= 1 && value <= limit) return Status();
+  return InvalidArgument(fmt::format("part: {} {} is not in 1 … {}", field, value, limit));
+}
+
+Status CheckMultiple(const char* field, int value, int of) {
+  if (value % of == 0) return Status();
+  return InvalidArgument(fmt::format("part: {} {} is not a multiple of {}", field, value, of));
+}
+
+}  // namespace
+
+Status PartShape::Check() const {
+  if (lane > LaneType::kQ4) {
+    return InvalidArgument(fmt::format("part: lane type {} > 4", static_cast<int>(lane)));
+  }
+  if (layout > PartLayout::kRows) {
+    return InvalidArgument(fmt::format("part: layout {} > 2", static_cast<int>(layout)));
+  }
+  VARVE_RETURN_IF_ERROR(CheckField("num_heads", num_heads, kMaxPartHeads));
+  VARVE_RETURN_IF_ERROR(CheckField("num_rows", num_rows, kMaxPartRows));
+  VARVE_RETURN_IF_ERROR(CheckField("head_dim", head_dim, kMaxPartDim));
+  if (layout == PartLayout::kRows) {
+    if (IsFloat(lane)) return Status();
+    return InvalidArgument(
+        fmt::format("part: lane type {} has no rows layout", static_cast<int>(lane)));
+  }
+  VARVE_RETURN_IF_ERROR(CheckMultiple("head_dim", head_dim, IsFloat(lane) ? 16 : kBlockValues));
+  const int rows = layout == PartLayout::kKey ? kTileTokens : IsFloat(lane) ? 1 : 4;
+  return CheckMultiple("num_rows", num_rows, rows);
+}
+
+size_t PartShape::StripBytes() const {
+  const size_t values = static_cast<size_t>(num_rows) * static_cast<size_t>(head_dim);
+  if (IsFloat(lane)) return values * ElementBytes(lane);
+  const BlockType type = lane == LaneType::kQ8 ? BlockType::kQ8 : BlockType::kQ4;
+  return values / kBlockValues * (2 + BlockCodeBytes(type));
+}
+
+Status PartBuffer::Check(const PartShape& shape) const {
+  const size_t strip = shape.StripBytes();
+  const size_t stride = head_stride != 0 ? head_stride : strip;
+  if (stride < strip) {
+    return InvalidArgument(fmt::format("part: head_stride {} < strip of {} bytes", stride, strip));
+  }
+  // Divided rather than multiplied: a stride of the caller's may be any number.
+  const size_t heads = static_cast<size_t>(shape.num_heads);
+  if (bytes.size() >= strip && (bytes.size() - strip) / stride >= heads - 1) return Status();
+  return InvalidArgument(fmt::format("part: {} strips of {} bytes, {} apart, do not fit into {}",
+                                     heads, strip, stride, bytes.size()));
+}
+
+uint64_t HashPart(const PartView& part) {
+  const size_t bytes = part.shape.StripBytes();
+  if (part.head_stride == 0 || part.head_stride == bytes) {
+    return XXH3_64bits(part.data, part.shape.Bytes());
+  }
+  XXH3_state_t state;
+  XXH3_64bits_reset(&state);
+  for (int head = 0; head < part.shape.num_heads; ++head) {
+    XXH3_64bits_update(&state, part.Strip(head), bytes);
+  }
+  return XXH3_64bits_digest(&state);
+}
+
+size_t FloatOffset(const PartShape& shape, int row, int channel) {
+  const size_t r = static_cast<size_t>(row), c = static_cast<size_t>(channel);
+  const size_t rows = static_cast<size_t>(shape.num_rows),
+               dim = static_cast<size_t>(shape.head_dim);
+  size_t index = r * dim + c;
+  if (shape.layout == PartLayout::kKey) {
+    index = (r / kTileTokens * dim + c) * kTileTokens + r % kTileTokens;
+  } else if (shape.layout == PartLayout::kValue) {
+    const size_t chunk = static_cast<size_t>(ValueChunk(shape.head_dim));
+    index = (c / chunk * rows + r) * chunk + c % chunk;
+  }
+  return index * ElementBytes(shape.lane);
+}
+
+int ChannelRun(const PartShape& shape) {
+  if (shape.layout == PartLayout::kKey) return 1;
+  return shape.layout == PartLayout::kRows ? shape.head_dim : ValueChunk(shape.head_dim);
+}
+
+void GatherRow(const PartView& part, int row, std::byte* out) {
+  const PartShape& shape = part.shape;
+  const int run = ChannelRun(shape);
+  const size_t run_bytes = static_cast<size_t>(run) * ElementBytes(shape.lane);
+  for (int head = 0; head < shape.num_heads; ++head) {
+    const std::byte* strip = part.Strip(head);
+    for (int channel = 0; channel < shape.head_dim; channel += run, out += run_bytes) {
+      std::memcpy(out, strip + FloatOffset(shape, row, channel), run_bytes);
+    }
+  }
+}
+
+void ScatterRow(const PartShape& shape, const std::byte* row_bytes, int row,
+                const PartBuffer& out) {
+  const int run = ChannelRun(shape);
+  const size_t run_bytes = static_cast<size_t>(run) * ElementBytes(shape.lane);
+  for (int head = 0; head < shape.num_heads; ++head) {
+    std::byte* strip = out.Strip(shape, head);
+    for (int channel = 0; channel < shape.head_dim; channel += run, row_bytes += run_bytes) {
+      std::memcpy(strip + FloatOffset(shape, row, channel), row_bytes, run_bytes);
+    }
+  }
+}
+
+}  // namespace varve::store

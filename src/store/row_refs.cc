@@ -1,0 +1,164 @@
+// The mode "row refs": each row of a part is one of the dictionary's, one of the part's own earlier
+// rows, or a literal. Literals follow as a part of their own: an even number of them in the layout
+// of the page, so that they decode as quickly as a page does; of an odd number the last is stored
+// raw.
+
+#include <cstring>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include "store/exponent_coder.h"
+#include "store/pack_modes.h"
+
+namespace varve::store {
+namespace {
+
+constexpr uint16_t kLiteral = 0xFFFF;
+constexpr uint16_t kOwnRow = 0x8000;  // + an earlier row of the part
+
+bool MayHaveRows(const PartShape& shape) {
+  return IsFloat(shape.lane) && shape.layout != PartLayout::kKey;
+}
+
+size_t RowBytes(const PartShape& shape) {
+  return shape.Bytes() / static_cast<size_t>(shape.num_rows);
+}
+
+struct Literals {
+  std::vector<uint16_t> refs;   // [num_rows]
+  std::vector<std::byte> rows;  // [num_literals][row bytes]
+};
+
+Literals FindLiterals(const PartView& part, const Dictionary* dictionary) {
+  const size_t row_bytes = RowBytes(part.shape);
+  Literals found;
+  std::vector<std::byte> all(part.shape.Bytes());  // row by row
+  std::unordered_multimap<uint64_t, int> earlier;
+  for (int r = 0; r < part.shape.num_rows; ++r) {
+    std::byte* row = all.data() + static_cast<size_t>(r) * row_bytes;
+    GatherRow(part, r, row);
+    const std::span<const std::byte> bytes(row, row_bytes);
+    const int known = dictionary != nullptr ? dictionary->FindRow(bytes) : -1;
+    uint16_t ref = known >= 0 ? static_cast<uint16_t>(known) : kLiteral;
+    const uint64_t hash = known >= 0 ? 0 : HashRow(bytes);
+    if (known < 0) {
+      const auto [begin, end] = earlier.equal_range(hash);
+      for (auto it = begin; it != end && ref == kLiteral; ++it) {
+        const std::byte* other = all.data() + static_cast<size_t>(it->second) * row_bytes;
+        if (std::memcmp(other, row, row_bytes) == 0) {
+          ref = static_cast<uint16_t>(kOwnRow + it->second);
+        }
+      }
+    }
+    if (ref == kLiteral) {
+      earlier.emplace(hash, r);
+      AppendBytes(found.rows, bytes);
+    }
+    found.refs.push_back(ref);
+  }
+  return found;
+}
+
+PartShape LiteralShape(const PartShape& shape, size_t num_rows) {
+  PartShape literal = shape;
+  literal.num_rows = static_cast<int>(num_rows);
+  return literal;
+}
+
+}  // namespace
+
+bool AppendRowRefs(const PartView& part, const Dictionary* dictionary, size_t limit,
+                   std::vector<std::byte>& out) {
+  if (!MayHaveRows(part.shape)) return false;
+  const size_t row_bytes = RowBytes(part.shape);
+  const Literals found = FindLiterals(part, dictionary);
+  const size_t num_literals = found.rows.size() / row_bytes;
+  // Pairs alone save about an eighth.
+  if (8 * num_literals > 7 * static_cast<size_t>(part.shape.num_rows)) return false;
+  const size_t before = out.size();
+  AppendBytes(out, std::as_bytes(std::span(found.refs)));
+  // Literals as pairs, if that pays.
+  const size_t even = num_literals / 2 * 2;
+  const size_t flag_at = out.size();
+  out.push_back(std::byte{0});
+  bool pairs = false;
+  if (even > 0 && dictionary != nullptr) {
+    const PartShape shape = LiteralShape(part.shape, even);
+    std::vector<std::byte> strips(shape.Bytes());
+    const PartBuffer buffer = {strips, 0};
+    for (size_t i = 0; i < even; ++i) {
+      ScatterRow(shape, found.rows.data() + i * row_bytes, static_cast<int>(i), buffer);
+    }
+    if (num_literals > even) AppendBytes(out, std::span(found.rows).last(row_bytes));
+    pairs = AppendPairs({shape, strips.data(), 0}, dictionary, strips.size(), out);
+    if (!pairs) out.resize(flag_at + 1);
+  }
+  out[flag_at] = static_cast<std::byte>(pairs ? 1 : 0);
+  if (!pairs) AppendBytes(out, found.rows);
+  if (out.size() - before <= limit) return true;
+  out.resize(before);
+  return false;
+}
+
+Status ReadRowRefs(ByteReader& reader, const PartShape& shape, const Dictionary* dictionary,
+                   const PartBuffer& out) {
+  if (!MayHaveRows(shape)) return reader.Bad("mode row refs in a part that has no rows");
+  const size_t row_bytes = RowBytes(shape);
+  const size_t num_rows = static_cast<size_t>(shape.num_rows);
+  std::span<const std::byte> ref_bytes;
+  VARVE_RETURN_IF_ERROR(reader.Take("refs", 2 * num_rows, ref_bytes));
+  std::vector<uint16_t> refs(num_rows);
+  std::memcpy(refs.data(), ref_bytes.data(), ref_bytes.size());
+  const size_t known_rows = dictionary != nullptr ? dictionary->num_rows() : 0;
+  size_t num_literals = 0;
+  for (size_t r = 0; r < num_rows; ++r) {
+    if (refs[r] == kLiteral) {
+      ++num_literals;
+    } else if (refs[r] >= kOwnRow) {
+      if (static_cast<size_t>(refs[r] - kOwnRow) >= r) {
+        return reader.Bad(fmt::format("row {} refers to row {}", r, refs[r] - kOwnRow));
+      }
+    } else if (refs[r] >= known_rows) {
+      return reader.Bad(
+          fmt::format("row {} refers to dictionary row {} >= {}", r, refs[r], known_rows));
+    }
+  }
+  uint8_t pairs = 0;
+  VARVE_RETURN_IF_ERROR(reader.Read("literal_pairs", pairs));
+  if (pairs > 1) return reader.Bad(fmt::format("literal_pairs {} > 1", pairs));
+  // Rows of pairs, then those that are stored as they are.
+  const size_t even = pairs == 1 ? num_literals / 2 * 2 : 0;
+  std::span<const std::byte> raw;
+  VARVE_RETURN_IF_ERROR(reader.Take("literals", (num_literals - even) * row_bytes, raw));
+  std::vector<std::byte> strips;
+  const PartShape literal_shape = LiteralShape(shape, even);
+  if (even > 0) {
+    strips.resize(literal_shape.Bytes());
+    VARVE_RETURN_IF_ERROR(ReadPairs(reader, literal_shape, dictionary, {strips, 0}));
+  } else {
+    if (pairs == 1) return reader.Bad("literal_pairs 1 without two literals");
+    VARVE_RETURN_IF_ERROR(reader.Finish());
+  }
+  std::vector<std::byte> all(shape.Bytes());  // row by row
+  size_t next = 0;
+  for (size_t r = 0; r < num_rows; ++r) {
+    std::byte* row = all.data() + r * row_bytes;
+    if (refs[r] == kLiteral) {
+      if (next < even) {
+        GatherRow({literal_shape, strips.data(), 0}, static_cast<int>(next), row);
+      } else {
+        std::memcpy(row, raw.data() + (next - even) * row_bytes, row_bytes);
+      }
+      ++next;
+    } else if (refs[r] >= kOwnRow) {
+      std::memcpy(row, all.data() + static_cast<size_t>(refs[r] - kOwnRow) * row_bytes, row_bytes);
+    } else {
+      std::memcpy(row, dictionary->row(refs[r]).data(), row_bytes);
+    }
+    ScatterRow(shape, row, static_cast<int>(r), out);
+  }
+  return Status();
+}
+
+}  // namespace varve::store
