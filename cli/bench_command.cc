@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/bench_attention.h"
+#include "cli/bench_codec.h"
 #include "cli/bench_decode.h"
 #include "cli/bench_weights.h"
 #include "cli/byte_size.h"
@@ -158,5 +159,6 @@ void AddBenchCommand(CLI::App& app, int* exit_code) {
   bench->require_subcommand(1);
   AddAttention(*bench, exit_code);
   AddDecode(*bench, exit_code);
+  varve::cli::AddBenchCodec(*bench, exit_code);
   varve::cli::AddBenchWeights(*bench, exit_code);
 }

@@ -33,8 +33,10 @@ int RunProgram(int argc, char** argv) {
   }
   int exit_code = varve::cli::kExitDone;
   AddBenchCommand(app, &exit_code);
+  AddDumpCommand(app, &exit_code);
   AddEvalCommand(app, &exit_code);
   AddInspectCommand(app, &exit_code);
+  AddLosslessCommand(app, &exit_code);
   AddPlanCommand(app, &exit_code);
   AddRunCommand(app, &exit_code);
   try {

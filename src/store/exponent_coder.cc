@@ -21,101 +21,119 @@ size_t RawBytes(const FloatPlane& plane) {
   return elements / 64 * PairRawBlockBytes(element, 64) + PairRawBlockBytes(element, elements % 64);
 }
 
-// The bits beside the exponents, in blocks of 64 elements.
-template <LaneType kLane>
-class RawWriter {
- public:
-  explicit RawWriter(size_t bytes) : out_(bytes) {}
-
-  void Add(uint32_t bits) {
-    if constexpr (kLane == LaneType::kF32) {
-      const uint32_t rest = (bits & 0x7FFFFF) | (bits >> 31) << 23;
-      std::memcpy(&out_[at_], &rest, 3);
-      at_ += 3;
-    } else if constexpr (kLane == LaneType::kBF16) {
-      out_[at_++] = static_cast<std::byte>((bits & 0x7F) | (bits >> 8 & 0x80));
-    } else {
-      out_[at_++] = static_cast<std::byte>(bits);
-      planes_[0] |= static_cast<uint64_t>(bits >> 15 & 1) << count_;
-      planes_[1] |= static_cast<uint64_t>(bits >> 9 & 1) << count_;
-      planes_[2] |= static_cast<uint64_t>(bits >> 8 & 1) << count_;
-      if (++count_ == 64) Flush();
-    }
-  }
-  std::vector<std::byte> Finish() {
-    if (count_ > 0) Flush();
-    return std::move(out_);
-  }
-
- private:
-  void Flush() {
-    const size_t plane_bytes = (static_cast<size_t>(count_) + 7) / 8;
-    for (uint64_t& plane : planes_) {
-      std::memcpy(&out_[at_], &plane, plane_bytes);
-      at_ += plane_bytes;
-      plane = 0;
-    }
-    count_ = 0;
-  }
-  std::vector<std::byte> out_;
-  size_t at_ = 0;
-  std::array<uint64_t, 3> planes_ = {};
-  int count_ = 0;
-};
-
-// Symbols of all pairs, forward; then the rANS words, which are made from the last to the first.
-struct EncodedPairs {
-  std::vector<PairRange> ranges;
-  std::vector<std::byte> raw;
-  std::vector<std::byte> escapes;
-};
-
-template <LaneType kLane>
-EncodedPairs TakeApart(const FloatPlane& plane, const std::byte* data, size_t head_stride,
-                       std::span<const UnitCode> units) {
-  const ExponentTables& tables = ExponentTables::Get();
-  EncodedPairs encoded;
-  encoded.ranges.reserve(plane.elements() / 2 * static_cast<size_t>(plane.num_heads));
-  RawWriter<kLane> raw(RawBytes(plane));
-  ForEachPair(plane, [&](size_t head, size_t unit, size_t element) {
-    const std::byte* from = data + head * head_stride + element * LaneBytes(kLane);
-    const uint32_t first = LoadElement<kLane>(from);
-    const uint32_t second = LoadElement<kLane>(from + LaneBytes(kLane));
-    raw.Add(first);
-    raw.Add(second);
-    const UnitCode& code = units[unit];
-    const uint32_t a = ExponentOf<kLane>(first), b = ExponentOf<kLane>(second);
-    const uint32_t low = a - static_cast<uint32_t>(code.base[0]);
-    const uint32_t high = b - static_cast<uint32_t>(code.base[1]);
-    PairRange range;
-    if ((low | high) < 16) range = tables.range(code.table, static_cast<int>(high << 4 | low));
-    if (range.frequency == 0) {
-      range = tables.range(code.table, kEscape);
-      encoded.escapes.push_back(static_cast<std::byte>(a));
-      encoded.escapes.push_back(static_cast<std::byte>(b));
-    }
-    encoded.ranges.push_back(range);
-  });
-  encoded.raw = raw.Finish();
-  return encoded;
+// Eight bytes of 0 or 1 as the bits of one, the first the lowest.
+std::byte PackBits(const uint8_t* bits) {
+  uint64_t eight;
+  std::memcpy(&eight, bits, 8);
+  return static_cast<std::byte>(eight * 0x0102040810204080u >> 56);
 }
 
-// Returns the words in the order of reading.
-std::vector<uint16_t> EncodeWords(const std::vector<PairRange>& ranges,
-                                  std::array<uint32_t, kPairLanes>& states) {
-  std::vector<uint16_t> words;
-  words.reserve(ranges.size() / 2);
-  states.fill(kPairStateMin);
-  for (size_t pair = ranges.size(); pair-- > 0;) {
-    uint32_t& state = states[pair % kPairLanes];
-    const uint32_t frequency = ranges[pair].frequency;
-    if (state >= uint64_t{frequency} << (32 - kPairProbBits)) {
-      words.push_back(static_cast<uint16_t>(state));
-      state >>= 16;
+// Takes up to 64 elements apart: exponents [n], and the raw block, whose end is returned.
+std::byte* SplitBlock(const uint16_t* words, size_t n, LaneType lane, uint8_t* exponents,
+                      std::byte* raw) {
+  if (lane == LaneType::kBF16) {
+    for (size_t i = 0; i < n; ++i) {
+      exponents[i] = static_cast<uint8_t>(words[i] >> 7);
+      raw[i] = static_cast<std::byte>((words[i] & 0x7F) | (words[i] >> 8 & 0x80));
     }
-    state = (state / frequency << kPairProbBits) + state % frequency + ranges[pair].first;
+    return raw + n;
   }
-  std::reverse(words.begin(), words.end());
+  uint8_t planes[3][64] = {};
+  for (size_t i = 0; i < n; ++i) {
+    exponents[i] = static_cast<uint8_t>(words[i] >> 10 & 0x1F);
+    raw[i] = static_cast<std::byte>(words[i]);
+    planes[0][i] = static_cast<uint8_t>(words[i] >> 15);
+    planes[1][i] = static_cast<uint8_t>(words[i] >> 9 & 1);
+    planes[2][i] = static_cast<uint8_t>(words[i] >> 8 & 1);
+  }
+  raw += n;
+  for (const uint8_t* plane : {planes[0], planes[1], planes[2]}) {
+    for (size_t i = 0; i < n; i += 8) *raw++ = PackBits(plane + i);
+  }
+  return raw;
+}
+
+// Exponents of all elements, head after head, and the raw bits beside them.
+struct SplitElements {
+  std::vector<uint8_t> exponents;
+  std::vector<std::byte> raw;
+};
+
+SplitElements Split(const FloatPlane& plane, const std::byte* data, size_t head_stride) {
+  const size_t elements = plane.elements();
+  const size_t all = elements * static_cast<size_t>(plane.num_heads);
+  const size_t width = LaneBytes(plane.lane);
+  SplitElements split;
+  split.exponents.resize(all);
+  split.raw.resize(RawBytes(plane));
+  std::vector<uint32_t> words((all * width + 3) / 4);
+  for (size_t head = 0; head < static_cast<size_t>(plane.num_heads); ++head) {
+    std::memcpy(reinterpret_cast<std::byte*>(words.data()) + head * elements * width,
+                data + head * head_stride, elements * width);
+  }
+  if (plane.lane == LaneType::kF32) {
+    for (size_t i = 0; i < all; ++i) {
+      const uint32_t rest = (words[i] & 0x7FFFFF) | words[i] >> 31 << 23;
+      split.exponents[i] = static_cast<uint8_t>(words[i] >> 23);
+      std::memcpy(&split.raw[3 * i], &rest, 3);
+    }
+    return split;
+  }
+  std::byte* raw = split.raw.data();
+  uint16_t block[64];
+  for (size_t i = 0; i < all; i += 64) {
+    const size_t n = std::min<size_t>(64, all - i);
+    std::memcpy(block, reinterpret_cast<const std::byte*>(words.data()) + 2 * i, 2 * n);
+    raw = SplitBlock(block, n, plane.lane, &split.exponents[i], raw);
+  }
+  return split;
+}
+
+// The symbol of every pair, among ExponentTables::symbols(), and the exponents of escapes.
+std::vector<uint16_t> ChooseSymbols(const FloatPlane& plane, const uint8_t* exponents,
+                                    std::span<const UnitCode> units,
+                                    std::vector<std::byte>& escapes) {
+  const ExponentTables& tables = ExponentTables::Get();
+  std::vector<uint16_t> symbols;
+  symbols.reserve(plane.elements() / 2 * static_cast<size_t>(plane.num_heads));
+  ForEachPair(plane, [&](size_t head, size_t unit, size_t element) {
+    const uint8_t* pair = exponents + head * plane.elements() + element;
+    const UnitCode& code = units[unit];
+    const uint32_t low = pair[0] - static_cast<uint32_t>(code.base[0]);
+    const uint32_t high = pair[1] - static_cast<uint32_t>(code.base[1]);
+    const bool inside = (low | high) < 16;
+    const uint16_t escape = static_cast<uint16_t>(code.table * kPairSymbols + kEscape);
+    const uint16_t symbol = inside ? tables.symbol_of(code.table)[high << 4 | low] : escape;
+    symbols.push_back(symbol);
+    if (symbol == escape) {
+      escapes.push_back(static_cast<std::byte>(pair[0]));
+      escapes.push_back(static_cast<std::byte>(pair[1]));
+    }
+  });
+  return symbols;
+}
+
+// From the last pair to the first; the words in the order of reading.
+std::vector<uint16_t> EncodeWords(std::span<const uint16_t> symbols,
+                                  std::array<uint32_t, kPairLanes>& states) {
+  const PairSymbol* const table = ExponentTables::Get().symbols();
+  std::vector<uint16_t> words(symbols.size() + 1);
+  uint16_t* const end = words.data() + words.size();
+  uint16_t* at = end;
+  states.fill(kPairStateMin);
+  for (size_t pair = symbols.size(); pair-- > 0;) {
+    const PairSymbol& symbol = table[symbols[pair]];
+    uint32_t state = states[pair % kPairLanes];
+    // Whether a word is due is a toss-up: it is written in any case, and kept if it is.
+    const bool full = state >= uint64_t{symbol.frequency} << (32 - kPairProbBits);
+    at[-1] = static_cast<uint16_t>(state);
+    at -= full ? 1 : 0;
+    state >>= full ? 16 : 0;
+    const uint32_t quotient = DivideState(state, symbol);
+    states[pair % kPairLanes] =
+        (quotient << kPairProbBits) + (state - quotient * symbol.frequency) + symbol.first;
+  }
+  words.erase(words.begin(), words.begin() + (at - words.data()));
   return words;
 }
 
@@ -162,20 +180,20 @@ size_t UnitRepeat(const PartShape& shape) {
 
 bool AppendPairStream(const FloatPlane& plane, const std::byte* data, size_t head_stride,
                       std::span<const UnitCode> units, size_t limit, std::vector<std::byte>& out) {
-  const EncodedPairs encoded = WithLane(plane.lane, [&]<LaneType kLane>() {
-    return TakeApart<kLane>(plane, data, head_stride, units);
-  });
+  const SplitElements split = Split(plane, data, head_stride);
+  std::vector<std::byte> escapes;
+  const std::vector<uint16_t> symbols =
+      ChooseSymbols(plane, split.exponents.data(), units, escapes);
   std::array<uint32_t, kPairLanes> states;
-  const std::vector<uint16_t> words = EncodeWords(encoded.ranges, states);
-  const size_t bytes =
-      8 + 2 * words.size() + encoded.raw.size() + encoded.escapes.size() + kStateBytes;
+  const std::vector<uint16_t> words = EncodeWords(symbols, states);
+  const size_t bytes = 8 + 2 * words.size() + split.raw.size() + escapes.size() + kStateBytes;
   if (bytes > limit) return false;
   out.reserve(out.size() + bytes);
   AppendNumber(out, static_cast<uint32_t>(words.size()));
-  AppendNumber(out, static_cast<uint32_t>(encoded.escapes.size() / 2));
+  AppendNumber(out, static_cast<uint32_t>(escapes.size() / 2));
   AppendBytes(out, std::as_bytes(std::span(words)));
-  AppendBytes(out, encoded.raw);
-  AppendBytes(out, encoded.escapes);
+  AppendBytes(out, split.raw);
+  AppendBytes(out, escapes);
   AppendBytes(out, std::as_bytes(std::span(states)));
   return true;
 }

@@ -11,10 +11,12 @@ const ExponentTables& ExponentTables::Get() {
 
 ExponentTables::ExponentTables() {
   decode_.reserve(kNumPairTables * kPairTableEntries);
+  symbols_.resize(kNumPairTables * kPairSymbols);
   for (int table = 0; table < kNumPairTables; ++table) {
     uint32_t slot = 0;
     const auto add = [&](int symbol, uint32_t frequency) {
-      ranges_[table][symbol] = {static_cast<uint16_t>(slot), static_cast<uint16_t>(frequency)};
+      const uint64_t reciprocal = ((uint64_t{1} << 43) + frequency - 1) / frequency;
+      symbols_[static_cast<size_t>(table * kPairSymbols + symbol)] = {reciprocal, slot, frequency};
       const bool escape = symbol == kEscape;
       for (uint32_t place = 0; place < frequency; ++place) {
         const uint32_t value = escape ? 0 : static_cast<uint32_t>(symbol);
@@ -34,6 +36,8 @@ ExponentTables::ExponentTables() {
     for (int symbol = 0; symbol < 256; ++symbol) {
       const uint32_t frequency = kPairFrequencies[table][symbol];
       bits_[table][symbol] = frequency > 0 ? bits(frequency) : escape_bits_[table];
+      symbol_of_[table][symbol] =
+          static_cast<uint16_t>(table * kPairSymbols + (frequency > 0 ? symbol : kEscape));
     }
   }
 }

@@ -18,16 +18,25 @@ namespace varve::store {
 
 inline constexpr int kNumPairTables = 9;
 inline constexpr int kEscape = 256;
+inline constexpr int kPairSymbols = 257;  // of a table
 // Where the median of a unit's exponents lies in its window of 16.
 inline constexpr int kMedianNibble = 10;
 
 // [table][second << 4 | first]; 0: escape. What is missing to 2^11 is the escape's own frequency.
 extern const uint16_t kPairFrequencies[kNumPairTables][256];
 
-struct PairRange {
-  uint16_t first = 0;      // slot
-  uint16_t frequency = 0;  // 0: escape
+// A symbol of a table, for the encoder.
+struct PairSymbol {
+  uint64_t reciprocal = 0;  // ceil(2^43 / frequency)
+  uint32_t first = 0;       // slot
+  uint32_t frequency = 0;
 };
+
+// state / frequency for a state below frequency << 21: the product stays below 2^64, and since
+// state * (reciprocal * frequency - 2^43) < 2^32 * 2^11 the quotient is exact.
+constexpr uint32_t DivideState(uint32_t state, const PairSymbol& symbol) {
+  return static_cast<uint32_t>(state * symbol.reciprocal >> 43);
+}
 
 class ExponentTables {
  public:
@@ -35,8 +44,10 @@ class ExponentTables {
 
   // [kNumPairTables][kPairTableEntries]
   const uint32_t* decode() const { return decode_.data(); }
-  // Symbols 0 … 255 and kEscape.
-  const PairRange& range(int table, int symbol) const { return ranges_[table][symbol]; }
+  // Of kNumPairTables tables, 257 each: symbols 0 … 255 and kEscape.
+  const PairSymbol* symbols() const { return symbols_.data(); }
+  // Per table, where the 256 pairs of nibbles lie among symbols(): those without slots at kEscape.
+  const uint16_t* symbol_of(int table) const { return symbol_of_[table].data(); }
   // Bits that a symbol takes, an escape's listing included.
   const std::array<float, 256>& bits(int table) const { return bits_[table]; }
   float escape_bits(int table) const { return escape_bits_[table]; }
@@ -44,7 +55,8 @@ class ExponentTables {
  private:
   ExponentTables();
   std::vector<uint32_t> decode_;
-  std::array<std::array<PairRange, 257>, kNumPairTables> ranges_;
+  std::vector<PairSymbol> symbols_;
+  std::array<std::array<uint16_t, 256>, kNumPairTables> symbol_of_;
   std::array<std::array<float, 256>, kNumPairTables> bits_;
   std::array<float, kNumPairTables> escape_bits_;
 };

@@ -14,18 +14,29 @@ namespace {
 
 constexpr const char* kWhat = "packed part";
 
-// Whether many elements equal the one before them: then zstd may find what pairs do not.
+// How many elements of a strip equal the one before them.
+template <typename Word>
+size_t CountRepeats(const std::byte* strip, size_t bytes) {
+  size_t equal = 0;
+  for (size_t i = sizeof(Word); i + sizeof(Word) <= bytes; i += sizeof(Word)) {
+    Word a, b;
+    std::memcpy(&a, strip + i - sizeof(Word), sizeof(Word));
+    std::memcpy(&b, strip + i, sizeof(Word));
+    equal += a == b ? 1 : 0;
+  }
+  return equal;
+}
+
+// Whether so many do that zstd may find what pairs do not.
 bool LooksRepetitive(const PartView& part) {
-  const size_t width = part.shape.lane == LaneType::kF32 ? 4 : 2;
   const size_t strip = part.shape.StripBytes();
+  const bool wide = part.shape.lane == LaneType::kF32;
   size_t equal = 0;
   for (int head = 0; head < part.shape.num_heads; ++head) {
-    const std::byte* from = part.Strip(head);
-    for (size_t i = 0; i + 2 * width <= strip; i += width) {
-      equal += std::memcmp(from + i, from + i + width, width) == 0 ? 1 : 0;
-    }
+    equal += wide ? CountRepeats<uint32_t>(part.Strip(head), strip)
+                  : CountRepeats<uint16_t>(part.Strip(head), strip);
   }
-  return equal * width * 8 > part.shape.Bytes();
+  return equal * (wide ? 4 : 2) * 8 > part.shape.Bytes();
 }
 
 void AppendHeader(const PartView& part, uint64_t dictionary_hash, std::vector<std::byte>& out) {
