@@ -76,7 +76,7 @@ TEST(PlanReport, LayersWithTheSamePlanAreOneRange) {
 }
 
 TEST(PlanReport, APlanThatCannotRunIsAnError) {
-  EXPECT_EQ(CostOfPlan(*ParsePlan("store"), Shape(1), 64).status().code(),
+  EXPECT_EQ(CostOfPlan(*ParsePlan("pq4"), Shape(1), 64).status().code(),
             StatusCode::kUnimplemented);
 }
 

@@ -178,8 +178,8 @@ TEST(CApiPlan, RefusalsNameTheClause) {
   ErrorSays("varve_plan_canonical: plan is null");
   EXPECT_EQ(varve_plan_canonical("q8_0", nullptr), VARVE_INVALID_ARGUMENT);
   ErrorSays("canonical is null");
-  EXPECT_EQ(varve_plan_check("pack=store"), VARVE_UNIMPLEMENTED);
-  ErrorSays("pack=store");
+  EXPECT_EQ(varve_plan_check("fold=a.bin"), VARVE_UNIMPLEMENTED);
+  ErrorSays("fold=a.bin");
   varve_free(nullptr);
 }
 

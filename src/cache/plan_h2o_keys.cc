@@ -52,13 +52,13 @@ constexpr KeySpec kKeys[] = {
     {"kv_lossless_hot_recent_tokens", KeyType::kInteger},
     {"kv_lossless_store_bootstrap_tokens", KeyType::kInteger},
     {"kv_lossless_store_grouped_step_tokens", KeyType::kInteger},
-    {"kv_lossless_codec", KeyType::kLater},
+    {"kv_lossless_codec", KeyType::kString},
     {"kv_lossless_block_tokens", KeyType::kLater},
     {"kv_lossless_predictors_k", KeyType::kLater},
     {"kv_lossless_predictors_v", KeyType::kLater},
-    {"kv_lossless_async_threads", KeyType::kLater},
-    {"kv_lossless_max_queue", KeyType::kLater},
-    {"kv_lossless_decode_cache_blocks", KeyType::kLater},
+    {"kv_lossless_async_threads", KeyType::kInteger},
+    {"kv_lossless_max_queue", KeyType::kInteger},
+    {"kv_lossless_decode_cache_blocks", KeyType::kInteger},
     {"kv_lossless_strict_roundtrip_check", KeyType::kLater},
     {"kv_lossless_log_stats", KeyType::kLater},
     {"kv_lossless_kept_sample_layers", KeyType::kLater},
@@ -192,6 +192,9 @@ std::vector<KeyClause> PackClauses(const Json& object) {
   }
   AddIfSaid(object, "kv_lossless_store_bootstrap_tokens", "bootstrap", &clauses);
   AddIfSaid(object, "kv_lossless_store_grouped_step_tokens", "step", &clauses);
+  AddIfSaid(object, "kv_lossless_async_threads", "pack_threads", &clauses);
+  AddIfSaid(object, "kv_lossless_max_queue", "pack_queue", &clauses);
+  AddIfSaid(object, "kv_lossless_decode_cache_blocks", "decode_cache", &clauses);
   return clauses;
 }
 
@@ -251,8 +254,13 @@ Result<std::vector<KeySegment>> SegmentsFromH2oKeys(const Json& object) {
   Result<std::vector<KeyClause>> evict = EvictClauses(object);
   if (!evict.ok()) return evict.status();
 
-  const bool packs =
-      BoolOf(object, "kv_lossless_enable") && BoolOf(object, "kv_lossless_runtime_enable");
+  const std::string codec = object.value("kv_lossless_codec", "gear_delta");
+  if (codec != "none" && codec != "gear_delta") {
+    return KeyError("kv_lossless_codec", fmt::format("unknown codec {}; known: none gear_delta",
+                                                     QuoteForMessage(codec)));
+  }
+  const bool packs = BoolOf(object, "kv_lossless_enable") &&
+                     BoolOf(object, "kv_lossless_runtime_enable") && codec != "none";
   const bool packs_kept = packs && (*scope & 2) != 0;
   const LayerSpan front_layers{0, packs && (*scope & 1) != 0 ? *front : 0};
   if (packs_kept && !BoolOf(object, "kv_h2o_enable")) {

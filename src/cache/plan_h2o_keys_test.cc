@@ -97,16 +97,26 @@ TEST(PlanH2oKeys, OwnClausesHoldForAllLayersBesideThem) {
 
 TEST(PlanH2oKeys, KeysWithoutAClauseAreRefusedByName) {
   for (const char* key :
-       {"kv_h2o_log_stats", "kv_lossless_codec", "kv_lossless_block_tokens",
-        "kv_lossless_predictors_k", "kv_lossless_predictors_v", "kv_lossless_async_threads",
-        "kv_lossless_max_queue", "kv_lossless_decode_cache_blocks",
-        "kv_lossless_strict_roundtrip_check", "kv_lossless_kept_sample_layers",
-        "kv_lossless_kept_sample_token_interval", "kv_lossless_front_sample_token_interval"}) {
+       {"kv_h2o_log_stats", "kv_lossless_block_tokens", "kv_lossless_predictors_k",
+        "kv_lossless_predictors_v", "kv_lossless_strict_roundtrip_check",
+        "kv_lossless_kept_sample_layers", "kv_lossless_kept_sample_token_interval",
+        "kv_lossless_front_sample_token_interval"}) {
     Result<Plan> plan = ParsePlanJson("{\"" + std::string(key) + "\": 1}");
     ASSERT_FALSE(plan.ok()) << key;
     EXPECT_EQ(plan.status().code(), StatusCode::kUnimplemented) << key;
     EXPECT_NE(plan.status().message().find(key), std::string::npos);
   }
+}
+
+TEST(PlanH2oKeys, WorkersQueueAndDecodeCacheBecomeClauses) {
+  const std::string on = R"({"kv_lossless_enable": true, "kv_lossless_runtime_enable": true, )";
+  EXPECT_EQ(Text(on + R"("kv_lossless_runtime_mode": "store", "kv_lossless_async_threads": 2,
+                         "kv_lossless_max_queue": 8, "kv_lossless_decode_cache_blocks": 5})"),
+            "0-1: pack=store,pack_threads=2,pack_queue=8,decode_cache=5");
+  EXPECT_EQ(Text(on + R"("kv_lossless_codec": "none"})"), "");
+  EXPECT_EQ(Text(on + R"("kv_lossless_codec": "gear_delta"})"), "0-1: pack=probe");
+  EXPECT_EQ(Text(on + R"("kv_lossless_codec": "lzma"})"),
+            "plan: key \"kv_lossless_codec\": unknown codec \"lzma\"; known: none gear_delta");
 }
 
 TEST(PlanH2oKeys, BadValuesNameTheKey) {

@@ -41,10 +41,6 @@ TEST(PlanSupport, WhatIsBuiltIsAccepted) {
 
 TEST(PlanSupport, WhatIsNotBuiltIsRefusedByName) {
   const std::pair<const char*, const char*> cases[] = {
-      {"store", "clause \"pack=store\": lossless packing is"},
-      {"hot=16/256", "clause \"hot=16/256\": lossless packing is"},
-      {"bootstrap=32", "clause \"bootstrap=32\": lossless packing is"},
-      {"step=256", "clause \"step=256\": lossless packing is"},
       {"codebook=\"a b\"", "clause \"codebook=\"a b\"\": product quantization is"},
       {"fold=a.bin", "clause \"fold=a.bin\": the learned compressor is"},
       {"image=576", "clause \"image=576\": the learned compressor is"},
@@ -53,7 +49,7 @@ TEST(PlanSupport, WhatIsNotBuiltIsRefusedByName) {
       {"pq", "clause \"pq4\": rung \"pq4\" is not in this build yet"},
       {"k=pq64x8,v=f16", "clause \"k=pq64x8\": rung \"pq64x8\" is"},
       {"age=f16:512/pq2", "clause \"age=f16:512/pq2\": rung \"pq2\" is"},
-      {"0: f16; 1-: evict=tova,pack=full", "clause \"pack=full\": lossless packing is"},
+      {"0: f16; 1-: evict=tova,image=7", "clause \"image=7\": the learned compressor is"},
   };
   for (const auto& [text, message] : cases) {
     const Status status = CheckSupported(*ParsePlan(text));

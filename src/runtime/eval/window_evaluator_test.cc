@@ -200,9 +200,9 @@ TEST_F(WindowEvaluator, StopsWithFiguresOfWhatAllPlansHaveRead) {
 }
 
 TEST_F(WindowEvaluator, RefusesWhatItCannotRun) {
-  const auto refused = Evaluate(Windows(1), {"q8_0", "pack=store"});
+  const auto refused = Evaluate(Windows(1), {"q8_0", "fold=a.bin"});
   ASSERT_FALSE(refused.ok());
-  EXPECT_NE(refused.status().message().find("plan \"pack=store\":"), std::string::npos)
+  EXPECT_NE(refused.status().message().find("plan \"fold=a.bin\":"), std::string::npos)
       << refused.status().message();
   EXPECT_FALSE(Evaluate({}, {}).ok());
   const auto outside = Evaluate({{1, 2, 9999}}, {});
