@@ -90,34 +90,46 @@ CodecRun::CodecRun(CodecKind kind, const DumpRows& rows, std::vector<TokenSpan> 
   first_item_.push_back(items_.size());
 }
 
+// Makes a dictionary from items [begin, end) for them; `base`: extends that one.
+Status CodecRun::UseDictionary(size_t begin, size_t end,
+                               std::shared_ptr<const store::Dictionary> base) {
+  std::vector<store::PartView> samples;
+  for (size_t i = begin; i < end; ++i) {
+    // Pages of another layout (a short last one of K) go without.
+    const bool same = items_[i].page.shape.layout == items_[begin].page.shape.layout;
+    if (same) samples.push_back(items_[i].page.view());
+  }
+  auto dictionary = store::ExtendDictionary(std::move(base), samples);
+  if (!dictionary.ok()) return dictionary.status();
+  dictionary_bytes_ += (*dictionary)->bytes();
+  dictionaries_.push_back(std::move(*dictionary));
+  return Status();
+}
+
 Status CodecRun::MakeDictionaries() {
   if (kind_ != CodecKind::kVarve) return Status();
-  // Item ranges that share one, and how many of their items it is made from.
-  std::vector<std::pair<size_t, size_t>> groups;
-  if (scope_ == DictionaryScope::kEachSpan) {
-    for (size_t s = 0; s + 1 < first_item_.size(); ++s) {
-      groups.emplace_back(first_item_[s], first_item_[s + 1]);
-    }
-  } else {
-    groups.emplace_back(0, items_.size());
+  if (scope_ == DictionaryScope::kAll) {
+    VARVE_RETURN_IF_ERROR(UseDictionary(0, items_.size(), nullptr));
   }
-  for (const auto& [begin, end] : groups) {
-    std::vector<store::PartView> samples;
-    int64_t tokens = 0;
-    for (size_t i = begin; i < end; ++i) {
-      // Pages of another layout (a short last one of K) go without.
-      if (items_[i].page.shape.layout != items_[begin].page.shape.layout) continue;
-      if (scope_ == DictionaryScope::kFirst && tokens >= kDictionaryTokens) break;
-      samples.push_back(items_[i].page.view());
-      tokens += items_[i].page.shape.num_rows;
+  int64_t age = kDictionaryTokens;  // tokens since the last one was made
+  for (size_t s = 0; s < spans_.size(); ++s) {
+    const size_t begin = first_item_[s], end = first_item_[s + 1];
+    if (scope_ == DictionaryScope::kEachSpan) {
+      VARVE_RETURN_IF_ERROR(UseDictionary(begin, end, nullptr));
+    } else if (scope_ == DictionaryScope::kRunning) {
+      const bool rows = !dictionaries_.empty() && dictionaries_.back()->num_rows() > 0;
+      if (rows || age >= kDictionaryTokens) {
+        VARVE_RETURN_IF_ERROR(UseDictionary(begin, end, rows ? dictionaries_.back() : nullptr));
+        // What a few tokens say is soon replaced.
+        age = spans_[s].count < 2 * kPageRows ? kDictionaryTokens : 0;
+      }
+      age += spans_[s].count;
     }
-    auto dictionary = store::BuildDictionary(samples);
-    if (!dictionary.ok()) return dictionary.status();
     for (size_t i = begin; i < end; ++i) {
-      if ((*dictionary)->Serves(items_[i].page.shape)) items_[i].dictionary = dictionary->get();
+      if (dictionaries_.back()->Serves(items_[i].page.shape)) {
+        items_[i].dictionary = dictionaries_.back().get();
+      }
     }
-    dictionary_bytes_ += (*dictionary)->bytes();
-    dictionaries_.push_back(std::move(*dictionary));
   }
   return Status();
 }

@@ -39,9 +39,10 @@ std::vector<TokenSpan> CutSpans(int64_t begin, int64_t end, int64_t first, int64
 enum class DictionaryScope {
   kAll,       // one, from all pages
   kEachSpan,  // one for each span, from its pages
-  kFirst,  // one, from the pages of the first kDictionaryTokens tokens: as a running cache has it
+  kRunning,   // as a cache that packs span after span: made anew from the span at hand every
+              // kDictionaryTokens tokens; where rows repeat, extended by those of every span
 };
-inline constexpr int64_t kDictionaryTokens = 512;
+inline constexpr int64_t kDictionaryTokens = 1024;
 
 inline constexpr int64_t kPageRows = 64;
 
@@ -78,6 +79,7 @@ class CodecRun {
   Status PackItem(Item& item) const;
   Status UnpackItem(const Item& item, std::vector<std::byte>& out) const;
   Status MakeDictionaries();
+  Status UseDictionary(size_t begin, size_t end, std::shared_ptr<const store::Dictionary> base);
 
   CodecKind kind_;
   const DumpRows& rows_;

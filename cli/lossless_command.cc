@@ -126,7 +126,7 @@ void LosslessEvaluation::Evaluate(const std::string& mode, CodecKind kind, Layer
     if (kind == CodecKind::kVarve) kind = CodecKind::kVarveNoTables;
   } else if (mode == "chunked_grouped") {
     spans = CutSpans(0, tokens, options_.bootstrap, options_.group);
-    scope = DictionaryScope::kFirst;
+    scope = DictionaryScope::kRunning;
   }
   CodecRun run(kind, part.rows, std::move(spans), scope);
   const Status checked = run.Check();
@@ -255,8 +255,8 @@ void AddLosslessCommand(CLI::App& app, int* exit_code) {
       "  per_meta         a piece of the dump\n"
       "  aggregate        a whole layer (varve: one dictionary, from all pages)\n"
       "  chunked          --chunk tokens (varve: pages without a dictionary)\n"
-      "  chunked_grouped  a running cache: --bootstrap, then --group tokens (varve: the\n"
-      "                   dictionary comes from the first 512 tokens)\n\n"
+      "  chunked_grouped  a running cache: --bootstrap, then --group tokens (varve: dictionaries\n"
+      "                   come from the group at hand, and grow with the rows that repeat)\n\n"
       "Examples:\n"
       "  varve dump --ctx 4096 -o kv && varve lossless kv\n"
       "  varve lossless kv --modes aggregate --json out.json");

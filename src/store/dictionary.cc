@@ -7,9 +7,7 @@
 
 #include <fmt/format.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
+#include "kernels/content_hash.h"
 #include "store/byte_io.h"
 
 namespace varve::store {
@@ -28,16 +26,18 @@ bool MayHaveRows(const PartShape& shape) {
   return IsFloat(shape.lane) && shape.layout != PartLayout::kKey;
 }
 
-uint64_t ContentHash(const PartShape& shape, std::span<const std::byte> body) {
-  const uint64_t seed =
+uint64_t ContentHash(const PartShape& shape, uint64_t base_hash, std::span<const std::byte> body) {
+  const uint64_t fields =
       static_cast<uint64_t>(shape.lane) | static_cast<uint64_t>(shape.layout) << 8 |
       static_cast<uint64_t>(shape.num_heads) << 16 | static_cast<uint64_t>(shape.head_dim) << 32;
-  const uint64_t hash = XXH3_64bits_withSeed(body.data(), body.size(), seed);
+  const uint64_t seed = fields ^ base_hash;
+  const uint64_t hash = HashBytes(body.data(), body.size(), seed);
   return hash != 0 ? hash : 1;  // 0 says "none" in a packed page
 }
 
-// Rows of the samples, those that come often first; none if they do not repeat.
-std::vector<std::byte> CollectRows(std::span<const PartView> samples,
+// Rows of the samples that `base` does not have, those that come often first. Without a base: none
+// if they do not repeat.
+std::vector<std::byte> CollectRows(std::span<const PartView> samples, const Dictionary* base,
                                    const DictionaryOptions& options) {
   struct Seen {
     size_t sample, row, count;
@@ -49,19 +49,22 @@ std::vector<std::byte> CollectRows(std::span<const PartView> samples,
   for (size_t s = 0; s < samples.size(); ++s) {
     for (int r = 0; r < samples[s].shape.num_rows; ++r, ++all) {
       GatherRow(samples[s], r, row.data());
+      if (base != nullptr && base->FindRow(row) >= 0) continue;
       // Two rows with one hash: the second is not kept, which costs bytes and nothing else.
       ++by_hash.try_emplace(HashRow(row), Seen{s, static_cast<size_t>(r), 0}).first->second.count;
     }
   }
-  const size_t repeats = all - by_hash.size();
-  if (static_cast<double>(repeats) < options.min_repeats * static_cast<double>(all)) return {};
+  const double repeats = static_cast<double>(all - by_hash.size());
+  if (base == nullptr && repeats < options.min_repeats * static_cast<double>(all)) return {};
   std::vector<Seen> kept;
   for (const auto& [hash, seen] : by_hash) kept.push_back(seen);
   std::sort(kept.begin(), kept.end(), [](const Seen& a, const Seen& b) {
     return std::pair(b.count, std::pair(a.sample, a.row)) <
            std::pair(a.count, std::pair(b.sample, b.row));
   });
-  const size_t most = std::min(options.max_row_bytes / row_bytes, Dictionary::kMaxRows);
+  const size_t before = base != nullptr ? base->num_rows() : 0;
+  const size_t cap = std::min(options.max_row_bytes / row_bytes, Dictionary::kMaxRows);
+  const size_t most = cap > before ? cap - before : 0;
   if (kept.size() > most) kept.resize(most);
   std::vector<std::byte> rows(kept.size() * row_bytes);
   for (size_t i = 0; i < kept.size(); ++i) {
@@ -70,36 +73,108 @@ std::vector<std::byte> CollectRows(std::span<const PartView> samples,
   return rows;
 }
 
+// Codes of the units after the samples.
+DecodeUnits FitUnits(const PartShape& shape, std::span<const PartView> samples) {
+  const FloatPlane plane = PlaneOf(shape);
+  if (plane.num_heads == 0) return DecodeUnits();
+  UnitFitter fitter(plane);  // a page of 16 rows has each unit once
+  for (const PartView& sample : samples) {
+    const size_t stride = sample.head_stride != 0 ? sample.head_stride : sample.shape.StripBytes();
+    const FloatPlane sample_plane = PlaneOf(sample.shape);
+    if (sample_plane.num_heads > 0) {
+      fitter.Add(sample_plane, sample.data, stride, UnitRepeat(sample.shape));
+    }
+  }
+  return ExpandUnits(plane.lane, fitter.Fit(1));
+}
+
+// The shape that all samples share, with num_rows 16.
+Result<PartShape> CommonShape(std::span<const PartView> samples) {
+  if (samples.empty()) return InvalidArgument("dictionary: 0 samples, at least 1 is needed");
+  PartShape shape = samples[0].shape;
+  shape.num_rows = kAnyRows;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    VARVE_RETURN_IF_ERROR(samples[i].shape.Check());
+    PartShape same = samples[i].shape;
+    same.num_rows = kAnyRows;
+    if (same != shape) {
+      return InvalidArgument(fmt::format("dictionary: sample {} has another shape than 0", i));
+    }
+  }
+  return shape;
+}
+
+// What stands in front of the units.
+struct Header {
+  PartShape shape;
+  uint32_t num_rows = 0;  // its own
+  uint64_t hash = 0;
+  uint64_t base_hash = 0;
+};
+
+Status ReadHeader(ByteReader& reader, Header& header) {
+  uint32_t magic = 0;
+  uint8_t version = 0, lane = 0, layout = 0, reserved = 0;
+  uint16_t heads = 0, dim = 0;
+  VARVE_RETURN_IF_ERROR(reader.Read("magic", magic));
+  VARVE_RETURN_IF_ERROR(reader.Read("version", version));
+  VARVE_RETURN_IF_ERROR(reader.Read("lane type", lane));
+  VARVE_RETURN_IF_ERROR(reader.Read("layout", layout));
+  VARVE_RETURN_IF_ERROR(reader.Read("reserved", reserved));
+  VARVE_RETURN_IF_ERROR(reader.Read("num_heads", heads));
+  VARVE_RETURN_IF_ERROR(reader.Read("head_dim", dim));
+  VARVE_RETURN_IF_ERROR(reader.Read("num_rows", header.num_rows));
+  VARVE_RETURN_IF_ERROR(reader.Read("hash", header.hash));
+  VARVE_RETURN_IF_ERROR(reader.Read("base hash", header.base_hash));
+  if (magic != kMagic) return reader.Bad(fmt::format("magic {:#010x} is not VDIC", magic));
+  if (version != kVersion) return reader.Bad(fmt::format("version {} is not 1", version));
+  if (reserved != 0) return reader.Bad(fmt::format("reserved byte {} is not 0", reserved));
+  header.shape = {static_cast<LaneType>(lane), static_cast<PartLayout>(layout), heads, kAnyRows,
+                  dim};
+  const Status checked = header.shape.Check();
+  return checked.ok() ? checked : reader.Bad(checked.message());
+}
+
 }  // namespace
 
-uint64_t HashRow(std::span<const std::byte> row) { return XXH3_64bits(row.data(), row.size()); }
+uint64_t HashRow(std::span<const std::byte> row) { return HashBytes(row.data(), row.size()); }
 
-Dictionary::Dictionary(const PartShape& shape, DecodeUnits units, std::vector<std::byte> rows)
-    : shape_(shape), units_(std::move(units)), rows_(std::move(rows)) {
-  shape_.num_rows = kAnyRows;
-  hash_ = ContentHash(shape_, Body());
+Dictionary::Dictionary(const PartShape& shape, DecodeUnits units, std::vector<std::byte> rows,
+                       std::shared_ptr<const Dictionary> base)
+    : shape_(shape),
+      units_(std::move(units)),
+      row_bytes_(RowBytes(shape)),
+      base_(std::move(base)),
+      base_rows_(base_ != nullptr ? base_->num_rows() : 0),
+      rows_(std::move(rows)) {
+  hash_ = ContentHash(shape_, base_ != nullptr ? base_->hash() : 0, Body());
   if (rows_.empty()) return;
-  row_bytes_ = RowBytes(shape_);
   size_t buckets = 1;
-  while (buckets < 2 * num_rows()) buckets *= 2;
+  while (buckets < 2 * own_rows()) buckets *= 2;
   buckets_.resize(buckets);
-  for (size_t i = 0; i < num_rows(); ++i) {
-    size_t at = HashRow(row(i)) & (buckets - 1);
+  for (size_t i = 0; i < own_rows(); ++i) {
+    size_t at = HashRow(row(base_rows_ + i)) & (buckets - 1);
     while (buckets_[at] != 0) at = (at + 1) & (buckets - 1);
     buckets_[at] = static_cast<uint32_t>(i + 1);
   }
 }
 
 int Dictionary::FindRow(std::span<const std::byte> wanted) const {
-  if (buckets_.empty() || wanted.size() != row_bytes_) return -1;
-  // At least half of the buckets are empty: the search ends.
-  for (size_t at = HashRow(wanted);; ++at) {
-    const uint32_t found = buckets_[at & (buckets_.size() - 1)];
-    if (found == 0) return -1;
-    if (std::memcmp(row(found - 1).data(), wanted.data(), row_bytes_) == 0) {
-      return static_cast<int>(found - 1);
+  if (num_rows() == 0 || wanted.size() != row_bytes_) return -1;
+  const uint64_t hash = HashRow(wanted);
+  for (const Dictionary* link = this; link != nullptr; link = link->base_.get()) {
+    const std::vector<uint32_t>& buckets = link->buckets_;
+    // At least half of the buckets are empty: the search ends.
+    for (size_t at = hash; !buckets.empty(); ++at) {
+      const uint32_t found = buckets[at & (buckets.size() - 1)];
+      if (found == 0) break;
+      const size_t index = link->base_rows_ + found - 1;
+      if (std::memcmp(row(index).data(), wanted.data(), row_bytes_) == 0) {
+        return static_cast<int>(index);
+      }
     }
   }
+  return -1;
 }
 
 bool Dictionary::Serves(const PartShape& shape) const {
@@ -129,88 +204,75 @@ std::vector<std::byte> Dictionary::Serialize() const {
   AppendNumber(out, uint8_t{0});
   AppendNumber(out, static_cast<uint16_t>(shape_.num_heads));
   AppendNumber(out, static_cast<uint16_t>(shape_.head_dim));
-  AppendNumber(out, static_cast<uint32_t>(num_rows()));
+  AppendNumber(out, static_cast<uint32_t>(own_rows()));
   AppendNumber(out, hash_);
+  AppendNumber(out, base_ != nullptr ? base_->hash() : uint64_t{0});
   AppendBytes(out, Body());
   return out;
 }
 
-Result<std::shared_ptr<const Dictionary>> Dictionary::Parse(std::span<const std::byte> bytes) {
+Result<uint64_t> Dictionary::ParseBaseHash(std::span<const std::byte> bytes) {
   ByteReader reader("dictionary", bytes);
-  uint32_t magic = 0, num_rows = 0;
-  uint8_t version = 0, lane = 0, layout = 0, reserved = 0;
-  uint16_t heads = 0, dim = 0;
-  uint64_t hash = 0;
-  VARVE_RETURN_IF_ERROR(reader.Read("magic", magic));
-  VARVE_RETURN_IF_ERROR(reader.Read("version", version));
-  VARVE_RETURN_IF_ERROR(reader.Read("lane type", lane));
-  VARVE_RETURN_IF_ERROR(reader.Read("layout", layout));
-  VARVE_RETURN_IF_ERROR(reader.Read("reserved", reserved));
-  VARVE_RETURN_IF_ERROR(reader.Read("num_heads", heads));
-  VARVE_RETURN_IF_ERROR(reader.Read("head_dim", dim));
-  VARVE_RETURN_IF_ERROR(reader.Read("num_rows", num_rows));
-  VARVE_RETURN_IF_ERROR(reader.Read("hash", hash));
-  if (magic != kMagic) return reader.Bad(fmt::format("magic {:#010x} is not VDIC", magic));
-  if (version != kVersion) return reader.Bad(fmt::format("version {} is not 1", version));
-  if (reserved != 0) return reader.Bad(fmt::format("reserved byte {} is not 0", reserved));
-  const PartShape shape = {static_cast<LaneType>(lane), static_cast<PartLayout>(layout), heads,
-                           kAnyRows, dim};
-  const Status checked = shape.Check();
-  if (!checked.ok()) return reader.Bad(checked.message());
-  if (num_rows > kMaxRows) return reader.Bad(fmt::format("num_rows {} > {}", num_rows, kMaxRows));
-  if (num_rows > 0 && !MayHaveRows(shape)) {
-    return reader.Bad(fmt::format("num_rows {} > 0 in a part that has no rows", num_rows));
+  Header header;
+  VARVE_RETURN_IF_ERROR(ReadHeader(reader, header));
+  return header.base_hash;
+}
+
+Result<std::shared_ptr<const Dictionary>> Dictionary::Parse(
+    std::span<const std::byte> bytes, std::shared_ptr<const Dictionary> base) {
+  ByteReader reader("dictionary", bytes);
+  Header header;
+  VARVE_RETURN_IF_ERROR(ReadHeader(reader, header));
+  const uint64_t given = base != nullptr ? base->hash() : 0;
+  if (header.base_hash != given) {
+    return reader.Bad(
+        fmt::format("extends {:016x}, the base given is {:016x}", header.base_hash, given));
   }
-  const size_t row_bytes = num_rows * RowBytes(shape);
-  if (reader.left() < row_bytes) {
-    return reader.Bad(fmt::format("num_rows {}: {} bytes of rows, {} are left", num_rows, row_bytes,
-                                  reader.left()));
+  if (base != nullptr && !base->Serves(header.shape)) {
+    return reader.Bad("its base is for parts of another shape");
   }
-  const uint64_t found = ContentHash(shape, bytes.last(reader.left()));
-  if (found != hash) {
-    return reader.Bad(fmt::format("hash {:016x}, its content has {:016x}", hash, found));
+  const size_t all_rows = header.num_rows + (base != nullptr ? base->num_rows() : 0);
+  if (all_rows > kMaxRows) return reader.Bad(fmt::format("num_rows {} > {}", all_rows, kMaxRows));
+  if (header.num_rows > 0 && !MayHaveRows(header.shape)) {
+    return reader.Bad(fmt::format("num_rows {} > 0 in a part that has no rows", header.num_rows));
   }
-  const FloatPlane plane = PlaneOf(shape);
+  const uint64_t found = ContentHash(header.shape, given, bytes.last(reader.left()));
+  if (found != header.hash) {
+    return reader.Bad(fmt::format("hash {:016x}, its content has {:016x}", header.hash, found));
+  }
+  const FloatPlane plane = PlaneOf(header.shape);
   std::vector<UnitCode> units;
   VARVE_RETURN_IF_ERROR(ReadUnits(reader, plane, plane.units(), units));
   std::span<const std::byte> rows;
-  VARVE_RETURN_IF_ERROR(reader.Take("rows", row_bytes, rows));
+  VARVE_RETURN_IF_ERROR(reader.Take("rows", header.num_rows * RowBytes(header.shape), rows));
   VARVE_RETURN_IF_ERROR(reader.Finish());
-  return std::shared_ptr<const Dictionary>(
-      new Dictionary(shape, ExpandUnits(plane.lane, units), {rows.begin(), rows.end()}));
+  return std::shared_ptr<const Dictionary>(new Dictionary(
+      header.shape, ExpandUnits(plane.lane, units), {rows.begin(), rows.end()}, std::move(base)));
 }
 
 Result<std::shared_ptr<const Dictionary>> BuildDictionary(std::span<const PartView> samples,
                                                           const DictionaryOptions& options) {
-  if (samples.empty()) return InvalidArgument("dictionary: 0 samples, at least 1 is needed");
-  PartShape shape = samples[0].shape;
-  for (size_t i = 0; i < samples.size(); ++i) {
-    VARVE_RETURN_IF_ERROR(samples[i].shape.Check());
-    PartShape same = samples[i].shape;
-    same.num_rows = shape.num_rows;
-    if (same != shape) {
-      return InvalidArgument(fmt::format("dictionary: sample {} has another shape than 0", i));
-    }
-  }
-  shape.num_rows = kAnyRows;
-  const FloatPlane plane = PlaneOf(shape);
-  DecodeUnits units;
-  if (plane.num_heads > 0) {
-    UnitFitter fitter(plane);  // a page of 16 rows has each unit once
-    for (const PartView& sample : samples) {
-      const size_t stride =
-          sample.head_stride != 0 ? sample.head_stride : sample.shape.StripBytes();
-      const FloatPlane sample_plane = PlaneOf(sample.shape);
-      if (sample_plane.num_heads > 0) {
-        fitter.Add(sample_plane, sample.data, stride, UnitRepeat(sample.shape));
-      }
-    }
-    units = ExpandUnits(plane.lane, fitter.Fit(1));
+  const Result<PartShape> shape = CommonShape(samples);
+  if (!shape.ok()) return shape.status();
+  std::vector<std::byte> rows;
+  if (MayHaveRows(*shape)) rows = CollectRows(samples, nullptr, options);
+  return std::shared_ptr<const Dictionary>(
+      new Dictionary(*shape, FitUnits(*shape, samples), std::move(rows), nullptr));
+}
+
+Result<std::shared_ptr<const Dictionary>> ExtendDictionary(std::shared_ptr<const Dictionary> base,
+                                                           std::span<const PartView> samples,
+                                                           const DictionaryOptions& options) {
+  const Result<PartShape> shape = CommonShape(samples);
+  if (!shape.ok()) return shape.status();
+  if (base == nullptr) return BuildDictionary(samples, options);
+  if (!base->Serves(*shape)) {
+    return InvalidArgument("dictionary: the samples have another shape than its base");
   }
   std::vector<std::byte> rows;
-  if (MayHaveRows(shape)) rows = CollectRows(samples, options);
+  if (base->num_rows() > 0) rows = CollectRows(samples, base.get(), options);
   return std::shared_ptr<const Dictionary>(
-      new Dictionary(shape, std::move(units), std::move(rows)));
+      new Dictionary(*shape, FitUnits(*shape, samples), std::move(rows), std::move(base)));
 }
 
 }  // namespace varve::store

@@ -33,14 +33,20 @@ class Dictionary {
  public:
   static constexpr size_t kMaxRows = 0x7FFF;
 
-  // Checks every field; kDataLoss names what is wrong.
-  static Result<std::shared_ptr<const Dictionary>> Parse(std::span<const std::byte> bytes);
+  // Checks every field; kDataLoss names what is wrong. `base` is the dictionary that this one
+  // extends, if it does: base_hash() of it, from ParseBaseHash.
+  static Result<std::shared_ptr<const Dictionary>> Parse(
+      std::span<const std::byte> bytes, std::shared_ptr<const Dictionary> base = nullptr);
+  // The hash of the base that Parse will ask for; 0: none. The header alone is looked at.
+  static Result<uint64_t> ParseBaseHash(std::span<const std::byte> bytes);
+  // Without the base's rows.
   std::vector<std::byte> Serialize() const;
 
   // Of the content; never 0.
   uint64_t hash() const { return hash_; }
-  // Memory that it holds.
+  // Memory that it holds, that of its base not counted.
   size_t bytes() const;
+  const std::shared_ptr<const Dictionary>& base() const { return base_; }
 
   // The parts that it serves: all but num_rows counts.
   const PartShape& shape() const { return shape_; }
@@ -49,10 +55,11 @@ class Dictionary {
   // As of PlaneOf(shape), not repeated; empty if the part has no pairs.
   const DecodeUnits& units() const { return units_; }
 
-  // Rows of all heads, [num_heads][head_dim].
-  size_t num_rows() const { return row_bytes_ == 0 ? 0 : rows_.size() / row_bytes_; }
+  // Rows of all heads, [num_heads][head_dim]: those of the base, then its own.
+  size_t num_rows() const { return base_rows_ + own_rows(); }
   std::span<const std::byte> row(size_t i) const {
-    return std::span(rows_).subspan(i * row_bytes_, row_bytes_);
+    if (i < base_rows_) return base_->row(i);
+    return std::span(rows_).subspan((i - base_rows_) * row_bytes_, row_bytes_);
   }
   // The row with these bytes, or -1.
   int FindRow(std::span<const std::byte> row) const;
@@ -60,13 +67,19 @@ class Dictionary {
  private:
   friend Result<std::shared_ptr<const Dictionary>> BuildDictionary(std::span<const PartView>,
                                                                    const DictionaryOptions&);
-  Dictionary(const PartShape& shape, DecodeUnits units, std::vector<std::byte> rows);
+  friend Result<std::shared_ptr<const Dictionary>> ExtendDictionary(
+      std::shared_ptr<const Dictionary>, std::span<const PartView>, const DictionaryOptions&);
+  Dictionary(const PartShape& shape, DecodeUnits units, std::vector<std::byte> rows,
+             std::shared_ptr<const Dictionary> base);
+  size_t own_rows() const { return rows_.size() / row_bytes_; }
   std::vector<std::byte> Body() const;
 
   PartShape shape_;  // num_rows: 16, for what depends on it
   DecodeUnits units_;
-  size_t row_bytes_ = 0;
-  std::vector<std::byte> rows_;    // [num_rows][row_bytes_]
+  size_t row_bytes_ = 1;
+  std::shared_ptr<const Dictionary> base_;
+  size_t base_rows_ = 0;
+  std::vector<std::byte> rows_;    // [own_rows()][row_bytes_]
   std::vector<uint32_t> buckets_;  // open addressing by hash: row + 1, or 0
   uint64_t hash_ = 0;
 };
@@ -75,6 +88,13 @@ class Dictionary {
 // milliseconds for a handful of pages. Fails without samples, or when they differ in shape.
 Result<std::shared_ptr<const Dictionary>> BuildDictionary(
     std::span<const PartView> samples, const DictionaryOptions& options = DictionaryOptions());
+
+// A dictionary that goes on where `base` ends: codes of the units after `samples`, the base's rows,
+// and those rows of the samples that it does not have, if the base has any rows at all. A chain of
+// them is meant to have tens of links, not thousands.
+Result<std::shared_ptr<const Dictionary>> ExtendDictionary(
+    std::shared_ptr<const Dictionary> base, std::span<const PartView> samples,
+    const DictionaryOptions& options = DictionaryOptions());
 
 // XXH3-64 of a row, for finding it again.
 uint64_t HashRow(std::span<const std::byte> row);

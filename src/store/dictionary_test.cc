@@ -78,6 +78,65 @@ TEST(Dictionary, RowsThatItDoesNotKnowAreLiterals) {
   }
 }
 
+TEST(Dictionary, ExtendedOneHasTheRowsOfItsBaseAndNewOnes) {
+  const std::vector<TestPart> pages = RepeatingPages(4, 60, 1);
+  std::shared_ptr<const Dictionary> dictionary = Build({pages[0]});
+  const size_t first_rows = dictionary->num_rows();
+  std::vector<std::vector<std::byte>> packed, saved;
+  std::vector<std::shared_ptr<const Dictionary>> chain;
+  for (const TestPart& page : pages) {
+    const PartView samples[] = {page.view()};
+    auto extended = ExtendDictionary(dictionary, samples);
+    ASSERT_TRUE(extended.ok()) << extended.status().message();
+    EXPECT_EQ((*extended)->base(), dictionary);
+    EXPECT_NE((*extended)->hash(), dictionary->hash());
+    dictionary = *extended;
+    packed.push_back(*Pack(page.view(), dictionary.get()));
+    EXPECT_LT(packed.back().size(), 200u);  // nothing but references
+    saved.push_back(dictionary->Serialize());
+    chain.push_back(dictionary);
+  }
+  EXPECT_GT(dictionary->num_rows(), first_rows);
+  EXPECT_LE(dictionary->num_rows(), 60u);
+  EXPECT_LT(dictionary->bytes(), 60 * kRowBytes);  // its own rows alone
+  for (size_t i = 0; i < dictionary->num_rows(); ++i) {
+    EXPECT_EQ(dictionary->FindRow(dictionary->row(i)), static_cast<int>(i));
+  }
+  // All of them come back from their bytes, in order, and unpack what was packed.
+  std::shared_ptr<const Dictionary> base = chain[0]->base();
+  for (size_t i = 0; i < pages.size(); ++i) {
+    EXPECT_EQ(*Dictionary::ParseBaseHash(saved[i]), base->hash());
+    EXPECT_FALSE(Dictionary::Parse(saved[i]).ok());
+    const auto again = Dictionary::Parse(saved[i], base);
+    ASSERT_TRUE(again.ok()) << again.status().message();
+    EXPECT_EQ((*again)->hash(), chain[i]->hash());
+    std::vector<std::byte> out(pages[i].bytes.size());
+    const Status status = Unpack(packed[i], again->get(), {out, 0});
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(out, pages[i].bytes);
+    base = *again;
+  }
+}
+
+TEST(Dictionary, ExtendingFitsTheCodesToNewPages) {
+  const TestPart small = MakePart(kShape, 1);
+  TestPart large = small;  // times 2^6
+  for (size_t i = 0; i < large.bytes.size(); i += 2) {
+    uint16_t word;
+    std::memcpy(&word, &large.bytes[i], 2);
+    StoreLane(LaneType::kF16, 64.0f * F16ToF32(word), &large.bytes[i]);
+  }
+  const auto dictionary = Build({small});
+  const PartView samples[] = {large.view()};
+  const auto extended = ExtendDictionary(dictionary, samples);
+  ASSERT_TRUE(extended.ok());
+  EXPECT_LT(Pack(large.view(), extended->get())->size() + 200,
+            Pack(large.view(), dictionary.get())->size());
+  const TestPart other = MakePart({LaneType::kF16, PartLayout::kKey, 2, 64, 32}, 1);
+  const PartView wrong[] = {other.view()};
+  EXPECT_EQ(ExtendDictionary(dictionary, wrong).status().code(), StatusCode::kInvalidArgument);
+}
+
 TEST(Dictionary, RowsThatDoNotRepeatAreNotKept) {
   EXPECT_EQ(Build({MakePart(kShape, 1), MakePart(kShape, 2)})->num_rows(), 0u);
 }

@@ -4,9 +4,7 @@
 
 #include <fmt/format.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
+#include "kernels/content_hash.h"
 #include "kernels/kernels.h"
 
 namespace varve::store {
@@ -68,15 +66,8 @@ Status PartBuffer::Check(const PartShape& shape) const {
 
 uint64_t HashPart(const PartView& part) {
   const size_t bytes = part.shape.StripBytes();
-  if (part.head_stride == 0 || part.head_stride == bytes) {
-    return XXH3_64bits(part.data, part.shape.Bytes());
-  }
-  XXH3_state_t state;
-  XXH3_64bits_reset(&state);
-  for (int head = 0; head < part.shape.num_heads; ++head) {
-    XXH3_64bits_update(&state, part.Strip(head), bytes);
-  }
-  return XXH3_64bits_digest(&state);
+  return HashPieces(part.data, bytes, part.head_stride != 0 ? part.head_stride : bytes,
+                    static_cast<size_t>(part.shape.num_heads));
 }
 
 size_t FloatOffset(const PartShape& shape, int row, int channel) {

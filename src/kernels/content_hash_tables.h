@@ -1,0 +1,22 @@
+// The compilations of XXH3; private to src/kernels. Plain C types alone: whatever else an AVX2
+// compilation instantiates, the linker could hand to machines without it.
+
+#ifndef VARVE_KERNELS_CONTENT_HASH_TABLES_H_
+#define VARVE_KERNELS_CONTENT_HASH_TABLES_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace varve {
+
+struct HashFunctions {
+  uint64_t (*bytes)(const void* data, size_t bytes, uint64_t seed);
+  uint64_t (*pieces)(const void* data, size_t piece_bytes, size_t stride, size_t count);
+};
+
+// Null where this build has none. The machine must have AVX2.
+const HashFunctions* Avx2HashFunctions();
+
+}  // namespace varve
+
+#endif  // VARVE_KERNELS_CONTENT_HASH_TABLES_H_
