@@ -37,11 +37,6 @@ struct PackDictionaries {
     }
     return false;
   }
-  uint64_t bytes() const {
-    uint64_t sum = 0;
-    for (const auto& dictionary : of_strip) sum += dictionary ? dictionary->bytes() : 0;
-    return sum;
-  }
 };
 
 struct PackedPage {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <mutex>
+#include <unordered_set>
 #include <utility>
 
 #include "cache/strip_reader.h"
@@ -16,7 +17,6 @@ namespace {
 constexpr int64_t kCheckTokens = 16;
 // Tokens that dictionaries are made from, at least.
 constexpr int64_t kLearnTokens = 256;
-constexpr int64_t kRelearnFactor = 2;
 // Part of the decode cache that prefetching may use.
 constexpr int kStreamedPart = 4;
 
@@ -79,63 +79,44 @@ void Packing::Advance(const Sequence& sequence, int tokens) {
   }
 }
 
-// Packs again what is packed already, with dictionaries from all of it, once there is twice as
-// much as they were made from; only where rows repeat, which such dictionaries know by heart.
-bool Packing::ShouldRelearn(const Layer& state, int64_t cold_tokens) const {
-  return state.dictionaries != nullptr && state.dictionaries->has_rows() &&
-         cold_tokens >= kRelearnFactor * state.learned_tokens;
-}
-
 void Packing::HandOut(int layer, const LayerTable& table) {
   const LayerPlan& plan = plans_[static_cast<size_t>(layer)];
   Layer& state = layers_[static_cast<size_t>(layer)];
   if (state.learning) return;
-  std::vector<Page*> fresh;
-  std::vector<Page*> all;
+  auto job = std::make_unique<PackJob>();
   int64_t begin = 0;
-  int64_t fresh_tokens = 0;
   int64_t cold_tokens = 0;
   for (const TableEntry& entry : table.entries) {
     const int64_t end = begin + entry.live.Count();
     if (end > table.live_rows - plan.pack->hot_recent_tokens) break;
     const bool is_cold = begin >= plan.pack->hot_sink_tokens;
     begin = end;
-    if (!is_cold) continue;
-    Page* page = entry.page;
-    const bool is_fresh =
-        page->state == PageState::kSealed && !page->pack_tried && IsSettled(plan, entry);
-    if (is_fresh) {
-      fresh.push_back(page);
-      fresh_tokens += entry.rows;
+    if (!is_cold || entry.page->state != PageState::kSealed || entry.page->pack_tried ||
+        !IsSettled(plan, entry)) {
+      continue;
     }
-    if (is_fresh || page->packed) {
-      all.push_back(page);
-      cold_tokens += entry.rows;
-    }
+    job->pages.push_back(entry.page);
+    cold_tokens += entry.rows;
   }
   const int64_t wanted = state.begun ? plan.pack->step_tokens : plan.pack->bootstrap_tokens;
-  if (fresh.empty() || fresh_tokens < wanted) return;
-  auto job = std::make_unique<PackJob>();
+  if (job->pages.empty() || cold_tokens < wanted) return;
   job->layer = layer;
   job->keep_restored = plan.pack->mode == PackRule::Mode::kFull;
-  const bool relearn = ShouldRelearn(state, cold_tokens);
-  job->learn = relearn || (state.dictionaries == nullptr && cold_tokens >= kLearnTokens);
   job->dictionaries = state.dictionaries;
-  job->pages = job->learn ? all : fresh;
-  for (Page* page : job->pages) {
-    job->packed_from.push_back(page->packed);
-    store_->AddRef(page);
-  }
+  // Where rows repeat, every group adds those that are new.
+  job->learn =
+      state.dictionaries == nullptr ? cold_tokens >= kLearnTokens : state.dictionaries->has_rows();
   const bool learns = job->learn;
+  const std::vector<Page*> pages = job->pages;
+  for (Page* page : pages) store_->AddRef(page);
   if (!workers().Push(job)) {
-    for (Page* page : job->pages) store_->Release(page);
+    for (Page* page : pages) store_->Release(page);
     ++stats_.backpressure_skips;
     return;
   }
-  for (Page* page : fresh) page->pack_tried = true;
+  for (Page* page : pages) page->pack_tried = true;
   state.begun = true;
   state.learning = learns;
-  if (learns) state.learned_tokens = cold_tokens;
 }
 
 void Packing::Install() {
@@ -156,19 +137,17 @@ void Packing::InstallPacked(PackJob& job) {
   Layer& state = layers_[static_cast<size_t>(job.layer)];
   if (job.learn) {
     state.learning = false;
-    state.dictionaries = job.status.ok() ? job.dictionaries : nullptr;
-    if (state.dictionaries) all_dictionaries_.push_back(state.dictionaries);
+    if (job.status.ok()) {
+      state.dictionaries = job.dictionaries;
+      all_dictionaries_.insert(all_dictionaries_.end(), state.dictionaries->of_strip.begin(),
+                               state.dictionaries->of_strip.end());
+    }
   }
   const PackRule::Mode mode = plans_[static_cast<size_t>(job.layer)].pack->mode;
   for (size_t i = 0; i < job.pages.size(); ++i) {
     Page* page = job.pages[i];
     const bool failed = !job.status.ok() || i >= job.packed.size() || !job.packed[i].status.ok();
-    const bool again = job.packed_from[i] != nullptr;
-    if (again) {
-      // Packed before, now with other dictionaries; unless it has changed meanwhile.
-      if (!failed && page->refs > 1 && page->packed == job.packed_from[i])
-        (void)store_->Pack(page, job.packed[i].strips).ok();
-    } else if (failed) {
+    if (failed) {
       ++stats_.fallbacks;
     } else if (page->refs > 1) {
       const PackJob::Packed& packed = job.packed[i];
@@ -358,8 +337,12 @@ void Packing::AddTo(LosslessStats* stats) const {
   stats->pages_now = now.pages_now;
   stats->raw_bytes_now = now.raw_bytes_now;
   stats->packed_bytes_now = now.packed_bytes_now;
+  // One that has been extended lives on in its successor, and successors may share it.
+  std::unordered_set<const store::Dictionary*> counted;
   for (const auto& weak : all_dictionaries_) {
-    if (const auto dictionaries = weak.lock()) stats->dictionary_bytes += dictionaries->bytes();
+    const auto dictionary = weak.lock();
+    if (dictionary && counted.insert(dictionary.get()).second)
+      stats->dictionary_bytes += dictionary->bytes();
   }
   if (workers_ != nullptr) stats->queue_peak = workers_->queue_peak();
 }

@@ -63,11 +63,9 @@ class Packing {
     std::shared_ptr<const PackDictionaries> dictionaries;
     bool begun = false;     // the first group has been handed out
     bool learning = false;  // a worker makes the dictionaries
-    int64_t learned_tokens = 0;
   };
 
   PackWorkers& workers();  // started when first needed
-  bool ShouldRelearn(const Layer& state, int64_t cold_tokens) const;
   void HandOut(int layer, const LayerTable& table);
   void Install();
   void InstallPacked(PackJob& job);
@@ -86,7 +84,7 @@ class Packing {
   PackWorkers::Hook hook_;
   std::unique_ptr<PackWorkers> workers_;
   std::vector<Layer> layers_;
-  std::vector<std::weak_ptr<const PackDictionaries>> all_dictionaries_;
+  std::vector<std::weak_ptr<const store::Dictionary>> all_dictionaries_;
   std::vector<Page*> streamed_;  // restored for the layer that is being read, a reference each
   LosslessStats stats_;
   uint64_t step_ = 2;
