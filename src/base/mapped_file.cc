@@ -55,6 +55,15 @@ Result<std::unique_ptr<const MappedFile>> MappedFile::Open(const std::string& pa
       new MappedFile({static_cast<const std::byte*>(address), size}));
 }
 
+void MappedFile::Forget(size_t offset, size_t bytes) const {
+  // Only whole pages that lie inside.
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t begin = (offset + page - 1) / page * page;
+  const size_t end = (offset + bytes) / page * page;
+  if (begin >= end || end > bytes_.size()) return;
+  madvise(const_cast<std::byte*>(bytes_.data()) + begin, end - begin, MADV_DONTNEED);
+}
+
 MappedFile::~MappedFile() { munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size()); }
 
 }  // namespace varve

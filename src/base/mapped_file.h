@@ -30,6 +30,9 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return bytes_; }
 
+  // Some bytes will not be read again soon: they leave the process, not the page cache.
+  void Forget(size_t offset, size_t bytes) const;
+
  private:
   explicit MappedFile(std::span<const std::byte> bytes) : bytes_(bytes) {}
 

@@ -289,6 +289,7 @@ Result<int64_t> CacheImpl::ReadRows(SequenceId id, int layer, int kv_head, Part 
   int64_t count = 0;
   for (const TableEntry& entry : (*found)->layers[layer].entries) {
     if (entry.EndPosition() <= begin || entry.page->first_position >= end) continue;
+    VARVE_RETURN_IF_ERROR(store_.Read({&entry.page, 1}, executor_));
     const Rung* rung = key ? entry.page->key_rung : entry.page->value_rung;
     rung->Decode(part, shape, key ? entry.page->KeyStrip(kv_head) : entry.page->ValueStrip(kv_head),
                  0, entry.rows, rows.data());
