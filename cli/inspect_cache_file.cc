@@ -69,7 +69,7 @@ std::string RenderCacheFile(const std::string& path, const CacheFileInfo& info, 
   line("pages", fmt::format("{}, {} of them shared, {}", info.pages, info.pages_shared,
                             HumanBytes(static_cast<double>(info.page_bytes))));
   if (info.page_bytes > 0) {
-    line("ratio", fmt::format("{} (all tokens seen / pages); {:.2f} with the file's tables",
+    line("ratio", fmt::format("{} (all tokens seen / pages); {:.2f} with tables and alignment",
                               SizeAgainstF16(Ratio(info.bytes_f16_seen, info.page_bytes)),
                               Ratio(info.bytes_f16_seen, info.file_bytes)));
   }

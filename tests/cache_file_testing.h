@@ -4,35 +4,14 @@
 #ifndef VARVE_TESTS_CACHE_FILE_TESTING_H_
 #define VARVE_TESTS_CACHE_FILE_TESTING_H_
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstddef>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "cache/cache_file_format.h"
 
 namespace varve {
-
-// A path that is gone when the test is over.
-class TestPath {
- public:
-  TestPath() {
-    static int count = 0;
-    path_ = (std::filesystem::temp_directory_path() /
-             ("varve-file-test-" + std::to_string(getpid()) + "-" + std::to_string(count++)))
-                .string();
-  }
-  ~TestPath() { std::filesystem::remove(path_); }
-  TestPath(const TestPath&) = delete;
-  TestPath& operator=(const TestPath&) = delete;
-  operator const std::string&() const { return path_; }  // NOLINT: stands for its path
-
- private:
-  std::string path_;
-};
 
 std::vector<std::byte> ReadFileBytes(const std::string& path);  // empty if there is none
 void WriteFileBytes(const std::string& path, const std::vector<std::byte>& bytes);

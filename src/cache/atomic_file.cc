@@ -1,6 +1,7 @@
 #include "cache/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -60,6 +61,11 @@ AtomicFile::AtomicFile(std::string path, std::string temporary, int file, FileOp
 
 Result<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string& path, FileOps* ops) {
   if (path.empty()) return InvalidArgument("path: empty");
+  struct stat info = {};
+  if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    // A rename would put the file in the place of a device or a pipe.
+    return InvalidArgument(fmt::format("{}: is not a file", path));
+  }
   std::string temporary = TemporaryName(path);
   const int file = ops->Create(temporary);
   if (file < 0) {

@@ -14,6 +14,7 @@
 #include "cache/cache_impl.h"
 #include "tests/cache_file_testing.h"
 #include "tests/cache_testing.h"
+#include "tests/gguf_testing.h"
 #include "tests/retention_testing.h"
 
 namespace varve {
@@ -26,7 +27,8 @@ CacheShape TinyShape() { return ShapeOf({.layers = 2, .kv_heads = 1, .group = 1,
 // Two sequences that share pages, with scores.
 const std::vector<std::byte>& GoodFile() {
   static const std::vector<std::byte> bytes = [] {
-    const TestPath path;
+    const TempFolder folder;
+    const std::string path = folder.File("path.varve");
     const RetentionWork work(TinyShape(), 200);
     RetentionRun run(TinyShape(), kPlan, work);
     const SequenceId a = *run.cache->CreateSequence();

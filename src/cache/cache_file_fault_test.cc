@@ -8,12 +8,14 @@
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
+#include <iterator>
 #include <string>
 #include <vector>
 
 #include "cache/cache_impl.h"
 #include "tests/cache_file_testing.h"
 #include "tests/cache_testing.h"
+#include "tests/gguf_testing.h"
 #include "tests/retention_testing.h"
 
 namespace varve {
@@ -91,17 +93,14 @@ class FailingOps : public FileOps {
   std::vector<std::string> log_;
 };
 
-size_t FilesBeside(const std::string& path) {
-  const std::filesystem::path whole(path);
-  size_t count = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(whole.parent_path())) {
-    if (entry.path().filename().string().starts_with(whole.filename().string() + ".")) ++count;
-  }
-  return count;
+size_t FilesIn(const TempFolder& folder) {
+  const std::filesystem::directory_iterator files(folder.path());
+  return static_cast<size_t>(std::distance(begin(files), end(files)));
 }
 
 TEST(CacheFileFault, EveryCallIsMadeInTheOrderThatMakesItDurable) {
-  const TestPath path;
+  const TempFolder folder;
+  const std::string path = folder.File("path.varve");
   const RetentionRun run = MakeRun(200);
   FailingOps ops(0, 0);
   ASSERT_OK(Impl(run).SaveThrough(path, {}, &ops));
@@ -113,7 +112,8 @@ TEST(CacheFileFault, EveryCallIsMadeInTheOrderThatMakesItDurable) {
 }
 
 TEST(CacheFileFault, AnErrorAtAnyCallLeavesTheOldFileAndTheCache) {
-  const TestPath path;
+  const TempFolder folder;
+  const std::string path = folder.File("path.varve");
   RetentionRun old = MakeRun(100);
   RetentionRun run = MakeRun(200);
   for (const int error : {ENOSPC, EIO, EDQUOT}) {
@@ -128,10 +128,10 @@ TEST(CacheFileFault, AnErrorAtAnyCallLeavesTheOldFileAndTheCache) {
         break;
       }
       EXPECT_EQ(status.code(), StatusCode::kIoError);
-      EXPECT_TRUE(status.message().starts_with(std::string(path) + ": ")) << status.message();
+      EXPECT_TRUE(status.message().starts_with(path + ": ")) << status.message();
       EXPECT_TRUE(status.message().ends_with(std::string(": ") + strerror(error)))
           << status.message();
-      EXPECT_EQ(FilesBeside(path), 0u) << "call " << k;
+      EXPECT_EQ(FilesIn(folder), 1u) << "call " << k;
       // Once it is renamed, the new file is there, whole.
       if (ops.log().back() == "sync directory") {
         EXPECT_NE(ReadFileBytes(path), before);
@@ -161,7 +161,9 @@ class ShortOps : public FileOps {
 };
 
 TEST(CacheFileFault, ShortAndInterruptedWritesAreContinued) {
-  const TestPath path, plain;
+  const TempFolder folder;
+  const std::string path = folder.File("path.varve");
+  const std::string plain = folder.File("plain.varve");
   const RetentionRun run = MakeRun(100);
   ShortOps ops;
   ASSERT_OK(Impl(run).SaveThrough(path, {}, &ops));
@@ -189,7 +191,9 @@ class DyingOps final : public FailingOps {
 };
 
 TEST(CacheFileFault, AProcessThatDiesAtAnyCallLeavesOneOfTheFiles) {
-  const TestPath path, fresh;
+  const TempFolder folder;
+  const std::string path = folder.File("path.varve");
+  const std::string fresh = folder.File("fresh.varve");
   const RetentionRun old = MakeRun(100);
   const RetentionRun run = MakeRun(200);
   ASSERT_OK(old.cache->Save(path, {}));
@@ -213,10 +217,8 @@ TEST(CacheFileFault, AProcessThatDiesAtAnyCallLeavesOneOfTheFiles) {
     RetentionRun loaded = MakeRun(0);
     ASSERT_OK(loaded.cache->Load(path, {}).status());
     // What a dead process left behind is in nobody's way.
-    for (const auto& entry : std::filesystem::directory_iterator(
-             std::filesystem::path(std::string(path)).parent_path())) {
-      if (entry.path().string().starts_with(std::string(path) + ".tmp-"))
-        std::filesystem::remove(entry.path());
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+      if (entry.path().string().starts_with(path + ".tmp-")) std::filesystem::remove(entry.path());
     }
     if (WIFEXITED(status)) {
       EXPECT_EQ(WEXITSTATUS(status), 0);

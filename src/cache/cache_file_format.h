@@ -20,6 +20,9 @@
 
 namespace varve {
 
+// Pages are stored as they are in memory.
+static_assert(std::endian::native == std::endian::little);
+
 inline constexpr std::array<char, 8> kCacheFileMagic = {'V', 'A', 'R', 'V', 'E', '\r', '\n', 26};
 inline constexpr uint32_t kCacheFileVersion = 1;
 inline constexpr uint32_t kCacheFileByteOrder = 0x01020304;

@@ -9,6 +9,7 @@
 
 #include "tests/cache_file_testing.h"
 #include "tests/cache_testing.h"
+#include "tests/gguf_testing.h"
 #include "tests/retention_testing.h"
 #include "varve/cache.h"
 #include "varve/cache_file.h"
@@ -55,7 +56,8 @@ class CacheFilePlans : public testing::TestWithParam<const char*> {};
 // One sequence and a fork that has left it, with rows cut out: filling, full and sealed pages, live
 // masks, scores and plans that wait.
 TEST_P(CacheFilePlans, GoesOnBitForBit) {
-  const TestPath path;
+  const TempFolder folder;
+  const std::string path = folder.File("path.varve");
   RetentionRun original(SmallShape(), GetParam(), Work());
   const SequenceId a = *original.cache->CreateSequence();
   original.Feed(a, 180);
@@ -105,7 +107,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "evict=snapkv,ratio=3,sink=16,recent=32,trigger=64,every=16"));
 
 TEST(CacheFile, KeepsWhatPagesShare) {
-  const TestPath path;
+  const TempFolder folder;
+  const std::string path = folder.File("path.varve");
   RetentionRun run(SmallShape(), "age=f16:64/q4_0", Work());
   const SequenceId a = *run.cache->CreateSequence();
   run.Feed(a, 100);
@@ -125,7 +128,8 @@ TEST(CacheFile, KeepsWhatPagesShare) {
 }
 
 TEST(CacheFile, ReadsALayerWhenItIsAskedFor) {
-  const TestPath path;
+  const TempFolder folder;
+  const std::string path = folder.File("path.varve");
   RetentionRun run(SmallShape(), "q8_0", Work());
   const SequenceId a = *run.cache->CreateSequence();
   run.Feed(a, 100);
@@ -148,12 +152,13 @@ TEST(CacheFile, ReadsALayerWhenItIsAskedFor) {
   EXPECT_EQ(loaded.cache->Stats().pages_unread, 0u);
   ASSERT_OK(loaded.cache->EndStep());
   run.Feed(a, 101);
-  EXPECT_EQ(StatsText(loaded.cache->Stats()).substr(0, 40),
-            StatsText(run.cache->Stats()).substr(0, 40));
+  EXPECT_EQ(loaded.cache->Stats().bytes_used, run.cache->Stats().bytes_used);
+  EXPECT_EQ(loaded.cache->Stats().rungs.size(), run.cache->Stats().rungs.size());
 }
 
 TEST(CacheFile, TellsOfADamagedPageAndRollsBack) {
-  const TestPath path;
+  const TempFolder folder;
+  const std::string path = folder.File("path.varve");
   RetentionRun run(SmallShape(), "q8_0", Work());
   const SequenceId a = *run.cache->CreateSequence();
   run.Feed(a, 100);
@@ -168,14 +173,12 @@ TEST(CacheFile, TellsOfADamagedPageAndRollsBack) {
   const SequenceId id = LoadAll(loaded, path)[0].sequence;
   loaded.Begin(id, 1);
   loaded.Layer(0, id, 100, 1);
-  const CacheShape shape = SmallShape();
   std::vector<float> rows(2 * 64), out(4 * 32);
   ASSERT_OK(loaded.cache->Append(1, id, {rows.data(), 1, 0, 0}, {rows.data(), 1, 0, 0}));
   const AttendRequest request = {id, 1, Work().queries[1].data(), 0, 0, out.data(), 0, 0, nullptr};
   const Status status = loaded.cache->Attend(1, {&request, 1}, {});
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
-  EXPECT_NE(status.message().find(std::string(path) + ": page 9, layer 1, positions 32 … 47"),
-            std::string::npos)
+  EXPECT_NE(status.message().find(path + ": page 9, layer 1, positions 32 … 47"), std::string::npos)
       << status.message();
   EXPECT_EQ(*loaded.cache->NextPosition(id), 100);
   std::vector<float> read(100 * 64);
@@ -183,18 +186,18 @@ TEST(CacheFile, TellsOfADamagedPageAndRollsBack) {
             StatusCode::kDataLoss);
   EXPECT_EQ(*loaded.cache->ReadRows(id, 1, 0, Part::kKey, 48, 100, read.data()), 52);
   // A cache that saves does not pass the damage on.
-  const TestPath copy;
+  const std::string copy = folder.File("copy.varve");
   EXPECT_EQ(loaded.cache->Save(copy, {}).code(), StatusCode::kDataLoss);
-  EXPECT_FALSE(std::filesystem::exists(std::string(copy)));
+  EXPECT_FALSE(std::filesystem::exists(copy));
   // Without the page the sequence goes on.
   ASSERT_OK(loaded.cache->RemoveRange(id, 32, 48));
   loaded.Feed(id, 120);
   EXPECT_EQ(*loaded.cache->NextPosition(id), 120);
-  EXPECT_EQ(shape.num_layers, 2);
 }
 
 TEST(CacheFile, HoldsTokensAndOnlyTheSequencesAskedFor) {
-  const TestPath path;
+  const TempFolder folder;
+  const std::string path = folder.File("path.varve");
   RetentionRun run(SmallShape(), "f16", Work());
   const SequenceId a = *run.cache->CreateSequence();
   run.Feed(a, 20);
@@ -229,7 +232,10 @@ TEST(CacheFile, HoldsTokensAndOnlyTheSequencesAskedFor) {
 }
 
 TEST(CacheFile, IsTheSameBytesWheneverTheContentIsTheSame) {
-  const TestPath first, second, third;
+  const TempFolder folder;
+  const std::string first = folder.File("first.varve");
+  const std::string second = folder.File("second.varve");
+  const std::string third = folder.File("third.varve");
   RetentionRun run(SmallShape(), "age=f16:32/q8_0", Work());
   // Slots that held something else before.
   const SequenceId other = *run.cache->CreateSequence();
@@ -253,7 +259,8 @@ TEST(CacheFile, IsTheSameBytesWheneverTheContentIsTheSame) {
 }
 
 TEST(CacheFile, RefusesAnotherModelShapeOrPlan) {
-  const TestPath path;
+  const TempFolder folder;
+  const std::string path = folder.File("path.varve");
   RetentionRun run(SmallShape(), "q8_0", Work());
   run.Feed(*run.cache->CreateSequence(), 20);
   SaveOptions options;
@@ -265,7 +272,7 @@ TEST(CacheFile, RefusesAnotherModelShapeOrPlan) {
     const std::unique_ptr<Cache> cache = MakeCache(shape, plan);
     const Status status = cache->Load(path, load).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-    EXPECT_EQ(status.message(), std::string(path) + ": " + message);
+    EXPECT_EQ(status.message(), path + ": " + message);
     EXPECT_EQ(cache->Stats().sequences, 0u);
     EXPECT_EQ(cache->Stats().pages, 0u);
   };
@@ -290,7 +297,8 @@ TEST(CacheFile, RefusesAnotherModelShapeOrPlan) {
 }
 
 TEST(CacheFile, RefusesWhatCannotBeSavedOrLoadedNow) {
-  const TestPath path;
+  const TempFolder folder;
+  const std::string path = folder.File("path.varve");
   RetentionRun run(SmallShape(), "q8_0", Work());
   const SequenceId a = *run.cache->CreateSequence();
   run.Begin(a, 1);
@@ -305,8 +313,11 @@ TEST(CacheFile, RefusesWhatCannotBeSavedOrLoadedNow) {
   options.sequences.clear();
   options.model_name = std::string(1025, 'x');
   EXPECT_EQ(run.cache->Save(path, options).code(), StatusCode::kInvalidArgument);
-  EXPECT_FALSE(std::filesystem::exists(std::string(path)));
+  EXPECT_FALSE(std::filesystem::exists(path));
   EXPECT_EQ(run.cache->Load(path, {}).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(run.cache->Save("/dev/null", {}).message(), "/dev/null: is not a file");
+  EXPECT_EQ(run.cache->Save(folder.path(), {}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(run.cache->Save("", {}).code(), StatusCode::kInvalidArgument);
   const Status status = run.cache->Save("/nonexistent-folder/file.varve", {});
   EXPECT_EQ(status.code(), StatusCode::kIoError);
   EXPECT_EQ(status.message(),
@@ -314,7 +325,8 @@ TEST(CacheFile, RefusesWhatCannotBeSavedOrLoadedNow) {
 }
 
 TEST(CacheFile, HoldsACacheWithoutAnything) {
-  const TestPath path;
+  const TempFolder folder;
+  const std::string path = folder.File("path.varve");
   RetentionRun run(SmallShape(), "q8_0", Work());
   ASSERT_OK(run.cache->Save(path, {}));
   RetentionRun loaded(SmallShape(), "q8_0", Work());
@@ -323,7 +335,8 @@ TEST(CacheFile, HoldsACacheWithoutAnything) {
 }
 
 TEST(CacheFile, UnreadPagesCountUnderTheCap) {
-  const TestPath path;
+  const TempFolder folder;
+  const std::string path = folder.File("path.varve");
   RetentionRun run(SmallShape(), "f16", Work());
   run.Feed(*run.cache->CreateSequence(), 100);
   ASSERT_OK(run.cache->Save(path, {}));
@@ -340,7 +353,8 @@ TEST(CacheFile, UnreadPagesCountUnderTheCap) {
 }
 
 TEST(CacheFile, ASequenceThatWasNeverReadCanBeForkedCutAndFreed) {
-  const TestPath path;
+  const TempFolder folder;
+  const std::string path = folder.File("path.varve");
   RetentionRun run(SmallShape(), "q8_0,window=64", Work());
   const SequenceId a = *run.cache->CreateSequence();
   run.Feed(a, 100);

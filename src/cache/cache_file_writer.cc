@@ -121,6 +121,11 @@ class Writer {
     for (const Page* page : pages_) {
       Result<std::span<const std::byte>> image = Image(*page);
       if (!image.ok()) return image.status();
+      for (const Rung* rung : {page->key_rung, page->value_rung}) {
+        if (rung->name().size() <= RungRecord().name.size()) continue;
+        return Unimplemented(fmt::format("rung {}: its name has more than {} bytes", rung->name(),
+                                         RungRecord().name.size()));
+      }
       PageRecord& record = records_.emplace_back();
       record.stored_bytes = page->bytes;
       record.raw_bytes = page->bytes;
@@ -175,8 +180,7 @@ class Writer {
     const StripShape value_shape = {0, 0, content_.shape.value_dim, content_.shape.page_tokens};
     for (const Rung* rung : rungs_) {
       RungRecord record;
-      std::copy_n(rung->name().data(), std::min(rung->name().size(), record.name.size()),
-                  record.name.data());
+      std::copy(rung->name().begin(), rung->name().end(), record.name.begin());
       if (rung->CheckDim(key_shape.dim).ok()) record.key_strip_bytes = rung->StripBytes(key_shape);
       if (rung->CheckDim(value_shape.dim).ok())
         record.value_strip_bytes = rung->StripBytes(value_shape);
