@@ -267,10 +267,7 @@ Status BenchDecodeModel(const BenchDecodeOptions& options, std::shared_ptr<const
   return DecodeBench(options, std::move(model), out, rows).Run();
 }
 
-namespace {
-
-// Speed needs no tokenizer: a file without one, or with one that is not built in, will do.
-Result<std::shared_ptr<const LlamaModel>> OpenModel(const BenchDecodeOptions& options) {
+Result<std::shared_ptr<const LlamaModel>> OpenBenchModel(const BenchDecodeOptions& options) {
   if (!options.random_model.empty()) {
     // What RandomLlamaWeights makes.
     static constexpr WeightType kTypes[] = {WeightType::kF32, WeightType::kF16, WeightType::kBF16,
@@ -291,11 +288,9 @@ Result<std::shared_ptr<const LlamaModel>> OpenModel(const BenchDecodeOptions& op
   return LlamaModel::Load(*file);
 }
 
-}  // namespace
-
 Status BenchDecode(const BenchDecodeOptions& options) {
   VARVE_RETURN_IF_ERROR(CheckWritable("--json", options.json));
-  Result<std::shared_ptr<const LlamaModel>> model = OpenModel(options);
+  Result<std::shared_ptr<const LlamaModel>> model = OpenBenchModel(options);
   if (!model.ok()) return model.status();
   Json rows = Json::array();
   const Status measured =

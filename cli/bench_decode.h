@@ -33,6 +33,10 @@ struct BenchDecodeOptions {
   std::string json;
 };
 
+// The model that the options name. Speed needs no tokenizer: a file without one, or with one that
+// is not built in, will do.
+Result<std::shared_ptr<const LlamaModel>> OpenBenchModel(const BenchDecodeOptions& options);
+
 // Prints tables to stdout, writes JSON if asked. Ends early, with what it has, on Ctrl-C. Refuses
 // what cannot work before anything is filled or timed.
 Status BenchDecode(const BenchDecodeOptions& options);

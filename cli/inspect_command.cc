@@ -10,6 +10,7 @@
 
 #include "base/machine.h"
 #include "cli/commands.h"
+#include "cli/inspect_cache_file.h"
 #include "cli/inspect_model.h"
 #include "cli/output.h"
 #include "cli/plan_report.h"
@@ -113,15 +114,16 @@ void AddTopic(CLI::App* command, const char* name, const char* description, Topi
 }
 
 void AddInspect(CLI::App& app, int* exit_code) {
-  CLI::App* command = app.add_subcommand(
-      "inspect",
-      "say what a model file, a trace, the machine, the instruction sets, the rungs or a plan are");
+  CLI::App* command = app.add_subcommand("inspect",
+                                         "say what a model file, a cache file, a trace, the "
+                                         "machine, the instruction sets, the rungs or a plan are");
   auto options = std::make_shared<InspectOptions>();
   command->require_subcommand(0, 1);
   command
       ->add_option("FILE", options->model.path,
-                   "a GGUF file (of a split one, the first part), or a trace of `varve run "
-                   "--trace`; without it and without a topic: machine, isa and rungs")
+                   "a GGUF file (of a split one, the first part), a cache of `varve run --save`, "
+                   "or a trace of `varve run --trace`; without it and without a topic: machine, "
+                   "isa and rungs")
       ->check([](const std::string& path) {
         return path.empty() ? std::string("the name of the file is empty") : std::string();
       });
@@ -136,6 +138,7 @@ void AddInspect(CLI::App& app, int* exit_code) {
       "  varve inspect model.gguf                 architecture, sizes, types, KV cache\n"
       "  varve inspect model.gguf --metadata      every key of the file\n"
       "  varve inspect model.gguf --tensors --json - | jq '.rows[0].tensors[].name'\n"
+      "  varve inspect story.varve                what a saved cache holds; every checksum\n"
       "  varve inspect trace.jsonl --picture trace.html   what a policy kept, layer by layer\n"
       "  varve inspect plan 'k=q8_0,v=q4_0'       what a plan means");
   AddTopic(command, "machine", "processor, caches, memory", MachineRows, options, exit_code);
@@ -149,6 +152,10 @@ void AddInspect(CLI::App& app, int* exit_code) {
     InspectModelOptions& model = options->model;
     if (!model.path.empty() && IsTraceFile(model.path)) {
       *exit_code = InspectTrace({model.path, options->picture, options->json});
+      return;
+    }
+    if (!model.path.empty() && options->picture.empty() && IsCacheFile(model.path)) {
+      *exit_code = InspectCacheFile(model.path, options->json);
       return;
     }
     if (!options->picture.empty()) {

@@ -138,6 +138,13 @@ void AddRunCommand(CLI::App& app, int* exit_code) {
                    "Plan of the cache. Several, separated by spaces: the texts side by side, f16 "
                    "first, with the KL divergence of each from f16")
       ->capture_default_str();
+  command
+      ->add_option("--load", options->load,
+                   "Continue from a file of --save: the prompt goes behind its tokens. Its plan is "
+                   "used; --kv, if given, must mean the same")
+      ->type_name("FILE");
+  command->add_option("--save", options->save, "Keep cache and tokens in FILE (.varve) for --load")
+      ->type_name("FILE");
   AddSamplingOptions(command, options.get());
   AddMachineOptions(command, options.get());
   command->footer(
@@ -151,9 +158,12 @@ void AddRunCommand(CLI::App& app, int* exit_code) {
       "  varve run -m model.gguf -f story.txt -n 500 --kv q4_0r --temp 0\n"
       "  varve run -m model.gguf --chat --kv q8_0            # a conversation\n"
       "  varve run -f story.txt --kv f16 q8_0 q4_0r 'k=q8_0,v=q4_0' --report compare.html\n"
-      "  varve run -f story.txt --kv 'evict=demote,ratio=3.5' --trace trace.html");
+      "  varve run -f story.txt --kv 'evict=demote,ratio=3.5' --trace trace.html\n"
+      "  varve run -f story.txt --kv q8_0 --save story.varve\n"
+      "  varve run --load story.varve -p ' The next day'     # no prompt is read twice");
   command->callback([command, options, exit_code] {
     options->chat = command->count("--chat") > 0;
+    options->has_plan = command->count("--kv") > 0;
     options->command = CommandLine();
     const bool is_comparison = options->plans.size() > 1 || !options->report.empty();
     const varve::Status status =

@@ -60,6 +60,12 @@ Result<RunSetup> PrepareRun(const RunOptions& options) {
     return InvalidArgument(
         fmt::format("--trace \"{}\": a trace is of one plan, without --report", options.trace));
   }
+  for (const auto& [option, file] : {std::pair("--load", options.load), {"--save", options.save}}) {
+    if (file.empty() || (options.plans.size() == 1 && options.report.empty())) continue;
+    return InvalidArgument(
+        fmt::format("{} \"{}\": a file is of one plan, without --report", option, file));
+  }
+  VARVE_RETURN_IF_ERROR(CheckWritable("--save", options.save));
   VARVE_RETURN_IF_ERROR(CheckWritable("--json", options.json));
   VARVE_RETURN_IF_ERROR(CheckWritable("--report", options.report));
   VARVE_RETURN_IF_ERROR(CheckWritable("--trace", options.trace));

@@ -30,7 +30,10 @@ struct RunOptions {
   int64_t prompt_tokens = 0;  // only so many of the prompt's; 0: all
   int64_t tokens = -1;        // -1: 256, or to the end of the answer with --chat
   std::vector<std::string> plans = {"f16"};
-  int64_t ctx = 0;  // 0: the model's context
+  bool has_plan = false;  // --kv was given
+  std::string load;       // .varve file to continue
+  std::string save;       // .varve file to leave behind
+  int64_t ctx = 0;        // 0: the model's context
   bool chat = false;
   std::string chat_format;  // empty: what the file says
   std::string system;

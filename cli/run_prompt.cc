@@ -55,18 +55,21 @@ Result<std::string> ChatFormatOf(const RunOptions& options, const LoadedModel& m
                 fmt::format("--chat: {}; name a format:{}", format.status().message(), names));
 }
 
-Result<std::vector<int32_t>> EncodeChat(const LoadedModel& model, const std::string& format,
+Result<std::vector<int32_t>> EncodeChat(const RunOptions& options, const LoadedModel& model,
+                                        const std::string& format,
                                         std::span<const ChatMessage> messages) {
   Result<std::string> text = FormatChat(format, messages);
   if (!text.ok()) return text.status();
-  return RefuseNoTokens(
-      model, model.tokenizer->Encode(*text, {.add_special = true, .parse_special = true}));
+  return RefuseNoTokens(model, model.tokenizer->Encode(*text, {.add_special = options.load.empty(),
+                                                               .parse_special = true}));
 }
 
 Result<std::vector<int32_t>> PromptTokens(const RunOptions& options, const LoadedModel& model,
                                           const std::string& text) {
   if (!options.chat) {
-    Result<std::vector<int32_t>> tokens = EncodePrompt(model, text);
+    Result<std::vector<int32_t>> tokens =
+        options.load.empty() ? EncodePrompt(model, text)
+                             : model.tokenizer->Encode(text, {.add_special = false});
     if (!tokens.ok() || options.prompt_tokens == 0) return tokens;
     if (options.prompt_tokens > static_cast<int64_t>(tokens->size())) {
       return InvalidArgument(fmt::format("--prompt-tokens {}: the prompt has only {} tokens",
@@ -80,7 +83,7 @@ Result<std::vector<int32_t>> PromptTokens(const RunOptions& options, const Loade
   std::vector<ChatMessage> messages;
   if (!options.system.empty()) messages.push_back({"system", options.system});
   messages.push_back({"user", text});
-  return EncodeChat(model, *format, messages);
+  return EncodeChat(options, model, *format, messages);
 }
 
 }  // namespace varve::cli

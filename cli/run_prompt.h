@@ -25,10 +25,12 @@ Result<std::vector<int32_t>> EncodePrompt(const LoadedModel& model, const std::s
 
 // The format asked for, or the one that the file names. Errors say which formats there are.
 Result<std::string> ChatFormatOf(const RunOptions& options, const LoadedModel& model);
-Result<std::vector<int32_t>> EncodeChat(const LoadedModel& model, const std::string& format,
+Result<std::vector<int32_t>> EncodeChat(const RunOptions& options, const LoadedModel& model,
+                                        const std::string& format,
                                         std::span<const ChatMessage> messages);
 
-// What the options make of the text: a plain prompt or a chat turn with the system message.
+// What the options make of the text: a plain prompt or a chat turn with the system message. Behind
+// a loaded text it begins nothing: no BOS, and none at all is fine.
 Result<std::vector<int32_t>> PromptTokens(const RunOptions& options, const LoadedModel& model,
                                           const std::string& text);
 

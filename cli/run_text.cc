@@ -16,6 +16,7 @@
 #include "cli/progress.h"
 #include "cli/retention_report.h"
 #include "cli/retention_trace.h"
+#include "cli/run_file.h"
 #include "cli/run_options.h"
 #include "cli/run_prompt.h"
 
@@ -62,6 +63,8 @@ class TextRun {
         recorder_(recorder),
         start_(start) {}
 
+  // --load: what follows goes behind the file's tokens.
+  Status Load();
   Status Once();
   Status Converse();
   // The closing line, and the JSON row if asked for. Of what went well, if not all did.
@@ -73,6 +76,7 @@ class TextRun {
   Result<std::string> Show(std::span<const int32_t> prompt, bool is_answer);
   void Write(const std::string& text);
   void NoteStop();
+  Status Save() const;
   Status WriteTraceFile() const;
 
   const RunOptions& options_;
@@ -80,7 +84,9 @@ class TextRun {
   RunSetup::Lane lane_;
   TraceRecorder* recorder_;
   Clock::time_point start_;
-  std::vector<int32_t> fed_;  // the tokens in the cache, in order
+  std::vector<int32_t> loaded_;   // all that came with --load
+  std::vector<int32_t> fed_;      // the tokens in the cache, in order
+  std::vector<int32_t> waiting_;  // the text behind them: not fed yet
   RunTotals totals_;
 };
 
@@ -130,6 +136,9 @@ Result<std::string> TextRun::Show(std::span<const int32_t> prompt, bool is_answe
   fed_.insert(fed_.end(), prompt.begin(), prompt.begin() + generation->prompt_tokens);
   fed_.insert(fed_.end(), generation->tokens.begin(),
               generation->tokens.begin() + generation->decode_steps);
+  waiting_.assign(prompt.begin() + generation->prompt_tokens, prompt.end());
+  waiting_.insert(waiting_.end(), generation->tokens.begin() + generation->decode_steps,
+                  generation->tokens.end());
   totals_.Add(*generation);
   totals_.text += text;
   return text;
@@ -144,12 +153,36 @@ void TextRun::NoteStop() {
   }
 }
 
+Status TextRun::Load() {
+  if (options_.load.empty()) return Status();
+  Result<LoadedText> text = LoadText(options_.load, setup_, &lane_);
+  if (!text.ok()) return text.status();
+  fed_ = std::move(text->fed);
+  waiting_ = std::move(text->waiting);
+  loaded_ = fed_;
+  loaded_.insert(loaded_.end(), waiting_.begin(), waiting_.end());
+  return Status();
+}
+
+Status TextRun::Save() const {
+  std::vector<int32_t> tokens = fed_;
+  tokens.insert(tokens.end(), waiting_.begin(), waiting_.end());
+  VARVE_RETURN_IF_ERROR(SaveText(options_.save, setup_, lane_, std::move(tokens)));
+  WriteNote(fmt::format("saved {} tokens to {}\n", fed_.size(), options_.save));
+  return Status();
+}
+
 Status TextRun::Once() {
   Result<std::string> text = ReadPromptText(options_);
   if (!text.ok()) return text.status();
   if (PromptIsFromStdin(options_)) start_ = Clock::now();
   Result<std::vector<int32_t>> prompt = PromptTokens(options_, setup_.model, *text);
   if (!prompt.ok()) return prompt.status();
+  prompt->insert(prompt->begin(), waiting_.begin(), waiting_.end());
+  if (prompt->empty()) {
+    return InvalidArgument(fmt::format(
+        "prompt: empty, and {} has no token that waits to be continued", options_.load));
+  }
   const InterruptScope scope;
   const Status status = Show(*prompt, options_.chat).status();
   if (!status.ok()) return status;
@@ -175,8 +208,9 @@ Status TextRun::Converse() {
     if (line.empty()) continue;
     start_ = Clock::now();
     messages.push_back({"user", line});
-    Result<std::vector<int32_t>> tokens = EncodeChat(setup_.model, *format, messages);
+    Result<std::vector<int32_t>> tokens = EncodeChat(options_, setup_.model, *format, messages);
     if (!tokens.ok()) return tokens.status();
+    tokens->insert(tokens->begin(), loaded_.begin(), loaded_.end());
     if (static_cast<int64_t>(tokens->size()) > setup_.generate.max_context) {
       WriteNote(fmt::format(
           "varve: with this message the conversation has {} tokens > context {}; a shorter one, or "
@@ -237,11 +271,14 @@ Status TextRun::Finish() {
       HumanBytes(static_cast<double>(resident))));
   PrintRetention(options_.plans[0], retention, stderr);
   PrintLossless(options_.plans[0], stats.lossless, stderr);
-  const Status traced = options_.trace.empty() ? Status() : WriteTraceFile();
-  if (options_.json.empty()) return traced;
+  Status written = options_.trace.empty() ? Status() : WriteTraceFile();
+  const Status saved = options_.save.empty() ? Status() : Save();
+  if (written.ok()) written = saved;
+  if (options_.json.empty()) return written;
   nlohmann::ordered_json row = {{"plan", options_.plans[0]},
                                 {"model", setup_.model.name},
                                 {"ctx", setup_.generate.max_context},
+                                {"loaded_tokens", loaded_.size()},
                                 {"prompt_tokens", totals_.prompt_tokens},
                                 {"prompt_tokens_per_s", prompt_speed},
                                 {"tokens", totals_.tokens},
@@ -258,13 +295,15 @@ Status TextRun::Finish() {
                                 {"text", totals_.text}};
   AddRetentionKeys(retention, &row);
   AddLosslessKeys(stats.lossless, &row);
-  return FinishJson(traced, options_.json, "run", nlohmann::ordered_json::array({row}));
+  return FinishJson(written, options_.json, "run", nlohmann::ordered_json::array({row}));
 }
 
 }  // namespace
 
-Status RunText(const RunOptions& options) {
+Status RunText(const RunOptions& asked) {
   const Clock::time_point start = Clock::now();
+  RunOptions options = asked;
+  VARVE_RETURN_IF_ERROR(TakePlanOfFile(&options));
   Result<RunSetup> setup = PrepareRun(options);
   if (!setup.ok()) return setup.status();
   TraceRecorder recorder;
@@ -274,6 +313,7 @@ Status RunText(const RunOptions& options) {
   const bool converse =
       options.chat && !options.prompt && options.file.empty() && isatty(STDIN_FILENO) != 0;
   TextRun run(options, std::move(*setup), std::move(*lane), &recorder, start);
+  VARVE_RETURN_IF_ERROR(run.Load());
   if (!converse) {
     VARVE_RETURN_IF_ERROR(run.Once());
     return run.Finish();

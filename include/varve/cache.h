@@ -243,6 +243,8 @@ struct CacheStats {
   uint64_t bytes_f16_seen = 0;  // what all tokens that they have seen would take
   uint64_t bytes_copied = 0;    // copied on write since creation
   uint64_t pages = 0;
+  uint64_t pages_unread = 0;  // of a file that was loaded, not asked for yet: they hold no memory,
+  uint64_t bytes_unread = 0;  // and are in no other count; their payload
   uint64_t sequences = 0;
   uint64_t pages_sealed = 0;      // encoded since creation: first seal …
   uint64_t pages_demoted = 0;     // … and later steps down the ladder
@@ -261,6 +263,24 @@ struct SequenceInfo {
 };
 
 enum class Part { kKey, kValue };
+
+// A sequence with the ids of its tokens, which the cache does not know by itself. By position;
+// there may be fewer, or more: tokens that have not been fed yet.
+struct SequenceTokens {
+  SequenceId sequence;
+  std::vector<int32_t> tokens;
+};
+
+struct SaveOptions {
+  // What to save, in this order. Empty: every sequence, ascending, without token ids.
+  std::vector<SequenceTokens> sequences;
+  uint64_t model_fingerprint = 0;  // whatever tells models apart; 0: not said
+  std::string model_name;          // for people; at most 1024 bytes
+};
+
+struct LoadOptions {
+  uint64_t model_fingerprint = 0;  // that the file must have; 0: any
+};
 
 class Cache {
  public:
@@ -329,6 +349,22 @@ class Cache {
   // Waits until every page that has been handed to the packing workers (pack=) is packed. Needed
   // for nothing but figures that can be repeated; results never depend on it.
   virtual void WaitForPacking() = 0;
+
+  // --- files (docs/format/cache-file.md); not while a step is open. What a file is, without a
+  // cache: varve/cache_file.h ---
+
+  // Writes sequences to a file: pages as they are, in any mix of rungs and states, those that
+  // sequences share once, and what policies know. The file appears whole or not at all, also if
+  // the process or the machine dies; on an error (kIoError names path and reason) a file that was
+  // there before is untouched and the cache goes on.
+  virtual Status Save(const std::string& path, const SaveOptions& options) const = 0;
+  // Adds the file's sequences to this cache, all or none, and gives their new ids and their token
+  // ids, in the file's order. Shape and plan must be those of this cache. What the file says about
+  // itself is checked now. Pages are read and checked when a step, Attend, ReadRows or ageing first
+  // needs them, layer by layer; one whose bytes are damaged fails that call with kDataLoss, naming
+  // file, layer and positions. Until then the file is mapped: replace it by renaming, as Save does.
+  virtual Result<std::vector<SequenceTokens>> Load(const std::string& path,
+                                                   const LoadOptions& options) = 0;
 };
 
 // Bytes per token and layer that a rung takes for one part, scales included: what `varve plan`

@@ -74,6 +74,8 @@ bool Ageing::Sink(TableEntry& entry, const LayerPlan::Stage& stage) {
     store_->AddRef(successor);
     ++counters_.adopted;
   } else {
+    // Bytes that fail their check are no matter of ageing: whoever asks for the page is told.
+    if (page->unread != nullptr && !store_->Read({&page, 1}, executor_).ok()) return false;
     successor = Encode(*page, stage);
     if (successor == nullptr) return false;
     ++(page->state >= PageState::kSealed ? counters_.demoted : counters_.sealed);

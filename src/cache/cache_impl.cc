@@ -298,6 +298,7 @@ Result<int64_t> CacheImpl::ReadRows(SequenceId id, int layer, int kv_head, Part 
   int64_t count = 0;
   for (const TableEntry& entry : (*found)->layers[layer].entries) {
     if (entry.EndPosition() <= begin || entry.page->first_position >= end) continue;
+    VARVE_RETURN_IF_ERROR(store_.Read({&entry.page, 1}, executor_));
     const Rung* rung = key ? entry.page->key_rung : entry.page->value_rung;
     const std::byte* strip = reader.Get(*entry.page, part, kv_head);
     if (!reader.status().ok()) return reader.status();

@@ -1,5 +1,6 @@
 // The implementation of Cache: sequences, steps and statistics on top of tables, ageing and
-// attention. Split over cache_impl.cc (creation, sequences, content) and cache_step.cc (steps).
+// attention. Split over cache_impl.cc (creation, sequences, content), cache_step.cc (steps) and
+// cache_save_load.cc (files).
 
 #ifndef VARVE_CACHE_CACHE_IMPL_H_
 #define VARVE_CACHE_CACHE_IMPL_H_
@@ -10,7 +11,9 @@
 #include <vector>
 
 #include "cache/ageing.h"
+#include "cache/atomic_file.h"
 #include "cache/attention.h"
+#include "cache/cache_file_reader.h"
 #include "cache/layer_plan.h"
 #include "cache/packing.h"
 #include "cache/page.h"
@@ -54,6 +57,15 @@ class CacheImpl final : public Cache {
   Packing& packing() { return packing_; }
   const Sequence* FindForTesting(SequenceId id) const { return *Find(id); }
 
+  Status Save(const std::string& path, const SaveOptions& options) const override;
+  Result<std::vector<SequenceTokens>> Load(const std::string& path,
+                                           const LoadOptions& options) override;
+  // Save through other system calls, for tests.
+  Status SaveThrough(const std::string& path, const SaveOptions& options, FileOps* ops) const;
+  // Load of a file that is open already.
+  Result<std::vector<SequenceTokens>> LoadFrom(std::shared_ptr<const CacheFile> file,
+                                               const LoadOptions& options);
+
  private:
   // One sequence of the open step.
   struct StepSequence {
@@ -83,6 +95,11 @@ class CacheImpl final : public Cache {
   Status CheckCut(const Sequence& sequence, int64_t begin, int64_t end) const;
   void KillRows(int layer, LayerTable& table, int64_t begin, int64_t end);
 
+  Status CheckFile(const CacheFile& file, const LoadOptions& options) const;
+  void AddSequences(const std::shared_ptr<const CacheFile>& file, std::vector<uint64_t>* ids);
+  // Brings pages of the table that still are in a file into memory.
+  Status ReadIn(const LayerTable& table) const;
+
   bool CanGrow(int layer, const Sequence& sequence) const;
   Status CheckEntries(std::span<const StepEntry> entries) const;
   Status CheckRoom(std::span<const StepEntry> entries);
@@ -103,7 +120,7 @@ class CacheImpl final : public Cache {
   std::vector<LayerSpaces> layer_spaces_;
   std::unique_ptr<Executor> own_executor_;
   Executor* executor_;
-  PageStore store_;
+  mutable PageStore store_;  // what is asked for is read in: no change that a caller sees
   Ageing ageing_;
   Attention attention_;
   SequenceMap sequences_;

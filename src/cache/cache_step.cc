@@ -76,6 +76,7 @@ Status CacheImpl::CheckRoom(std::span<const StepEntry> entries) {
   uint64_t bytes = 0;
   Ageing::Extra extra;
   std::unordered_set<const Page*> seen;
+  std::unordered_set<const Page*> unread;
   for (const StepEntry& entry : entries) {
     const Sequence& sequence = *sequences_.at(entry.sequence.value);
     const int64_t next_position = sequence.next_position + entry.num_tokens;
@@ -83,6 +84,13 @@ Status CacheImpl::CheckRoom(std::span<const StepEntry> entries) {
       const LayerPlan& plan = layer_plans_[layer];
       const LayerTable& table = sequence.layers[layer];
       const uint64_t open_bytes = SlotBytes(store_.PageBytes(*plan.open_rung, *plan.open_rung));
+      if (store_.num_unread() > 0) {
+        // The step will ask for all of them.
+        for (const TableEntry& page : table.entries) {
+          if (page.page->unread != nullptr && unread.insert(page.page).second)
+            bytes += SlotBytes(page.page->bytes);
+        }
+      }
       const bool grows = CanGrow(layer, sequence);
       if (!grows || table.entries.back().page->refs > 1) bytes += open_bytes;
       if (table.next_event <= next_position) {
@@ -116,6 +124,7 @@ Status CacheImpl::ReserveLayer(Sequence& sequence, int layer, StepSequence::Laye
     return Status();
   }
   TableEntry& last = table.entries.back();
+  VARVE_RETURN_IF_ERROR(store_.Read({&last.page, 1}, executor_));
   undo.rows_before = last.rows;
   if (last.page->refs > 1) {
     // Copy on write.
@@ -335,6 +344,9 @@ Status CacheImpl::Attend(int layer, std::span<const AttendRequest> requests,
                          const AttendOptions& options) {
   std::vector<AttentionRequest> checked;
   Status status = CheckRequests(layer, requests, options, &checked);
+  for (const AttentionRequest& request : checked) {
+    if (status.ok()) status = ReadIn(*request.table);
+  }
   if (!status.ok()) return Fail(std::move(status));
   AttendOptions bounded = options;
   bounded.window = std::min(options.window, kLongestWindow);

@@ -21,16 +21,18 @@ double MicrosecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
 }
 
-store::PartView StripView(const CacheShape& shape, const Page& page, Part part, int head) {
+store::PartView StripView(const CacheShape& shape, const Page& page, const std::byte* raw,
+                          Part part, int head) {
   const bool key = part == Part::kKey;
+  raw += static_cast<size_t>(head) * (page.key_strip_bytes + page.value_strip_bytes);
   return {PartShapeOf(key ? *page.key_rung : *page.value_rung, part,
                       key ? shape.key_dim : shape.value_dim, shape.page_tokens),
-          key ? page.KeyStrip(head) : page.ValueStrip(head), 0};
+          key ? raw : raw + page.key_strip_bytes, 0};
 }
 
 }  // namespace
 
-Status PackPage(const CacheShape& shape, const Page& page,
+Status PackPage(const CacheShape& shape, const Page& page, const std::byte* raw,
                 const std::shared_ptr<const PackDictionaries>& dictionaries,
                 std::vector<std::byte>* restored, PageStore::PackedStrips* out, PackJob* times) {
   out->dictionaries = dictionaries;
@@ -39,7 +41,7 @@ Status PackPage(const CacheShape& shape, const Page& page,
   size_t at = 0;
   for (int head = 0; head < shape.num_kv_heads; ++head) {
     for (const Part part : {Part::kKey, Part::kValue}) {
-      const store::PartView view = StripView(shape, page, part, head);
+      const store::PartView view = StripView(shape, page, raw, part, head);
       const store::Dictionary* dictionary =
           dictionaries ? dictionaries->Of(StripIndex(part, head)) : nullptr;
       const Clock::time_point begin = Clock::now();
@@ -67,24 +69,21 @@ Status PackPage(const CacheShape& shape, const Page& page,
   return Status();
 }
 
-Result<std::shared_ptr<const PackDictionaries>> LearnDictionaries(const CacheShape& shape,
-                                                                  const std::vector<Page*>& pages,
-                                                                  const PackDictionaries* base) {
+Result<std::shared_ptr<const PackDictionaries>> LearnDictionaries(
+    const CacheShape& shape, const std::vector<Page*>& pages,
+    const std::vector<const std::byte*>& raw) {
+  // A row that came once stays with its page.
+  store::DictionaryOptions options;
+  options.min_count = 2;
   auto learned = std::make_shared<PackDictionaries>();
   for (int head = 0; head < shape.num_kv_heads; ++head) {
     for (const Part part : {Part::kKey, Part::kValue}) {
-      std::shared_ptr<const store::Dictionary> before =
-          base != nullptr ? base->of_strip[StripIndex(part, head)] : nullptr;
-      if (before != nullptr && before->num_rows() == 0) {
-        learned->of_strip.push_back(std::move(before));
-        continue;
-      }
       std::vector<store::PartView> samples;
       samples.reserve(pages.size());
-      for (const Page* page : pages) samples.push_back(StripView(shape, *page, part, head));
+      for (size_t i = 0; i < pages.size(); ++i)
+        samples.push_back(StripView(shape, *pages[i], raw[i], part, head));
       Result<std::shared_ptr<const store::Dictionary>> dictionary =
-          before != nullptr ? store::ExtendDictionary(std::move(before), samples)
-                            : store::BuildDictionary(samples);
+          store::BuildDictionary(samples, options);
       if (!dictionary.ok()) return dictionary.status();
       learned->of_strip.push_back(std::move(*dictionary));
     }
@@ -181,10 +180,22 @@ void PackWorkers::Restore(PackJob& job) const {
 
 void PackWorkers::Work(PackJob& job) const {
   if (job.kind == PackJob::Kind::kRestore) return Restore(job);
+  std::vector<const std::byte*> raw;
+  std::vector<std::vector<std::byte>> unpacked(job.pages.size());
+  for (size_t i = 0; i < job.pages.size(); ++i) {
+    if (job.packed_from[i] == nullptr) {
+      raw.push_back(job.pages[i]->KeyStrip(0));
+      continue;
+    }
+    unpacked[i].resize(job.pages[i]->bytes);
+    job.status = RestorePage(shape_, *job.pages[i], *job.packed_from[i], unpacked[i].data());
+    if (!job.status.ok()) return;
+    raw.push_back(unpacked[i].data());
+  }
   if (job.learn) {
     const Clock::time_point begin = Clock::now();
     Result<std::shared_ptr<const PackDictionaries>> learned =
-        LearnDictionaries(shape_, job.pages, job.dictionaries.get());
+        LearnDictionaries(shape_, job.pages, raw);
     if (!learned.ok()) {
       job.status = learned.status();
       return;
@@ -192,9 +203,9 @@ void PackWorkers::Work(PackJob& job) const {
     job.dictionaries = std::move(*learned);
     job.pack_us += MicrosecondsSince(begin);
   }
-  for (const Page* page : job.pages) {
+  for (size_t i = 0; i < job.pages.size(); ++i) {
     PackJob::Packed& packed = job.packed.emplace_back();
-    packed.status = PackPage(shape_, *page, job.dictionaries,
+    packed.status = PackPage(shape_, *job.pages[i], raw[i], job.dictionaries,
                              job.keep_restored ? &packed.restored : nullptr, &packed.strips, &job);
   }
 }

@@ -29,13 +29,15 @@ struct PackJob {
   Kind kind = Kind::kPack;
   int layer = 0;
   std::vector<Page*> pages;  // each with a reference of the job's
+  // Their packed form. kRestore: of each. kPack: null where the page is raw; the others are
+  // unpacked to be packed again.
+  std::vector<std::shared_ptr<const PackedPage>> packed_from;
 
-  // kPack. Dictionaries to use; with learn they are made from these pages, or extended by them.
+  // kPack. Dictionaries to use; or, with learn, to be made from these pages.
   std::shared_ptr<const PackDictionaries> dictionaries;
   bool learn = false;
   bool keep_restored = false;  // of mode full: what came out of unpacking
-  // kRestore: the packed form of each page, and where its raw strips go.
-  std::vector<std::shared_ptr<const PackedPage>> packed_from;
+  // kRestore: where the raw strips of each page go.
   std::vector<PageSlot> slots;
 
   // What came of it, per page.
@@ -92,18 +94,17 @@ class PackWorkers {
   std::vector<std::thread> threads_;
 };
 
-// Packs every strip of a page, unpacks it again and compares. The page must stay as it is
-// meanwhile. restored, unless null, gets the unpacked page. Adds to the times of the job.
-// Thread-safe.
-Status PackPage(const CacheShape& shape, const Page& page,
+// Packs every strip of a page, unpacks it again and compares. `raw` are the page's bytes, which
+// must stay as they are meanwhile. restored, unless null, gets the unpacked page. Adds to the times
+// of the job. Thread-safe.
+Status PackPage(const CacheShape& shape, const Page& page, const std::byte* raw,
                 const std::shared_ptr<const PackDictionaries>& dictionaries,
                 std::vector<std::byte>* restored, PageStore::PackedStrips* out, PackJob* times);
 
-// Dictionaries for pages like these, a strip each. Where `base` is given, what it knows of single
-// values stays, and rows that repeat are added to it.
-Result<std::shared_ptr<const PackDictionaries>> LearnDictionaries(const CacheShape& shape,
-                                                                  const std::vector<Page*>& pages,
-                                                                  const PackDictionaries* base);
+// Dictionaries for pages like these, a strip each; raw [pages] are their bytes.
+Result<std::shared_ptr<const PackDictionaries>> LearnDictionaries(
+    const CacheShape& shape, const std::vector<Page*>& pages,
+    const std::vector<const std::byte*>& raw);
 
 }  // namespace varve
 

@@ -16,7 +16,7 @@ namespace {
 // Cold pages are looked for when a step crosses a multiple of this.
 constexpr int64_t kCheckTokens = 16;
 // Tokens that dictionaries are made from, at least.
-constexpr int64_t kLearnTokens = 256;
+constexpr int64_t kLearnTokens = 512;
 // Part of the decode cache that prefetching may use.
 constexpr int kStreamedPart = 4;
 
@@ -83,40 +83,56 @@ void Packing::HandOut(int layer, const LayerTable& table) {
   const LayerPlan& plan = plans_[static_cast<size_t>(layer)];
   Layer& state = layers_[static_cast<size_t>(layer)];
   if (state.learning) return;
-  auto job = std::make_unique<PackJob>();
+  std::vector<Page*> fresh;
+  std::vector<Page*> all;
   int64_t begin = 0;
+  int64_t fresh_tokens = 0;
   int64_t cold_tokens = 0;
   for (const TableEntry& entry : table.entries) {
     const int64_t end = begin + entry.live.Count();
     if (end > table.live_rows - plan.pack->hot_recent_tokens) break;
     const bool is_cold = begin >= plan.pack->hot_sink_tokens;
     begin = end;
-    if (!is_cold || entry.page->state != PageState::kSealed || entry.page->pack_tried ||
-        !IsSettled(plan, entry)) {
-      continue;
+    if (!is_cold) continue;
+    Page* page = entry.page;
+    const bool is_fresh = page->state == PageState::kSealed && page->HasRaw() &&
+                          !page->pack_tried && IsSettled(plan, entry);
+    if (is_fresh) {
+      fresh.push_back(page);
+      fresh_tokens += entry.rows;
     }
-    job->pages.push_back(entry.page);
-    cold_tokens += entry.rows;
+    if (is_fresh || page->packed) {
+      all.push_back(page);
+      cold_tokens += entry.rows;
+    }
   }
   const int64_t wanted = state.begun ? plan.pack->step_tokens : plan.pack->bootstrap_tokens;
-  if (job->pages.empty() || cold_tokens < wanted) return;
+  if (fresh.empty() || fresh_tokens < wanted) return;
+  auto job = std::make_unique<PackJob>();
   job->layer = layer;
   job->keep_restored = plan.pack->mode == PackRule::Mode::kFull;
   job->dictionaries = state.dictionaries;
-  // Where rows repeat, every group adds those that are new.
-  job->learn =
-      state.dictionaries == nullptr ? cold_tokens >= kLearnTokens : state.dictionaries->has_rows();
+  // Where rows repeat, dictionaries are made anew from all there is once that has grown by half,
+  // and what is packed is packed again. Elsewhere the first ones are good enough.
+  job->learn = state.dictionaries == nullptr
+                   ? cold_tokens >= kLearnTokens
+                   : state.dictionaries->has_rows() && 2 * cold_tokens >= 3 * state.learned_tokens;
+  job->pages = job->learn ? all : fresh;
   const bool learns = job->learn;
   const std::vector<Page*> pages = job->pages;
-  for (Page* page : pages) store_->AddRef(page);
+  for (Page* page : pages) {
+    job->packed_from.push_back(page->packed);
+    store_->AddRef(page);
+  }
   if (!workers().Push(job)) {
     for (Page* page : pages) store_->Release(page);
     ++stats_.backpressure_skips;
     return;
   }
-  for (Page* page : pages) page->pack_tried = true;
+  for (Page* page : fresh) page->pack_tried = true;
   state.begun = true;
   state.learning = learns;
+  if (learns) state.learned_tokens = cold_tokens;
 }
 
 void Packing::Install() {
@@ -147,7 +163,12 @@ void Packing::InstallPacked(PackJob& job) {
   for (size_t i = 0; i < job.pages.size(); ++i) {
     Page* page = job.pages[i];
     const bool failed = !job.status.ok() || i >= job.packed.size() || !job.packed[i].status.ok();
-    if (failed) {
+    if (job.packed_from[i] != nullptr) {
+      // Packed before, now with other dictionaries; unless it has changed meanwhile. Without memory
+      // for it the old form stays.
+      if (!failed && page->refs > 1 && page->packed == job.packed_from[i])
+        (void)store_->Pack(page, job.packed[i].strips).ok();
+    } else if (failed) {
       ++stats_.fallbacks;
     } else if (page->refs > 1) {
       const PackJob::Packed& packed = job.packed[i];

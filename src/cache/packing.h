@@ -63,6 +63,7 @@ class Packing {
     std::shared_ptr<const PackDictionaries> dictionaries;
     bool begun = false;     // the first group has been handed out
     bool learning = false;  // a worker makes the dictionaries
+    int64_t learned_tokens = 0;
   };
 
   PackWorkers& workers();  // started when first needed

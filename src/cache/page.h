@@ -27,6 +27,22 @@
 
 namespace varve {
 
+struct Page;
+
+// Where a page's bytes are while they are not in memory.
+class PageSource {
+ public:
+  virtual ~PageSource() = default;
+  // Copies the payload of its page `index` to `to` (page.bytes bytes) and checks it. The message
+  // names the source, layer and positions. Thread-safe.
+  virtual Status Read(uint64_t index, const Page& page, std::byte* to) const = 0;
+};
+
+struct UnreadPage {
+  std::shared_ptr<const PageSource> source;
+  uint64_t index = 0;
+};
+
 struct Page {
   uint32_t refs = 1;
   int layer = 0;
@@ -39,12 +55,14 @@ struct Page {
   size_t key_strip_bytes = 0;
   size_t value_strip_bytes = 0;
   size_t bytes = 0;  // kv_heads * (key_strip_bytes + value_strip_bytes)
-  PageSlot slot;     // of a packed page: the restored strips, or none
+  PageSlot slot;     // none while unread; of a packed page: the restored strips, or none
   // The strips, packed: set in state kPacked only.
   std::shared_ptr<const PackedPage> packed;
   bool pack_tried = false;  // a worker has it or had it
   bool streamed = false;    // its restored strips are for one pass over its layer only
   uint64_t last_read = 0;   // the step that last read it packed
+  // Set while the bytes still are in a file: PageStore::Read brings them in.
+  std::unique_ptr<UnreadPage> unread;
   // The page that an owner of this one has already encoded from it, and the way back. Neither
   // owns the other: whichever dies first clears the link.
   Page* successor = nullptr;
@@ -53,7 +71,7 @@ struct Page {
   bool HasRaw() const { return slot.data != nullptr; }
   // What it holds for good: restored strips are the decode cache's.
   size_t HeldBytes() const { return packed ? packed->bytes : SlotBytes(bytes); }
-  // Requires HasRaw().
+  // Requires HasRaw(): neither unread nor packed.
   std::byte* KeyStrip(int head) const {
     return slot.data + static_cast<size_t>(head) * (key_strip_bytes + value_strip_bytes);
   }
@@ -67,6 +85,11 @@ struct Page {
 // Which rows of a page a sequence still sees; one bit per row.
 class LiveMask {
  public:
+  using Words = std::array<uint64_t, 2>;
+  LiveMask() = default;
+  explicit LiveMask(const Words& words) : words_(words) {}
+  const Words& words() const { return words_; }
+
   bool Get(int row) const { return (words_[row / 64] >> (row % 64)) & 1; }
   // Bits [begin, end), one way or the other.
   void Fill(int begin, int end, bool live) {
@@ -86,7 +109,7 @@ class LiveMask {
     return count >= 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1;
   }
 
-  std::array<uint64_t, 2> words_ = {0, 0};
+  Words words_ = {0, 0};
 };
 
 struct TableEntry {
@@ -118,6 +141,12 @@ struct LayerTable {
   };
   std::optional<Pending> pending;
   uint64_t plan_bytes = 0;  // of the plan in force
+
+  // True if what is pending still is about these entries.
+  bool PendingFits(int64_t next_position) const {
+    return pending && pending->edits == edits && pending->next_position == next_position &&
+           pending->plan.levels.size() == entries.size();
+  }
 
   static constexpr int64_t kNoEvent = std::numeric_limits<int64_t>::max();
 };

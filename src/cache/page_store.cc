@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace varve {
 
@@ -11,11 +13,8 @@ size_t PageStore::PageBytes(const Rung& key_rung, const Rung& value_rung) const 
          (key_rung.StripBytes(KeyShape(0, 0)) + value_rung.StripBytes(ValueShape(0, 0)));
 }
 
-Result<Page*> PageStore::Make(int layer, int64_t first_position, PageState state,
-                              const Rung& key_rung, const Rung& value_rung) {
-  const size_t bytes = PageBytes(key_rung, value_rung);
-  Result<PageSlot> slot = pool_.Take(bytes);
-  if (!slot.ok()) return slot.status();
+Page* PageStore::NewPage(int layer, int64_t first_position, PageState state, const Rung& key_rung,
+                         const Rung& value_rung) const {
   auto* page = new Page;
   page->layer = layer;
   page->state = state;
@@ -24,10 +23,63 @@ Result<Page*> PageStore::Make(int layer, int64_t first_position, PageState state
   page->value_rung = &value_rung;
   page->key_strip_bytes = key_rung.StripBytes(KeyShape(0, 0));
   page->value_strip_bytes = value_rung.StripBytes(ValueShape(0, 0));
-  page->bytes = bytes;
+  page->bytes = PageBytes(key_rung, value_rung);
+  return page;
+}
+
+Result<Page*> PageStore::Make(int layer, int64_t first_position, PageState state,
+                              const Rung& key_rung, const Rung& value_rung) {
+  Result<PageSlot> slot = pool_.Take(PageBytes(key_rung, value_rung));
+  if (!slot.ok()) return slot.status();
+  Page* page = NewPage(layer, first_position, state, key_rung, value_rung);
   page->slot = *slot;
   Count(*page, +1);
   return page;
+}
+
+Page* PageStore::MakeUnread(int layer, int64_t first_position, PageState state,
+                            const Rung& key_rung, const Rung& value_rung,
+                            std::unique_ptr<UnreadPage> unread) {
+  Page* page = NewPage(layer, first_position, state, key_rung, value_rung);
+  page->unread = std::move(unread);
+  Count(*page, +1);
+  return page;
+}
+
+Status PageStore::Read(std::span<Page* const> pages, Executor* executor) {
+  struct Job {
+    Page* page;
+    PageSlot slot;
+    Status status;
+  };
+  std::vector<Job> jobs;
+  Status first_error;
+  for (Page* page : pages) {
+    if (page->unread == nullptr) continue;
+    Result<PageSlot> slot = pool_.Take(page->bytes);
+    if (!slot.ok()) {
+      first_error = slot.status();
+      break;
+    }
+    jobs.push_back({page, *slot, Status()});
+  }
+  executor->ParallelFor(jobs.size(), [&jobs](size_t i, int) {
+    const UnreadPage& unread = *jobs[i].page->unread;
+    jobs[i].status = unread.source->Read(unread.index, *jobs[i].page, jobs[i].slot.data);
+  });
+  for (Job& job : jobs) {
+    // A page that was named twice has its bytes by now.
+    if (!job.status.ok() || job.page->unread == nullptr) {
+      pool_.GiveBack(job.slot);
+      if (first_error.ok()) first_error = std::move(job.status);
+      continue;
+    }
+    Count(*job.page, -1);
+    job.page->slot = job.slot;
+    job.page->unread.reset();
+    Count(*job.page, +1);
+  }
+  return first_error;
 }
 
 void PageStore::Release(Page* page) {
@@ -36,7 +88,7 @@ void PageStore::Release(Page* page) {
   Count(*page, -1);
   if (page->packed) {
     DropRaw(page);
-  } else {
+  } else if (page->unread == nullptr) {
     pool_.GiveBack(page->slot);
   }
   delete page;
@@ -121,11 +173,16 @@ void PageStore::CopyContent(const Page& from, Page* to) {
 }
 
 void PageStore::Count(const Page& page, int sign) {
+  num_pages_ += sign;
+  if (page.unread != nullptr) {
+    num_unread_ += sign;
+    bytes_unread_ += sign * static_cast<int64_t>(page.bytes);
+    return;
+  }
   Sum& sum = accounts_[{page.key_rung, page.value_rung, page.state}];
   const auto bytes = static_cast<int64_t>(page.packed ? page.packed->bytes : page.bytes);
   sum.pages += sign;
   sum.bytes += sign * bytes;
-  num_pages_ += sign;
   bytes_used_ += sign * bytes;
 }
 
@@ -135,6 +192,8 @@ void PageStore::AddTo(CacheStats* stats) const {
   stats->lossless.decode_cache_bytes = raw_bytes_;
   stats->bytes_copied = bytes_copied_;
   stats->pages = num_pages_;
+  stats->pages_unread = num_unread_;
+  stats->bytes_unread = bytes_unread_;
   stats->bytes_tables += num_pages_ * sizeof(Page);
   for (const auto& [account, sum] : accounts_) {
     if (sum.pages == 0) continue;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <tuple>
 #include <unordered_set>
 #include <vector>
@@ -34,6 +35,13 @@ class PageStore {
   // A page with one reference and no rows; its content is arbitrary.
   Result<Page*> Make(int layer, int64_t first_position, PageState state, const Rung& key_rung,
                      const Rung& value_rung);
+  // The same, whose bytes still are in a file; takes no page memory.
+  Page* MakeUnread(int layer, int64_t first_position, PageState state, const Rung& key_rung,
+                   const Rung& value_rung, std::unique_ptr<UnreadPage> unread);
+  // Brings the bytes of unread pages into memory; others are passed over. On failure (no memory,
+  // bytes that fail their check) the pages at fault stay unread.
+  Status Read(std::span<Page* const> pages, Executor* executor);
+  uint64_t num_unread() const { return num_unread_; }
   void AddRef(Page* page) { ++page->refs; }
   // Drops a reference; the last one frees the page.
   void Release(Page* page);
@@ -74,6 +82,8 @@ class PageStore {
 
  private:
   using Account = std::tuple<const Rung*, const Rung*, PageState>;
+  Page* NewPage(int layer, int64_t first_position, PageState state, const Rung& key_rung,
+                const Rung& value_rung) const;
   void Count(const Page& page, int sign);
 
   CacheShape shape_;
@@ -85,6 +95,8 @@ class PageStore {
   };
   std::map<Account, Sum> accounts_;
   uint64_t num_pages_ = 0;
+  uint64_t num_unread_ = 0;
+  uint64_t bytes_unread_ = 0;
   uint64_t bytes_used_ = 0;
   uint64_t bytes_copied_ = 0;
   std::unordered_set<Page*> restored_;

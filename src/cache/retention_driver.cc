@@ -240,10 +240,7 @@ void RetentionDriver::ApplyPlans(SequenceId id, Sequence& sequence) {
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     LayerTable& table = sequence.layers[static_cast<size_t>(layer)];
     if (!table.pending) continue;
-    const bool fits = table.pending->edits == table.edits &&
-                      table.pending->next_position == sequence.next_position &&
-                      table.pending->plan.levels.size() == table.entries.size();
-    if (fits) {
+    if (table.PendingFits(sequence.next_position)) {
       ApplyPlan(id, layer, sequence.next_position, table);
     } else {
       ++counts_.plans_stale;

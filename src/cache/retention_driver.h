@@ -59,6 +59,8 @@ class RetentionDriver {
   void Commit(int layer, LayerTable& table, const StepMass& mass);
   // Draws up a plan for every layer where one is due at sequence.next_position.
   void MakePlans(Sequence& sequence);
+  // The plan of one layer, now: a function of the sequence alone.
+  void MakePlan(Sequence& sequence, int layer);
   // The prompt is complete: policies that look at its end fix their scores and plan.
   void EndPrompt(Sequence& sequence);
   // Carries out what is pending.
@@ -81,7 +83,6 @@ class RetentionDriver {
   // Pages of the layer that the next `tokens` tokens begin.
   uint64_t UpcomingBytes(const Sequence& sequence, int layer, int64_t tokens) const;
   std::vector<PageStat> StatsOf(int layer, const LayerTable& table) const;
-  void MakePlan(Sequence& sequence, int layer);
   void ApplyPlan(SequenceId id, int layer, int64_t next_position, LayerTable& table);
 
   const CacheShape shape_;

@@ -19,53 +19,62 @@ class PageScore {
   // Buckets that a prompt's observation window spans (SnapKV-like policies).
   static constexpr int kObservedBuckets = 4;
 
+  // All of it, for files.
+  struct State {
+    double bucket_sum = 0;
+    double smooth = 0;
+    float last = 0;
+    float frozen = -1;
+    std::array<float, kObservedBuckets> buckets = {};
+    int bucket_queries = 0;
+    int num_buckets = 0;
+  };
+  PageScore() = default;
+  explicit PageScore(const State& state) : state_(state) {}
+  const State& state() const { return state_; }
+
   // The mean over heads of one query's mass; the query could see the page.
   void Add(double mass) {
-    bucket_sum_ += mass;
-    ++bucket_queries_;
-    last_ = static_cast<float>(mass);
+    state_.bucket_sum += mass;
+    ++state_.bucket_queries;
+    state_.last = static_cast<float>(mass);
   }
 
   // Ends the bucket: s = alpha * s + (1 - alpha) * mean; the first one is taken as it is. A bucket
   // without a query that could see the page changes nothing.
   void FinishBucket(double alpha) {
-    if (bucket_queries_ == 0) return;
-    const double mean = bucket_sum_ / bucket_queries_;
-    smooth_ = num_buckets_ == 0 ? mean : alpha * smooth_ + (1 - alpha) * mean;
-    buckets_[static_cast<size_t>(num_buckets_ % kObservedBuckets)] = static_cast<float>(mean);
-    ++num_buckets_;
-    bucket_sum_ = 0;
-    bucket_queries_ = 0;
+    if (state_.bucket_queries == 0) return;
+    const double mean = state_.bucket_sum / state_.bucket_queries;
+    state_.smooth = state_.num_buckets == 0 ? mean : alpha * state_.smooth + (1 - alpha) * mean;
+    state_.buckets[static_cast<size_t>(state_.num_buckets % kObservedBuckets)] =
+        static_cast<float>(mean);
+    ++state_.num_buckets;
+    state_.bucket_sum = 0;
+    state_.bucket_queries = 0;
   }
 
   // The exponential mean of finished buckets; before the first one, the mean so far.
   double smooth() const {
-    if (num_buckets_ > 0) return smooth_;
-    return bucket_queries_ == 0 ? 0 : bucket_sum_ / bucket_queries_;
+    if (state_.num_buckets > 0) return state_.smooth;
+    return state_.bucket_queries == 0 ? 0 : state_.bucket_sum / state_.bucket_queries;
   }
-  double last() const { return last_; }
+  double last() const { return state_.last; }
   // The mean of the last finished buckets, kObservedBuckets at most.
   double observed() const {
-    const int count = std::min(num_buckets_, kObservedBuckets);
+    const int count = std::min(state_.num_buckets, kObservedBuckets);
     if (count == 0) return smooth();
     double sum = 0;
-    for (int i = 0; i < count; ++i) sum += buckets_[static_cast<size_t>(i)];
+    for (int i = 0; i < count; ++i) sum += state_.buckets[static_cast<size_t>(i)];
     return sum / count;
   }
 
   // Keeps what a prompt's end has seen of the page, for policies that look no further.
-  void Freeze() { frozen_ = static_cast<float>(observed()); }
-  bool is_frozen() const { return frozen_ >= 0; }
-  double frozen() const { return frozen_; }
+  void Freeze() { state_.frozen = static_cast<float>(observed()); }
+  bool is_frozen() const { return state_.frozen >= 0; }
+  double frozen() const { return state_.frozen; }
 
  private:
-  double bucket_sum_ = 0;
-  double smooth_ = 0;
-  float last_ = 0;
-  float frozen_ = -1;
-  std::array<float, kObservedBuckets> buckets_ = {};
-  int bucket_queries_ = 0;
-  int num_buckets_ = 0;
+  State state_;
 };
 
 }  // namespace varve

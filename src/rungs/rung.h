@@ -57,6 +57,11 @@ class Rung {
   // Decodes rows [first, first + count) to f32 [count, dim].
   virtual void Decode(Part part, const StripShape& shape, const std::byte* strip, int first,
                       int count, float* rows) const = 0;
+  // For strips from a file: ok if attention can use the bytes as they are. What a rung's encoder
+  // writes always is.
+  virtual Status CheckStrip(const StripShape&, const std::byte* /*strip*/) const {
+    return Status();
+  }
   // Whether single rows can be written in place, so that an open page may use this rung.
   virtual bool can_append() const { return false; }
   // Writes rows [first, first + count) from f32, row_stride floats apart. Requires can_append().

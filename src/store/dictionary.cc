@@ -57,7 +57,9 @@ std::vector<std::byte> CollectRows(std::span<const PartView> samples, const Dict
   const double repeats = static_cast<double>(all - by_hash.size());
   if (base == nullptr && repeats < options.min_repeats * static_cast<double>(all)) return {};
   std::vector<Seen> kept;
-  for (const auto& [hash, seen] : by_hash) kept.push_back(seen);
+  for (const auto& [hash, seen] : by_hash) {
+    if (seen.count >= options.min_count) kept.push_back(seen);
+  }
   std::sort(kept.begin(), kept.end(), [](const Seen& a, const Seen& b) {
     return std::pair(b.count, std::pair(a.sample, a.row)) <
            std::pair(a.count, std::pair(b.sample, b.row));

@@ -25,6 +25,8 @@ namespace varve::store {
 struct DictionaryOptions {
   // Rows are kept if at least this share of the samples' rows came before, …
   double min_repeats = 0.1;
+  // … those that came so often, …
+  size_t min_count = 1;
   // … the most frequent ones, up to so many bytes.
   size_t max_row_bytes = size_t{16} << 20;
 };

@@ -13,6 +13,8 @@ namespace {
 
 constexpr size_t kStateBytes = kPairLanes * sizeof(uint32_t);
 
+constexpr int MaxBase(LaneType lane) { return lane == LaneType::kF16 ? 31 : kMaxUnitBase; }
+
 // What a plane's elements take beside the words: raw blocks of 64 elements, and all of the rest.
 size_t RawBytes(const FloatPlane& plane) {
   const size_t elements = plane.elements() * static_cast<size_t>(plane.num_heads);
@@ -51,42 +53,6 @@ std::byte* SplitBlock(const uint16_t* words, size_t n, LaneType lane, uint8_t* e
     for (size_t i = 0; i < n; i += 8) *raw++ = PackBits(plane + i);
   }
   return raw;
-}
-
-// Exponents of all elements, head after head, and the raw bits beside them.
-struct SplitElements {
-  std::vector<uint8_t> exponents;
-  std::vector<std::byte> raw;
-};
-
-SplitElements Split(const FloatPlane& plane, const std::byte* data, size_t head_stride) {
-  const size_t elements = plane.elements();
-  const size_t all = elements * static_cast<size_t>(plane.num_heads);
-  const size_t width = LaneBytes(plane.lane);
-  SplitElements split;
-  split.exponents.resize(all);
-  split.raw.resize(RawBytes(plane));
-  std::vector<uint32_t> words((all * width + 3) / 4);
-  for (size_t head = 0; head < static_cast<size_t>(plane.num_heads); ++head) {
-    std::memcpy(reinterpret_cast<std::byte*>(words.data()) + head * elements * width,
-                data + head * head_stride, elements * width);
-  }
-  if (plane.lane == LaneType::kF32) {
-    for (size_t i = 0; i < all; ++i) {
-      const uint32_t rest = (words[i] & 0x7FFFFF) | words[i] >> 31 << 23;
-      split.exponents[i] = static_cast<uint8_t>(words[i] >> 23);
-      std::memcpy(&split.raw[3 * i], &rest, 3);
-    }
-    return split;
-  }
-  std::byte* raw = split.raw.data();
-  uint16_t block[64];
-  for (size_t i = 0; i < all; i += 64) {
-    const size_t n = std::min<size_t>(64, all - i);
-    std::memcpy(block, reinterpret_cast<const std::byte*>(words.data()) + 2 * i, 2 * n);
-    raw = SplitBlock(block, n, plane.lane, &split.exponents[i], raw);
-  }
-  return split;
 }
 
 // The symbol of every pair, among ExponentTables::symbols(), and the exponents of escapes.
@@ -150,6 +116,36 @@ void JoinF32(const uint16_t* exponents, const std::byte* raw, size_t count, std:
 
 }  // namespace
 
+SplitElements SplitPlane(const FloatPlane& plane, const std::byte* data, size_t head_stride) {
+  const size_t elements = plane.elements();
+  const size_t all = elements * static_cast<size_t>(plane.num_heads);
+  const size_t width = LaneBytes(plane.lane);
+  SplitElements split;
+  split.exponents.resize(all);
+  split.raw.resize(RawBytes(plane));
+  std::vector<uint32_t> words((all * width + 3) / 4);
+  for (size_t head = 0; head < static_cast<size_t>(plane.num_heads); ++head) {
+    std::memcpy(reinterpret_cast<std::byte*>(words.data()) + head * elements * width,
+                data + head * head_stride, elements * width);
+  }
+  if (plane.lane == LaneType::kF32) {
+    for (size_t i = 0; i < all; ++i) {
+      const uint32_t rest = (words[i] & 0x7FFFFF) | words[i] >> 31 << 23;
+      split.exponents[i] = static_cast<uint8_t>(words[i] >> 23);
+      std::memcpy(&split.raw[3 * i], &rest, 3);
+    }
+    return split;
+  }
+  std::byte* raw = split.raw.data();
+  uint16_t block[64];
+  for (size_t i = 0; i < all; i += 64) {
+    const size_t n = std::min<size_t>(64, all - i);
+    std::memcpy(block, reinterpret_cast<const std::byte*>(words.data()) + 2 * i, 2 * n);
+    raw = SplitBlock(block, n, plane.lane, &split.exponents[i], raw);
+  }
+  return split;
+}
+
 FloatPlane PlaneOf(const PartShape& shape) {
   FloatPlane plane;
   plane.lane = shape.lane;
@@ -178,9 +174,8 @@ size_t UnitRepeat(const PartShape& shape) {
   return static_cast<size_t>(shape.num_rows / kTileTokens);
 }
 
-bool AppendPairStream(const FloatPlane& plane, const std::byte* data, size_t head_stride,
+bool AppendPairStream(const FloatPlane& plane, const SplitElements& split,
                       std::span<const UnitCode> units, size_t limit, std::vector<std::byte>& out) {
-  const SplitElements split = Split(plane, data, head_stride);
   std::vector<std::byte> escapes;
   const std::vector<uint16_t> symbols =
       ChooseSymbols(plane, split.exponents.data(), units, escapes);
@@ -297,10 +292,52 @@ void AppendUnits(PairLayout layout, std::span<const UnitCode> units, std::vector
   }
 }
 
+void AppendChangedUnits(PairLayout layout, std::span<const uint16_t> changed,
+                        std::span<const UnitCode> units, std::vector<std::byte>& out) {
+  AppendNumber(out, static_cast<uint16_t>(changed.size()));
+  for (const uint16_t i : changed) {
+    AppendNumber(out, i);
+    for (int j = 0; j < (layout == PairLayout::kTiles ? 1 : 2); ++j) {
+      out.push_back(static_cast<std::byte>(units[i].base[j] - kMinUnitBase));
+    }
+    AppendNumber(out, units[i].table);
+  }
+}
+
+Status ReadChangedUnits(ByteReader& reader, const FloatPlane& plane, DecodeUnits& units) {
+  const size_t bases = plane.layout == PairLayout::kTiles ? 1 : 2;
+  const int max_base = MaxBase(plane.lane);
+  const int shift = ExponentShift(ElementOf(plane.lane));
+  uint16_t count = 0;
+  std::span<const std::byte> bytes;
+  VARVE_RETURN_IF_ERROR(reader.Read("number of changed units", count));
+  VARVE_RETURN_IF_ERROR(reader.Take("changed units", count * (3 + bases), bytes));
+  int last = -1;
+  for (const std::byte* at = bytes.data(); at != bytes.data() + bytes.size(); at += 3 + bases) {
+    const int unit = static_cast<int>(at[0]) | static_cast<int>(at[1]) << 8;
+    const int first = static_cast<int>(at[2]) + kMinUnitBase;
+    const int second = static_cast<int>(at[1 + bases]) + kMinUnitBase;
+    const uint32_t table = static_cast<uint32_t>(at[2 + bases]);
+    if (unit <= last || static_cast<size_t>(unit) >= units.table.size()) {
+      return reader.Bad(
+          fmt::format("changed unit {} after {} of {}", unit, last, units.table.size()));
+    }
+    if (std::max(first, second) > max_base || table >= kNumPairTables) {
+      return reader.Bad(fmt::format("changed unit {}: base {} > {} or table {} >= {}", unit,
+                                    std::max(first, second), max_base, table, kNumPairTables));
+    }
+    last = unit;
+    units.table[static_cast<size_t>(unit)] = table * static_cast<uint32_t>(kPairTableEntries);
+    units.base[static_cast<size_t>(unit)] =
+        (static_cast<uint32_t>(first) << shift) + (static_cast<uint32_t>(second) << (16 + shift));
+  }
+  return Status();
+}
+
 Status ReadUnits(ByteReader& reader, const FloatPlane& plane, size_t count,
                  std::vector<UnitCode>& units) {
   const size_t bases = plane.layout == PairLayout::kTiles ? 1 : 2;
-  const int max_base = plane.lane == LaneType::kF16 ? 31 : kMaxUnitBase;
+  const int max_base = MaxBase(plane.lane);
   std::span<const std::byte> bytes;
   VARVE_RETURN_IF_ERROR(reader.Take("units", count * bases + (count + 1) / 2, bytes));
   units.resize(count);

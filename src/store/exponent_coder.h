@@ -70,9 +70,20 @@ class UnitFitter {
   std::vector<std::vector<uint16_t>> pairs_;  // per unit: first exponent | second << 8
 };
 
-// Appends the stream. False, with `out` as it was, as soon as it would take more than `limit`
-// bytes.
-bool AppendPairStream(const FloatPlane& plane, const std::byte* data, size_t head_stride,
+// Exponents of all elements, head after head, and the bits beside them as the stream has them.
+struct SplitElements {
+  std::vector<uint8_t> exponents;
+  std::vector<std::byte> raw;
+};
+SplitElements SplitPlane(const FloatPlane& plane, const std::byte* data, size_t head_stride);
+
+// Changes the codes of units that do not fit this page, where that saves more than the change takes
+// to write. Returns them, ascending. Strips of K alone: their exponents drift with the position.
+std::vector<uint16_t> AdaptUnits(const FloatPlane& plane, const SplitElements& split,
+                                 std::vector<UnitCode>& units);
+
+// Appends the stream. False, with `out` as it was, if it would take more than `limit` bytes.
+bool AppendPairStream(const FloatPlane& plane, const SplitElements& split,
                       std::span<const UnitCode> units, size_t limit, std::vector<std::byte>& out);
 
 // The units of a plane in the form that the decoder takes.
@@ -93,6 +104,10 @@ Status ReadPairStream(ByteReader& reader, const FloatPlane& plane, const DecodeU
 // Codes of units as bytes: bases + 16 (kTiles: one per unit, kChunks: two), then tables, two per
 // byte.
 void AppendUnits(PairLayout layout, std::span<const UnitCode> units, std::vector<std::byte>& out);
+// Codes of some units, ascending: a count, then per unit its number, bases and table.
+void AppendChangedUnits(PairLayout layout, std::span<const uint16_t> changed,
+                        std::span<const UnitCode> units, std::vector<std::byte>& out);
+Status ReadChangedUnits(ByteReader& reader, const FloatPlane& plane, DecodeUnits& units);
 Status ReadUnits(ByteReader& reader, const FloatPlane& plane, size_t count,
                  std::vector<UnitCode>& units);
 

@@ -31,6 +31,12 @@ ExponentTables::ExponentTables() {
       if (kPairFrequencies[table][symbol] > 0) add(symbol, kPairFrequencies[table][symbol]);
     }
     const uint32_t left = kPairTableEntries - slot;
+    uint32_t nibbles = 0;
+    for (int symbol = 0; symbol < 256; ++symbol) {
+      const int both = (symbol & 15) + (symbol >> 4);
+      nibbles += kPairFrequencies[table][symbol] * static_cast<uint32_t>(both);
+    }
+    mean_nibble_[table] = static_cast<float>(nibbles) / static_cast<float>(2 * slot);
     add(kEscape, left);
     escape_bits_[table] = bits(left) + 16;
     for (int symbol = 0; symbol < 256; ++symbol) {

@@ -51,6 +51,8 @@ class ExponentTables {
   // Bits that a symbol takes, an escape's listing included.
   const std::array<float, 256>& bits(int table) const { return bits_[table]; }
   float escape_bits(int table) const { return escape_bits_[table]; }
+  // Of the elements of a table's pairs, escapes not counted.
+  float mean_nibble(int table) const { return mean_nibble_[table]; }
 
  private:
   ExponentTables();
@@ -59,6 +61,7 @@ class ExponentTables {
   std::array<std::array<uint16_t, 256>, kNumPairTables> symbol_of_;
   std::array<std::array<float, 256>, kNumPairTables> bits_;
   std::array<float, kNumPairTables> escape_bits_;
+  std::array<float, kNumPairTables> mean_nibble_;
 };
 
 }  // namespace varve::store

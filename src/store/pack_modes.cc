@@ -20,22 +20,38 @@ size_t StrideOf(const PartShape& shape, const PartBuffer& out) {
   return out.head_stride != 0 ? out.head_stride : shape.StripBytes();
 }
 
-// The codes of a part's units as the plane has them, from the dictionary or from the part itself.
-// Those of the part are written into `out` first, behind a byte that says so.
-std::vector<UnitCode> ChooseUnits(const PartView& part, const FloatPlane& plane,
-                                  const Dictionary* dictionary, std::vector<std::byte>& out) {
+// Where the codes of a part's units are: `has_units` of the payload.
+enum class UnitSource : uint8_t { kDictionary = 0, kPart = 1, kChanged = 2 };
+
+// Chooses the codes of a part's units and writes what the reader needs to know of them. Then the
+// stream. `out` is as it was, and the result false, if that takes more than `limit` bytes.
+bool AppendUnitsAndStream(const PartView& part, const FloatPlane& plane,
+                          const Dictionary* dictionary, size_t limit, std::vector<std::byte>& out) {
   const size_t repeat = UnitRepeat(part.shape);
-  out.push_back(static_cast<std::byte>(dictionary == nullptr ? 1 : 0));
-  if (dictionary != nullptr) {
-    return CollectUnits(plane.lane, RepeatUnits(dictionary->units(), repeat));
+  const size_t before = out.size();
+  const SplitElements split = SplitPlane(plane, part.data, StrideOf(part));
+  std::vector<UnitCode> units;
+  if (dictionary == nullptr) {
+    UnitFitter fitter(plane, repeat);
+    fitter.Add(plane, part.data, StrideOf(part), repeat);
+    units = fitter.Fit(0);
+    AppendNumber(out, static_cast<uint8_t>(UnitSource::kPart));
+    AppendUnits(plane.layout, units, out);
+  } else {
+    units = CollectUnits(plane.lane, dictionary->units());
+    std::vector<uint16_t> changed;
+    if (IsFloat(part.shape.lane)) changed = AdaptUnits(plane, split, units);
+    const bool none = changed.empty();
+    AppendNumber(out, static_cast<uint8_t>(none ? UnitSource::kDictionary : UnitSource::kChanged));
+    if (!none) AppendChangedUnits(plane.layout, changed, units, out);
   }
-  UnitFitter fitter(plane, repeat);
-  fitter.Add(plane, part.data, StrideOf(part), repeat);
-  const std::vector<UnitCode> units = fitter.Fit(0);
-  AppendUnits(plane.layout, units, out);
-  return repeat == 1
-             ? units
-             : CollectUnits(plane.lane, RepeatUnits(ExpandUnits(plane.lane, units), repeat));
+  if (repeat > 1) {
+    units = CollectUnits(plane.lane, RepeatUnits(ExpandUnits(plane.lane, units), repeat));
+  }
+  const size_t used = out.size() - before;
+  if (used < limit && AppendPairStream(plane, split, units, limit - used, out)) return true;
+  out.resize(before);
+  return false;
 }
 
 Status ReadUnitSource(ByteReader& reader, const PartShape& shape, const FloatPlane& plane,
@@ -43,17 +59,21 @@ Status ReadUnitSource(ByteReader& reader, const PartShape& shape, const FloatPla
   if (plane.num_heads == 0) return reader.Bad("a part of this shape has no pairs");
   uint8_t has_units = 0;
   VARVE_RETURN_IF_ERROR(reader.Read("has_units", has_units));
-  if (has_units > 1) return reader.Bad(fmt::format("has_units {} > 1", has_units));
-  if (has_units == 0 && dictionary == nullptr) {
-    return reader.Bad("has_units 0 without a dictionary");
+  if (has_units > 2) return reader.Bad(fmt::format("has_units {} > 2", has_units));
+  const UnitSource source = static_cast<UnitSource>(has_units);
+  if (source != UnitSource::kPart && dictionary == nullptr) {
+    return reader.Bad(fmt::format("has_units {} without a dictionary", has_units));
   }
   const size_t repeat = UnitRepeat(shape);
-  if (has_units == 1) {
+  if (source == UnitSource::kPart) {
     std::vector<UnitCode> codes;
     VARVE_RETURN_IF_ERROR(ReadUnits(reader, plane, plane.units() / repeat, codes));
     own = ExpandUnits(plane.lane, codes);
+  } else if (source == UnitSource::kChanged) {
+    own = dictionary->units();
+    VARVE_RETURN_IF_ERROR(ReadChangedUnits(reader, plane, own));
   }
-  *units = has_units == 1 ? &own : &dictionary->units();
+  *units = source == UnitSource::kDictionary ? &dictionary->units() : &own;
   if (repeat > 1) {
     own = RepeatUnits(**units, repeat);
     *units = &own;
@@ -67,15 +87,7 @@ bool AppendPairs(const PartView& part, const Dictionary* dictionary, size_t limi
                  std::vector<std::byte>& out) {
   const FloatPlane plane = PlaneOf(part.shape);
   if (plane.num_heads == 0) return false;
-  const size_t before = out.size();
-  const std::vector<UnitCode> units = ChooseUnits(part, plane, dictionary, out);
-  const size_t used = out.size() - before;
-  if (used < limit &&
-      AppendPairStream(plane, part.data, StrideOf(part), units, limit - used, out)) {
-    return true;
-  }
-  out.resize(before);
-  return false;
+  return AppendUnitsAndStream(part, plane, dictionary, limit, out);
 }
 
 Status ReadPairs(ByteReader& reader, const PartShape& shape, const Dictionary* dictionary,
@@ -104,10 +116,8 @@ bool AppendBlocks(const PartView& part, const Dictionary* dictionary, size_t lim
   AppendNumber(out, static_cast<uint8_t>(zstd ? 1 : 0));
   AppendNumber(out, static_cast<uint32_t>(zstd ? frame.size() : codes.size()));
   AppendBytes(out, zstd ? frame : codes);
-  const std::vector<UnitCode> units = ChooseUnits(part, plane, dictionary, out);
   const size_t used = out.size() - before;
-  if (used < limit &&
-      AppendPairStream(plane, part.data, StrideOf(part), units, limit - used, out)) {
+  if (used < limit && AppendUnitsAndStream(part, plane, dictionary, limit - used, out)) {
     return true;
   }
   out.resize(before);

@@ -140,6 +140,41 @@ TEST(PartCodecSize, GaussianRowsGetNearTheEntropy) {
   EXPECT_NEAR(bits(bf16), 10.55, 0.25);
 }
 
+TEST(PartCodecSize, ChannelsThatDriftedGetCodesOfTheirOwn) {
+  const PartShape shape = {LaneType::kF16, PartLayout::kKey, 2, 64, 64};
+  const auto dictionary = MakeDictionary(shape);
+  const TestPart part = MakePart(shape, 1);
+  TestPart drifted = part;  // every eighth channel of both heads, times 8
+  for (int head = 0; head < 2; ++head) {
+    for (int d = 0; d < 64; d += 8) {
+      for (int row = 0; row < 64; ++row) {
+        std::byte* at = drifted.bytes.data() + static_cast<size_t>(head) * shape.StripBytes() +
+                        FloatOffset(shape, row, d);
+        uint16_t word;
+        std::memcpy(&word, at, 2);
+        StoreLane(LaneType::kF16, 8.0f * F16ToF32(word), at);
+      }
+    }
+  }
+  const std::vector<std::byte> packed = RoundTrip(drifted, dictionary.get());
+  ASSERT_EQ(packed[kPackedHeaderBytes], std::byte{2});
+  const size_t first_change = kPackedHeaderBytes + 3;
+  const auto expect = [&](size_t at, int value, const std::string& text) {
+    std::vector<std::byte> bad = packed;
+    bad[at] = static_cast<std::byte>(value);
+    std::vector<std::byte> out(shape.Bytes());
+    const Status status = Unpack(bad, dictionary.get(), {out, 0});
+    EXPECT_NE(status.message().find(text), std::string::npos) << status.message();
+  };
+  expect(kPackedHeaderBytes + 2, 255, "changed units needs");
+  expect(first_change + 1, 255, "changed unit 65");
+  expect(first_change + 4, 0, "after");  // the second is not behind the first
+  expect(first_change + 2, 48, "base 32 > 31");
+  expect(first_change + 3, 9, "table 9 >= 9");
+  // 16 changes of 4 bytes, and what is left of noise.
+  EXPECT_LT(packed.size(), RoundTrip(part, dictionary.get()).size() + 16 * 4 + 100);
+}
+
 class PackedErrors : public testing::Test {
  protected:
   const PartShape shape_ = {LaneType::kF16, PartLayout::kValue, 2, 16, 32};
@@ -246,8 +281,8 @@ TEST_F(PackedErrors, CountsThatCannotBeAreRefused) {
   std::fill_n(bad.begin() + kPackedHeaderBytes + 5, 4, std::byte{0xFF});
   ExpectError(bad, "escapes needs 8589934590 bytes");
   bad = good;
-  bad[kPackedHeaderBytes] = std::byte{2};
-  ExpectError(bad, "has_units 2 > 1");
+  bad[kPackedHeaderBytes] = std::byte{3};
+  ExpectError(bad, "has_units 3 > 2");
 }
 
 TEST_F(PackedErrors, AnotherDictionaryIsRefused) {

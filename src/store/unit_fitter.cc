@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstdlib>
 
 #include "store/exponent_coder.h"
 #include "store/exponent_tables.h"
@@ -72,7 +74,77 @@ UnitCode FitUnit(std::vector<uint16_t> pairs, bool one_base, int shifts) {
   return best;
 }
 
+// Exponents of a channel's pairs, a tile of 16 rows after the other.
+void GatherChannel(const FloatPlane& plane, const uint8_t* strip, size_t channel,
+                   std::vector<uint8_t>& exponents) {
+  const size_t tile_stride = static_cast<size_t>(plane.dim) * 16;
+  exponents.resize(static_cast<size_t>(plane.num_rows));
+  for (size_t row = 0; row < exponents.size(); row += 16) {
+    std::copy_n(strip + row / 16 * tile_stride + channel * 16, 16, exponents.data() + row);
+  }
+}
+
+float ChannelBits(const std::vector<uint8_t>& exponents, int base, int table) {
+  const ExponentTables& tables = ExponentTables::Get();
+  const std::array<float, 256>& bits = tables.bits(table);
+  const float escape = tables.escape_bits(table);
+  float sum = 0;
+  for (size_t i = 0; i < exponents.size(); i += 2) {
+    const uint32_t low = exponents[i] - static_cast<uint32_t>(base);
+    const uint32_t high = exponents[i + 1] - static_cast<uint32_t>(base);
+    sum += (low | high) < 16 ? bits[high << 4 | low] : escape;
+  }
+  return sum;
+}
+
+// Another code for a channel of K, if it saves more than a change takes; false if none does.
+bool ImproveUnit(const std::vector<uint8_t>& exponents, UnitCode& code) {
+  constexpr float kChangeBits = 32;
+  // How far the mean is from where the table has it says whether anything is to be gained at all.
+  uint32_t sum = 0;
+  for (const uint8_t exponent : exponents) sum += exponent;
+  const float mean = static_cast<float>(sum) / static_cast<float>(exponents.size());
+  const float drift =
+      mean - static_cast<float>(code.base[0]) - ExponentTables::Get().mean_nibble(code.table);
+  if (std::abs(drift) < 0.5f) return false;
+  // First where the window should lie, then which table suits it: not all of the combinations.
+  const float now = ChannelBits(exponents, code.base[0], code.table);
+  const int near = static_cast<int>(std::floor(drift));
+  UnitCode best = code;
+  float best_bits = now;
+  const auto consider = [&](int base, int table) {
+    const float bits = ChannelBits(exponents, base, table);
+    if (bits >= best_bits) return;
+    best_bits = bits;
+    best.base[0] = best.base[1] = static_cast<int16_t>(base);
+    best.table = static_cast<uint8_t>(table);
+  };
+  for (const int shift : {near, near + 1}) {
+    if (shift != 0) consider(ClampBase(code.base[0] + shift), code.table);
+  }
+  const int base = best.base[0];
+  for (int table = 0; table < kNumPairTables; ++table) {
+    if (table != code.table) consider(base, table);
+  }
+  if (best_bits + kChangeBits >= now) return false;
+  code = best;
+  return true;
+}
+
 }  // namespace
+
+std::vector<uint16_t> AdaptUnits(const FloatPlane& plane, const SplitElements& split,
+                                 std::vector<UnitCode>& units) {
+  std::vector<uint16_t> changed;
+  if (plane.layout != PairLayout::kTiles || units.size() > 0xFFFF) return changed;
+  std::vector<uint8_t> exponents;
+  const size_t dim = static_cast<size_t>(plane.dim);
+  for (size_t i = 0; i < units.size(); ++i) {
+    GatherChannel(plane, split.exponents.data() + i / dim * plane.elements(), i % dim, exponents);
+    if (ImproveUnit(exponents, units[i])) changed.push_back(static_cast<uint16_t>(i));
+  }
+  return changed;
+}
 
 UnitFitter::UnitFitter(const FloatPlane& plane, size_t repeat)
     : one_base_(plane.layout == PairLayout::kTiles), pairs_(plane.units() / repeat) {}

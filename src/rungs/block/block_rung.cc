@@ -36,6 +36,21 @@ Status BlockRung::CheckDim(int dim) const {
                          " is not a multiple of 32 in 32 … " + std::to_string(kMaxDim));
 }
 
+Status BlockRung::CheckStrip(const StripShape& shape, const std::byte* strip) const {
+  const size_t count = static_cast<size_t>(shape.page_tokens) * (shape.dim / kBlockValues);
+  std::vector<uint16_t> scales(count);
+  std::memcpy(scales.data(), strip, 2 * count);  // they come first, in any part
+  for (size_t i = 0; i < count; ++i) {
+    const float scale = F16ToF32(scales[i]);
+    const bool finite = std::isfinite(scale);
+    if (finite && (type_ != BlockType::kQ8 || scale >= 0.0f)) continue;
+    return Status(StatusCode::kDataLoss, "rung " + std::string(name_) + ": scale " +
+                                             std::to_string(i) + " is " + std::to_string(scale) +
+                                             (finite ? " < 0" : ", not finite"));
+  }
+  return Status();
+}
+
 size_t BlockRung::StripBytes(const StripShape& shape) const {
   return BlockStripBytes(type_, shape);
 }

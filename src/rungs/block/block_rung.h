@@ -37,6 +37,8 @@ class BlockRung final : public Rung {
                   std::byte* strip) const override;
   void Decode(Part part, const StripShape& shape, const std::byte* strip, int first, int count,
               float* rows) const override;
+  // Finite scales; in q8_0 none that is negative.
+  Status CheckStrip(const StripShape& shape, const std::byte* strip) const override;
 
   KeySpace key_space() const override {
     return rotated_ ? KeySpace::kBlockRotated : KeySpace::kBlock;

@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "base/mapped_file.h"
 #include "runtime/gguf/gguf_parser.h"
 #include "runtime/gguf/gguf_types.h"
-#include "runtime/gguf/mapped_file.h"
 #include "runtime/gguf/name_index.h"
 #include "runtime/gguf/split_name.h"
 

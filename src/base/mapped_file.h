@@ -3,12 +3,12 @@
 //
 // The size is the file's size when it is opened. A file that somebody shortens afterwards cannot be
 // guarded against here: reading the pages that are gone ends the process with SIGBUS, as with every
-// mapped file. Replace model files by renaming, not by writing into them.
+// mapped file. Replace such files by renaming, not by writing into them.
 //
 // Immutable; any number of threads may read bytes().
 
-#ifndef VARVE_RUNTIME_GGUF_MAPPED_FILE_H_
-#define VARVE_RUNTIME_GGUF_MAPPED_FILE_H_
+#ifndef VARVE_BASE_MAPPED_FILE_H_
+#define VARVE_BASE_MAPPED_FILE_H_
 
 #include <cstddef>
 #include <memory>
@@ -30,6 +30,9 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return bytes_; }
 
+  // Some bytes will not be read again soon: they leave the process, not the page cache.
+  void Forget(size_t offset, size_t bytes) const;
+
  private:
   explicit MappedFile(std::span<const std::byte> bytes) : bytes_(bytes) {}
 
@@ -38,4 +41,4 @@ class MappedFile {
 
 }  // namespace varve
 
-#endif  // VARVE_RUNTIME_GGUF_MAPPED_FILE_H_
+#endif  // VARVE_BASE_MAPPED_FILE_H_

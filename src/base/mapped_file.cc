@@ -1,4 +1,4 @@
-#include "runtime/gguf/mapped_file.h"
+#include "base/mapped_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -53,6 +53,15 @@ Result<std::unique_ptr<const MappedFile>> MappedFile::Open(const std::string& pa
   if (address == MAP_FAILED) return SystemError(path, "cannot be mapped", errno);
   return std::unique_ptr<const MappedFile>(
       new MappedFile({static_cast<const std::byte*>(address), size}));
+}
+
+void MappedFile::Forget(size_t offset, size_t bytes) const {
+  // Only whole pages that lie inside.
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t begin = (offset + page - 1) / page * page;
+  const size_t end = (offset + bytes) / page * page;
+  if (begin >= end || end > bytes_.size()) return;
+  madvise(const_cast<std::byte*>(bytes_.data()) + begin, end - begin, MADV_DONTNEED);
 }
 
 MappedFile::~MappedFile() { munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size()); }

@@ -1,0 +1,128 @@
+#include "cache/atomic_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace varve {
+namespace {
+
+// Large enough that the system's calls cost nothing beside the copying.
+constexpr size_t kBufferBytes = size_t{64} << 10;
+
+std::string DirectoryOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::string TemporaryName(const std::string& path) {
+  static std::atomic<uint64_t> count{0};
+  return fmt::format("{}.tmp-{}-{}", path, getpid(), count.fetch_add(1));
+}
+
+}  // namespace
+
+int FileOps::Create(const std::string& path) {
+  return open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+}
+ssize_t FileOps::Write(int file, const std::byte* data, size_t bytes) {
+  return write(file, data, bytes);
+}
+int FileOps::Sync(int file) { return fsync(file); }
+int FileOps::Close(int file) { return close(file); }
+int FileOps::Rename(const std::string& from, const std::string& to) {
+  return std::rename(from.c_str(), to.c_str());
+}
+int FileOps::SyncDirectory(const std::string& path) {
+  const int directory = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) return -1;
+  const int result = fsync(directory);
+  const int reason = errno;
+  close(directory);
+  errno = reason;
+  return result;
+}
+int FileOps::Remove(const std::string& path) { return unlink(path.c_str()); }
+
+AtomicFile::AtomicFile(std::string path, std::string temporary, int file, FileOps* ops)
+    : path_(std::move(path)), temporary_(std::move(temporary)), file_(file), ops_(ops) {
+  buffer_.reserve(kBufferBytes);
+}
+
+Result<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string& path, FileOps* ops) {
+  if (path.empty()) return InvalidArgument("path: empty");
+  struct stat info = {};
+  if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    // A rename would put the file in the place of a device or a pipe.
+    return InvalidArgument(fmt::format("{}: is not a file", path));
+  }
+  std::string temporary = TemporaryName(path);
+  const int file = ops->Create(temporary);
+  if (file < 0) {
+    return IoError(
+        fmt::format("{}: cannot be created: {}", path, std::generic_category().message(errno)));
+  }
+  return std::unique_ptr<AtomicFile>(new AtomicFile(path, std::move(temporary), file, ops));
+}
+
+AtomicFile::~AtomicFile() {
+  if (file_ >= 0) ops_->Close(file_);
+  if (!temporary_.empty()) ops_->Remove(temporary_);
+}
+
+Status AtomicFile::Error(const char* what) const {
+  return IoError(fmt::format("{}: {}: {}", path_, what, std::generic_category().message(errno)));
+}
+
+Status AtomicFile::Flush() {
+  size_t done = 0;
+  while (done < buffer_.size()) {
+    const ssize_t wrote = ops_->Write(file_, buffer_.data() + done, buffer_.size() - done);
+    if (wrote < 0 && errno == EINTR) continue;
+    // A system that takes nothing and gives no reason would make this loop for ever.
+    if (wrote == 0) errno = EIO;
+    if (wrote <= 0) return Error("cannot be written");
+    done += static_cast<size_t>(wrote);
+  }
+  buffer_.clear();
+  return Status();
+}
+
+Status AtomicFile::Append(std::span<const std::byte> bytes) {
+  size_ += bytes.size();
+  while (!bytes.empty()) {
+    const size_t count = std::min(bytes.size(), kBufferBytes - buffer_.size());
+    buffer_.insert(buffer_.end(), bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(count));
+    bytes = bytes.subspan(count);
+    if (buffer_.size() == kBufferBytes) VARVE_RETURN_IF_ERROR(Flush());
+  }
+  return Status();
+}
+
+Status AtomicFile::Pad(uint64_t alignment) {
+  const std::vector<std::byte> zeros((alignment - size_ % alignment) % alignment);
+  return Append(zeros);
+}
+
+Status AtomicFile::Commit() {
+  VARVE_RETURN_IF_ERROR(Flush());
+  if (ops_->Sync(file_) != 0) return Error("cannot be made durable");
+  const int closed = ops_->Close(std::exchange(file_, -1));
+  if (closed != 0) return Error("cannot be closed");
+  if (ops_->Rename(temporary_, path_) != 0) return Error("cannot be renamed into place");
+  temporary_.clear();
+  if (ops_->SyncDirectory(DirectoryOf(path_)) != 0) return Error("its directory cannot be synced");
+  return Status();
+}
+
+}  // namespace varve

@@ -1,0 +1,72 @@
+// AtomicFile: a file that appears whole or not at all.
+//
+// Bytes go into a temporary file beside the target. Commit makes them durable (fsync), gives the
+// file its name (rename) and makes that durable too (fsync of the directory). A process that dies
+// on the way leaves the old file as it was, and perhaps the temporary one; an error removes the
+// temporary one. What the system does goes through FileOps, so that tests can fail or die at every
+// call.
+//
+// Not thread-safe; different files are independent.
+
+#ifndef VARVE_CACHE_ATOMIC_FILE_H_
+#define VARVE_CACHE_ATOMIC_FILE_H_
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "varve/status.h"
+
+namespace varve {
+
+// The system's calls; each returns what the system does: a negative number on failure, with the
+// reason in errno.
+class FileOps {
+ public:
+  virtual ~FileOps() = default;
+  virtual int Create(const std::string& path);  // must not exist
+  virtual ssize_t Write(int file, const std::byte* data, size_t bytes);
+  virtual int Sync(int file);
+  virtual int Close(int file);
+  virtual int Rename(const std::string& from, const std::string& to);
+  virtual int SyncDirectory(const std::string& path);
+  virtual int Remove(const std::string& path);
+};
+
+class AtomicFile {
+ public:
+  // Creates the temporary file. Messages name `path` and the system's reason. `ops` is not owned.
+  static Result<std::unique_ptr<AtomicFile>> Create(const std::string& path, FileOps* ops);
+  // Removes the temporary file unless Commit has succeeded.
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  Status Append(std::span<const std::byte> bytes);
+  // Zeros up to a multiple of `alignment`.
+  Status Pad(uint64_t alignment);
+  uint64_t size() const { return size_; }
+  // After an error of the last step (the directory's fsync) the new file is in place, whole.
+  Status Commit();
+
+ private:
+  AtomicFile(std::string path, std::string temporary, int file, FileOps* ops);
+  Status Flush();
+  Status Error(const char* what) const;
+
+  std::string path_;
+  std::string temporary_;  // empty once it has its name
+  int file_;
+  FileOps* ops_;
+  std::vector<std::byte> buffer_;
+  uint64_t size_ = 0;
+};
+
+}  // namespace varve
+
+#endif  // VARVE_CACHE_ATOMIC_FILE_H_

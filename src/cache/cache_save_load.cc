@@ -1,0 +1,197 @@
+// Save and Load: between a cache and a .varve file. The bytes are the matter of
+// cache_file_writer.h and cache_file_reader.h; here tables become records and records tables.
+
+#include <algorithm>
+#include <string>
+#include <unordered_set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "cache/cache_file_writer.h"
+#include "cache/cache_impl.h"
+#include "cache/plan_rule.h"
+
+namespace varve {
+namespace {
+
+PageState StateOf(uint16_t number) {
+  switch (number) {
+    case kStateFilling:
+      return PageState::kFilling;
+    case kStateFull:
+      return PageState::kFull;
+    default:
+      return PageState::kSealed;
+  }
+}
+
+TableEntry MakeEntry(const EntryRecord& record, Page* page) {
+  TableEntry entry;
+  entry.page = page;
+  entry.rows = static_cast<int>(record.rows);
+  entry.stage = record.stage;
+  entry.wish = record.wish;
+  entry.live = LiveMask(record.live);
+  entry.score = PageScore({record.bucket_sum, record.smooth, record.last, record.frozen,
+                           record.buckets, record.bucket_queries, record.num_buckets});
+  return entry;
+}
+
+}  // namespace
+
+Status CacheImpl::Save(const std::string& path, const SaveOptions& options) const {
+  FileOps system;
+  return SaveThrough(path, options, &system);
+}
+
+Status CacheImpl::SaveThrough(const std::string& path, const SaveOptions& options,
+                              FileOps* ops) const {
+  if (step_open_) return FailedPrecondition("Save: a step is open; end or abort it first");
+  if (options.model_name.size() > kMaxModelNameBytes) {
+    return InvalidArgument(fmt::format("Save: model_name has {} bytes > {}",
+                                       options.model_name.size(), kMaxModelNameBytes));
+  }
+  Result<Plan> plan = NormalizePlan(options_.plan);
+  if (!plan.ok()) return plan.status();
+  CacheFileContent content{
+      shape_, PrintPlan(*plan), options.model_fingerprint, options.model_name, {}};
+  std::vector<uint64_t> ids;
+  if (options.sequences.empty()) {
+    for (const auto& [id, sequence] : sequences_) ids.push_back(id);
+    std::sort(ids.begin(), ids.end());
+    for (const uint64_t id : ids) content.sequences.push_back({sequences_.at(id).get(), {}});
+  }
+  std::unordered_set<uint64_t> seen;
+  for (const SequenceTokens& item : options.sequences) {
+    Result<Sequence*> found = Find(item.sequence);
+    if (!found.ok()) return found.status();
+    if (!seen.insert(item.sequence.value).second) {
+      return InvalidArgument(fmt::format("Save: sequence {} is given twice", item.sequence.value));
+    }
+    content.sequences.push_back({*found, item.tokens});
+  }
+  for (const CacheFileContent::Item& item : content.sequences) {
+    if (item.sequence->next_position > kMaxFilePosition) {
+      return InvalidArgument(fmt::format("Save: next_position {} > {}",
+                                         item.sequence->next_position, kMaxFilePosition));
+    }
+  }
+  return WriteCacheFile(path, content, ops);
+}
+
+Status CacheImpl::CheckFile(const CacheFile& file, const LoadOptions& options) const {
+  const auto differs = [&file](const char* field, auto value, auto expected) {
+    return InvalidArgument(
+        fmt::format("{}: {} {} is not {}, the cache's", file.name(), field, value, expected));
+  };
+  const CacheShape& shape = file.shape();
+  if (options.model_fingerprint != 0 &&
+      options.model_fingerprint != file.header().model_fingerprint) {
+    return InvalidArgument(fmt::format(
+        "{}: model_fingerprint {:016x} (\"{}\") is not {:016x}, that of the model in use",
+        file.name(), file.header().model_fingerprint, file.model_name(),
+        options.model_fingerprint));
+  }
+  if (shape.num_layers != shape_.num_layers)
+    return differs("num_layers", shape.num_layers, shape_.num_layers);
+  if (shape.num_kv_heads != shape_.num_kv_heads)
+    return differs("num_kv_heads", shape.num_kv_heads, shape_.num_kv_heads);
+  if (shape.group_size != shape_.group_size)
+    return differs("group_size", shape.group_size, shape_.group_size);
+  if (shape.key_dim != shape_.key_dim) return differs("key_dim", shape.key_dim, shape_.key_dim);
+  if (shape.value_dim != shape_.value_dim)
+    return differs("value_dim", shape.value_dim, shape_.value_dim);
+  if (shape.page_tokens != shape_.page_tokens)
+    return differs("page_tokens", shape.page_tokens, shape_.page_tokens);
+  for (size_t layer = 0; layer < layer_plans_.size(); ++layer) {
+    if (file.layer_plans()[layer] == layer_plans_[layer]) continue;
+    return InvalidArgument(
+        fmt::format("{}: plan \"{}\" is not \"{}\", the cache's: they differ in layer {}",
+                    file.name(), file.plan_text(), PrintPlan(options_.plan), layer));
+  }
+  return Status();
+}
+
+Result<std::vector<SequenceTokens>> CacheImpl::Load(const std::string& path,
+                                                    const LoadOptions& options) {
+  if (step_open_) return FailedPrecondition("Load: a step is open; end or abort it first");
+  Result<std::shared_ptr<const CacheFile>> file = CacheFile::Open(path);
+  if (!file.ok()) return file.status();
+  return LoadFrom(std::move(*file), options);
+}
+
+Result<std::vector<SequenceTokens>> CacheImpl::LoadFrom(std::shared_ptr<const CacheFile> file,
+                                                        const LoadOptions& options) {
+  if (step_open_) return FailedPrecondition("Load: a step is open; end or abort it first");
+  VARVE_RETURN_IF_ERROR(CheckFile(*file, options));
+  std::vector<uint64_t> ids;
+  AddSequences(file, &ids);
+  std::vector<SequenceTokens> loaded;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const SequenceRecord& record = file->sequences()[i];
+    const auto begin = file->tokens().begin() + static_cast<ptrdiff_t>(record.first_token);
+    loaded.push_back(
+        {SequenceId{ids[i]}, {begin, begin + static_cast<ptrdiff_t>(record.num_tokens)}});
+  }
+  return loaded;
+}
+
+// Nothing here can fail: the reader has checked every index.
+void CacheImpl::AddSequences(const std::shared_ptr<const CacheFile>& file,
+                             std::vector<uint64_t>* ids) {
+  std::vector<Page*> pages;
+  for (size_t i = 0; i < file->pages().size(); ++i) {
+    const PageRecord& record = file->pages()[i];
+    Page* page = store_.MakeUnread(static_cast<int>(record.layer), record.first_position,
+                                   StateOf(record.state), *file->rungs()[record.key_rung],
+                                   *file->rungs()[record.value_rung],
+                                   std::make_unique<UnreadPage>(UnreadPage{file, i}));
+    page->refs = 0;  // every page is in some table
+    page->rows = static_cast<int>(record.rows);
+    page->tokens_per_row = static_cast<int>(record.tokens_per_row);
+    pages.push_back(page);
+  }
+  for (size_t i = 0; i < pages.size(); ++i) {
+    const uint32_t successor = file->pages()[i].successor;
+    if (successor == 0) continue;
+    pages[i]->successor = pages[successor - 1];
+    pages[successor - 1]->predecessor = pages[i];
+  }
+  for (size_t i = 0; i < file->sequences().size(); ++i) {
+    auto sequence = std::make_unique<Sequence>();
+    sequence->next_position = file->sequences()[i].next_position;
+    sequence->prompt_ended = (file->sequences()[i].flags & SequenceRecord::kPromptEnded) != 0;
+    sequence->layers.resize(static_cast<size_t>(shape_.num_layers));
+    for (int layer = 0; layer < shape_.num_layers; ++layer) {
+      const TableRecord& record = file->table(i, layer);
+      LayerTable& table = sequence->layers[static_cast<size_t>(layer)];
+      table.plan_bytes = record.plan_bytes;
+      table.entries.reserve(record.num_entries + 8);
+      for (uint64_t at = 0; at < record.num_entries; ++at) {
+        const EntryRecord& entry = file->entries()[record.first_entry + at];
+        store_.AddRef(pages[entry.page]);
+        table.entries.push_back(MakeEntry(entry, pages[entry.page]));
+        table.live_rows += table.entries.back().live.Count();
+      }
+      table.next_event = ageing_.NextEvent(layer_plans_[static_cast<size_t>(layer)], table);
+    }
+    for (int layer = 0; layer < shape_.num_layers; ++layer) {
+      if ((file->table(i, layer).flags & TableRecord::kPlanPending) != 0)
+        retention_.MakePlan(*sequence, layer);
+    }
+    ids->push_back(next_id_++);
+    sequences_.emplace(ids->back(), std::move(sequence));
+  }
+}
+
+Status CacheImpl::ReadIn(const LayerTable& table) const {
+  if (store_.num_unread() == 0) return Status();
+  std::vector<Page*> unread;
+  for (const TableEntry& entry : table.entries) {
+    if (entry.page->unread != nullptr) unread.push_back(entry.page);
+  }
+  return store_.Read(unread, executor_);
+}
+
+}  // namespace varve
