@@ -28,7 +28,7 @@ CacheShape TinyShape() { return ShapeOf({.layers = 2, .kv_heads = 1, .group = 1,
 const std::vector<std::byte>& GoodFile() {
   static const std::vector<std::byte> bytes = [] {
     const TempFolder folder;
-    const std::string path = folder.File("path.varve");
+    const std::string path = folder.File("cache.varve");
     const RetentionWork work(TinyShape(), 200);
     RetentionRun run(TinyShape(), kPlan, work);
     const SequenceId a = *run.cache->CreateSequence();
