@@ -129,9 +129,9 @@ TEST(CacheFileCorrupt, EveryLengthButTheRightOneIsRefused) {
 // Behind right checksums any byte may hold anything.
 TEST(CacheFileCorrupt, LiesWithRightChecksumsAreSeenOrHarmless) {
   const std::vector<std::byte>& good = GoodFile();
-  const size_t head = GetRecord<FileHeader>(good.data()).payload_offset;
-  for (size_t at = 0; at < head; ++at) {
-    for (const int value : {0x00, 0x01, 0x7F, 0xFF}) {
+  const SectionPlace last = FindSection(good, SectionKind::kPages);
+  for (size_t at = 0; at < last.offset + last.bytes; ++at) {
+    for (const int value : {0x00, 0x7F, 0xFF}) {
       if (good[at] == static_cast<std::byte>(value)) continue;
       std::vector<std::byte> bytes = good;
       bytes[at] = static_cast<std::byte>(value);
