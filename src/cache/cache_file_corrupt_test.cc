@@ -28,7 +28,7 @@ CacheShape TinyShape() { return ShapeOf({.layers = 2, .kv_heads = 1, .group = 1,
 const std::vector<std::byte>& GoodFile() {
   static const std::vector<std::byte> bytes = [] {
     const TempFolder folder;
-    const std::string path = folder.File("path.varve");
+    const std::string path = folder.File("cache.varve");
     const RetentionWork work(TinyShape(), 200);
     RetentionRun run(TinyShape(), kPlan, work);
     const SequenceId a = *run.cache->CreateSequence();
@@ -129,9 +129,9 @@ TEST(CacheFileCorrupt, EveryLengthButTheRightOneIsRefused) {
 // Behind right checksums any byte may hold anything.
 TEST(CacheFileCorrupt, LiesWithRightChecksumsAreSeenOrHarmless) {
   const std::vector<std::byte>& good = GoodFile();
-  const size_t head = GetRecord<FileHeader>(good.data()).payload_offset;
-  for (size_t at = 0; at < head; ++at) {
-    for (const int value : {0x00, 0x01, 0x7F, 0xFF}) {
+  const SectionPlace last = FindSection(good, SectionKind::kPages);
+  for (size_t at = 0; at < last.offset + last.bytes; ++at) {
+    for (const int value : {0x00, 0x7F, 0xFF}) {
       if (good[at] == static_cast<std::byte>(value)) continue;
       std::vector<std::byte> bytes = good;
       bytes[at] = static_cast<std::byte>(value);

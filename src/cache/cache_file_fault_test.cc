@@ -100,7 +100,7 @@ size_t FilesIn(const TempFolder& folder) {
 
 TEST(CacheFileFault, EveryCallIsMadeInTheOrderThatMakesItDurable) {
   const TempFolder folder;
-  const std::string path = folder.File("path.varve");
+  const std::string path = folder.File("cache.varve");
   const RetentionRun run = MakeRun(200);
   FailingOps ops(0, 0);
   ASSERT_OK(Impl(run).SaveThrough(path, {}, &ops));
@@ -113,7 +113,7 @@ TEST(CacheFileFault, EveryCallIsMadeInTheOrderThatMakesItDurable) {
 
 TEST(CacheFileFault, AnErrorAtAnyCallLeavesTheOldFileAndTheCache) {
   const TempFolder folder;
-  const std::string path = folder.File("path.varve");
+  const std::string path = folder.File("cache.varve");
   RetentionRun old = MakeRun(100);
   RetentionRun run = MakeRun(200);
   for (const int error : {ENOSPC, EIO, EDQUOT}) {
@@ -162,7 +162,7 @@ class ShortOps : public FileOps {
 
 TEST(CacheFileFault, ShortAndInterruptedWritesAreContinued) {
   const TempFolder folder;
-  const std::string path = folder.File("path.varve");
+  const std::string path = folder.File("cache.varve");
   const std::string plain = folder.File("plain.varve");
   const RetentionRun run = MakeRun(100);
   ShortOps ops;
@@ -192,7 +192,7 @@ class DyingOps final : public FailingOps {
 
 TEST(CacheFileFault, AProcessThatDiesAtAnyCallLeavesOneOfTheFiles) {
   const TempFolder folder;
-  const std::string path = folder.File("path.varve");
+  const std::string path = folder.File("cache.varve");
   const std::string fresh = folder.File("fresh.varve");
   const RetentionRun old = MakeRun(100);
   const RetentionRun run = MakeRun(200);

@@ -57,7 +57,7 @@ class CacheFilePlans : public testing::TestWithParam<const char*> {};
 // masks, scores and plans that wait.
 TEST_P(CacheFilePlans, GoesOnBitForBit) {
   const TempFolder folder;
-  const std::string path = folder.File("path.varve");
+  const std::string path = folder.File("cache.varve");
   RetentionRun original(SmallShape(), GetParam(), Work());
   const SequenceId a = *original.cache->CreateSequence();
   original.Feed(a, 180);
@@ -78,6 +78,8 @@ TEST_P(CacheFilePlans, GoesOnBitForBit) {
                                                      {b, sequences[1].sequence}};
   EXPECT_EQ(loaded.cache->Stats().pages, original.cache->Stats().pages);
   EXPECT_EQ(loaded.cache->Stats().bytes_f16, original.cache->Stats().bytes_f16);
+  EXPECT_EQ(loaded.cache->Stats().retention.plan_bytes,
+            original.cache->Stats().retention.plan_bytes);
   for (const auto& [before, after] : pairs) {
     original.Feed(before, 300);
     loaded.Feed(after, 300);
@@ -102,13 +104,13 @@ INSTANTIATE_TEST_SUITE_P(
                     "age=f16:23/q8_0:50/q4_0", "age=q8_0r:17/q4_0r,open=5,window=77",
                     "bf16,open_rung=bf16,window=40,sink=20", "0: f16; 1: q4_0,window=33",
                     "evict=h2o,ratio=2,sink=16,recent=32,trigger=64,every=16",
-                    "evict=demote,ratio=3,sink=16,recent=32,trigger=64,every=16",
+                    "evict=demote,ratio=1.2,sink=16,recent=32,trigger=64,every=16",
                     "q8_0,evict=tova,ratio=4,sink=16,recent=32,trigger=64,every=16",
                     "evict=snapkv,ratio=3,sink=16,recent=32,trigger=64,every=16"));
 
 TEST(CacheFile, KeepsWhatPagesShare) {
   const TempFolder folder;
-  const std::string path = folder.File("path.varve");
+  const std::string path = folder.File("cache.varve");
   RetentionRun run(SmallShape(), "age=f16:64/q4_0", Work());
   const SequenceId a = *run.cache->CreateSequence();
   run.Feed(a, 100);
@@ -127,9 +129,48 @@ TEST(CacheFile, KeepsWhatPagesShare) {
   EXPECT_EQ(loaded.cache->Stats().pages, run.cache->Stats().pages);
 }
 
+TEST(CacheFile, KeepsWhatAPolicyWantsAndOtherHoldersHaveNotAgreedTo) {
+  const char* plan = "evict=demote,ratio=1.2,sink=16,recent=32,trigger=64,every=16";
+  const TempFolder folder;
+  const std::string path = folder.File("cache.varve");
+  RetentionRun run(SmallShape(), plan, Work());
+  const SequenceId a = *run.cache->CreateSequence();
+  run.Feed(a, 100);
+  const SequenceId b = *run.cache->Fork(a);
+  run.Feed(a, 180);  // wants pages to sink that b has no opinion of yet
+  ASSERT_OK(run.cache->Save(path, {}));
+  RetentionRun loaded(SmallShape(), plan, Work());
+  const std::vector<SequenceTokens> sequences = LoadAll(loaded, path);
+  const uint64_t before = run.cache->Stats().retention.pages_demoted;
+  run.Feed(b, 180);
+  loaded.Feed(sequences[1].sequence, 180);
+  EXPECT_GT(loaded.cache->Stats().retention.pages_demoted, 0u);
+  EXPECT_EQ(loaded.cache->Stats().retention.pages_demoted,
+            run.cache->Stats().retention.pages_demoted - before);
+  EXPECT_EQ(ReadAll(*loaded.cache, sequences[1].sequence), ReadAll(*run.cache, b));
+}
+
+TEST(CacheFile, PagesThatNobodyHasReadAgeAllTheSame) {
+  const TempFolder folder;
+  const std::string path = folder.File("cache.varve");
+  RetentionRun run(SmallShape(), "age=f16:64/q8_0:128/q4_0", Work());
+  run.attends = false;
+  const SequenceId a = *run.cache->CreateSequence();
+  run.Feed(a, 120);
+  ASSERT_OK(run.cache->Save(path, {}));
+  RetentionRun loaded(SmallShape(), "age=f16:64/q8_0:128/q4_0", Work());
+  loaded.attends = false;
+  const SequenceId id = LoadAll(loaded, path)[0].sequence;
+  const uint64_t before = run.cache->Stats().pages_demoted;
+  run.Feed(a, 220);
+  loaded.Feed(id, 220);
+  EXPECT_EQ(loaded.cache->Stats().pages_demoted, run.cache->Stats().pages_demoted - before);
+  EXPECT_EQ(ReadAll(*loaded.cache, id), ReadAll(*run.cache, a));
+}
+
 TEST(CacheFile, ReadsALayerWhenItIsAskedFor) {
   const TempFolder folder;
-  const std::string path = folder.File("path.varve");
+  const std::string path = folder.File("cache.varve");
   RetentionRun run(SmallShape(), "q8_0", Work());
   const SequenceId a = *run.cache->CreateSequence();
   run.Feed(a, 100);
@@ -158,7 +199,7 @@ TEST(CacheFile, ReadsALayerWhenItIsAskedFor) {
 
 TEST(CacheFile, TellsOfADamagedPageAndRollsBack) {
   const TempFolder folder;
-  const std::string path = folder.File("path.varve");
+  const std::string path = folder.File("cache.varve");
   RetentionRun run(SmallShape(), "q8_0", Work());
   const SequenceId a = *run.cache->CreateSequence();
   run.Feed(a, 100);
@@ -197,7 +238,7 @@ TEST(CacheFile, TellsOfADamagedPageAndRollsBack) {
 
 TEST(CacheFile, HoldsTokensAndOnlyTheSequencesAskedFor) {
   const TempFolder folder;
-  const std::string path = folder.File("path.varve");
+  const std::string path = folder.File("cache.varve");
   RetentionRun run(SmallShape(), "f16", Work());
   const SequenceId a = *run.cache->CreateSequence();
   run.Feed(a, 20);
@@ -236,20 +277,19 @@ TEST(CacheFile, IsTheSameBytesWheneverTheContentIsTheSame) {
   const std::string first = folder.File("first.varve");
   const std::string second = folder.File("second.varve");
   const std::string third = folder.File("third.varve");
-  RetentionRun run(SmallShape(), "age=f16:32/q8_0", Work());
-  // Slots that held something else before.
-  const SequenceId other = *run.cache->CreateSequence();
-  run.Feed(other, 200);
-  ASSERT_OK(run.cache->Free(other));
+  RetentionRun run(SmallShape(), "f16", Work());
+  // What was taken back is in nobody's file.
   const SequenceId a = *run.cache->CreateSequence();
+  run.Feed(a, 110);
+  ASSERT_OK(run.cache->Truncate(a, 99));
   run.Feed(a, 100);
   ASSERT_OK(run.cache->Save(first, {}));
-  RetentionRun fresh(SmallShape(), "age=f16:32/q8_0", Work());
+  RetentionRun fresh(SmallShape(), "f16", Work());
   fresh.Feed(*fresh.cache->CreateSequence(), 100);
   ASSERT_OK(fresh.cache->Save(second, {}));
   EXPECT_EQ(ReadFileBytes(first), ReadFileBytes(second));
   // From pages that are still in the file, too; and over the file that they are in.
-  RetentionRun loaded(SmallShape(), "age=f16:32/q8_0", Work());
+  RetentionRun loaded(SmallShape(), "f16", Work());
   const SequenceId id = LoadAll(loaded, first)[0].sequence;
   ASSERT_OK(loaded.cache->Save(third, {}));
   EXPECT_EQ(ReadFileBytes(first), ReadFileBytes(third));
@@ -260,7 +300,7 @@ TEST(CacheFile, IsTheSameBytesWheneverTheContentIsTheSame) {
 
 TEST(CacheFile, RefusesAnotherModelShapeOrPlan) {
   const TempFolder folder;
-  const std::string path = folder.File("path.varve");
+  const std::string path = folder.File("cache.varve");
   RetentionRun run(SmallShape(), "q8_0", Work());
   run.Feed(*run.cache->CreateSequence(), 20);
   SaveOptions options;
@@ -298,7 +338,7 @@ TEST(CacheFile, RefusesAnotherModelShapeOrPlan) {
 
 TEST(CacheFile, RefusesWhatCannotBeSavedOrLoadedNow) {
   const TempFolder folder;
-  const std::string path = folder.File("path.varve");
+  const std::string path = folder.File("cache.varve");
   RetentionRun run(SmallShape(), "q8_0", Work());
   const SequenceId a = *run.cache->CreateSequence();
   run.Begin(a, 1);
@@ -326,7 +366,7 @@ TEST(CacheFile, RefusesWhatCannotBeSavedOrLoadedNow) {
 
 TEST(CacheFile, HoldsACacheWithoutAnything) {
   const TempFolder folder;
-  const std::string path = folder.File("path.varve");
+  const std::string path = folder.File("cache.varve");
   RetentionRun run(SmallShape(), "q8_0", Work());
   ASSERT_OK(run.cache->Save(path, {}));
   RetentionRun loaded(SmallShape(), "q8_0", Work());
@@ -336,7 +376,7 @@ TEST(CacheFile, HoldsACacheWithoutAnything) {
 
 TEST(CacheFile, UnreadPagesCountUnderTheCap) {
   const TempFolder folder;
-  const std::string path = folder.File("path.varve");
+  const std::string path = folder.File("cache.varve");
   RetentionRun run(SmallShape(), "f16", Work());
   run.Feed(*run.cache->CreateSequence(), 100);
   ASSERT_OK(run.cache->Save(path, {}));
@@ -354,7 +394,7 @@ TEST(CacheFile, UnreadPagesCountUnderTheCap) {
 
 TEST(CacheFile, ASequenceThatWasNeverReadCanBeForkedCutAndFreed) {
   const TempFolder folder;
-  const std::string path = folder.File("path.varve");
+  const std::string path = folder.File("cache.varve");
   RetentionRun run(SmallShape(), "q8_0,window=64", Work());
   const SequenceId a = *run.cache->CreateSequence();
   run.Feed(a, 100);

@@ -63,7 +63,7 @@ class CacheImpl final : public Cache {
   // Save through other system calls, for tests.
   Status SaveThrough(const std::string& path, const SaveOptions& options, FileOps* ops) const;
   // Load of a file that is open already.
-  Result<std::vector<SequenceTokens>> LoadFrom(std::shared_ptr<const CacheFile> file,
+  Result<std::vector<SequenceTokens>> LoadFrom(const std::shared_ptr<const CacheFile>& file,
                                                const LoadOptions& options);
 
  private:

@@ -118,11 +118,11 @@ Result<std::vector<SequenceTokens>> CacheImpl::Load(const std::string& path,
   if (step_open_) return FailedPrecondition("Load: a step is open; end or abort it first");
   Result<std::shared_ptr<const CacheFile>> file = CacheFile::Open(path);
   if (!file.ok()) return file.status();
-  return LoadFrom(std::move(*file), options);
+  return LoadFrom(*file, options);
 }
 
-Result<std::vector<SequenceTokens>> CacheImpl::LoadFrom(std::shared_ptr<const CacheFile> file,
-                                                        const LoadOptions& options) {
+Result<std::vector<SequenceTokens>> CacheImpl::LoadFrom(
+    const std::shared_ptr<const CacheFile>& file, const LoadOptions& options) {
   if (step_open_) return FailedPrecondition("Load: a step is open; end or abort it first");
   VARVE_RETURN_IF_ERROR(CheckFile(*file, options));
   std::vector<uint64_t> ids;
