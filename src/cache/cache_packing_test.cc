@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/machine.h"
 #include "cache/cache_impl.h"
 #include "tests/retention_testing.h"
 
@@ -267,6 +268,68 @@ TEST(CachePacking, BytesHeldFallAndAreCounted) {
   EXPECT_LT(stats.bytes_held, before * 9 / 10);
   EXPECT_GE(stats.bytes_held, stats.bytes_used + stats.lossless.dictionary_bytes);
   EXPECT_LE(stats.bytes_held, stats.bytes_used + stats.lossless.dictionary_bytes + (1u << 20));
+}
+
+TEST(CachePackingSlow, TwoThousandStepsInSeveralTurnsAreBitForBitTheSame) {
+  const CacheShape shape =
+      ShapeOf({.layers = 4, .kv_heads = 2, .group = 2, .key_dim = 64, .value_dim = 64, .page = 32});
+  const auto plan = [&](const std::string& clauses) {
+    return "0-1: " + clauses + "; 2-: evict=h2o,sink=16,recent=96,ratio=3.5,trigger=384," + clauses;
+  };
+  const RetentionWork work(shape, 4200);
+  RetentionRun plain(shape, plan("page=32"), work);
+  RetentionRun packed(
+      shape, plan("page=32,pack=store,hot=16/96,bootstrap=16,step=384,decode_cache=3"), work);
+  const SequenceId id = *plain.cache->CreateSequence();
+  ASSERT_EQ(*packed.cache->CreateSequence(), id);
+  // Four turns: a prompt in pieces, then 500 steps of one token each.
+  for (int64_t turn = 0; turn < 4; ++turn) {
+    for (RetentionRun* run : {&plain, &packed}) {
+      run->Feed(id, turn * 1050 + 550);
+      EXPECT_OK(run->cache->EndPrompt(id));
+      run->Feed(id, turn * 1050 + 1050, 1);
+    }
+    EXPECT_TRUE(plain.outputs == packed.outputs) << turn;
+  }
+  EXPECT_TRUE(ReadAll(*plain.cache, id) == ReadAll(*packed.cache, id));
+  const LosslessStats stats = packed.cache->Stats().lossless;
+  EXPECT_GT(stats.pages_restored, 0u);
+  EXPECT_GT(stats.strips_unpacked, 10000u);
+  EXPECT_EQ(stats.fallbacks, 0u);
+  EXPECT_EQ(stats.restore_failures, 0u);
+}
+
+TEST(CachePackingSlow, ResidentMemoryFallsWhenPagesArePacked) {
+#ifdef VARVE_SANITIZED
+  GTEST_SKIP() << "a sanitizer keeps memory of its own";
+#endif
+  const CacheShape shape = ShapeOf(
+      {.layers = 4, .kv_heads = 32, .group = 1, .key_dim = 128, .value_dim = 128, .page = 64});
+  RowRandom random(3);
+  const auto grown = [&](const std::string& plan) {
+    const uint64_t start = ResidentBytes();
+    auto cache = MakeCache(shape, plan);
+    const SequenceId id = *cache->CreateSequence();
+    for (int64_t first = 0; first < 4096; first += 64) {
+      const StepEntry entry = {id, 64};
+      EXPECT_OK(cache->BeginStep({&entry, 1}));
+      for (int layer = 0; layer < 4; ++layer) {
+        const std::vector<float> rows = random.Gaussians(size_t{64} * 32 * 128);
+        EXPECT_OK(cache->Append(layer, id, {rows.data(), 64, 0, 0}, {rows.data(), 64, 0, 0}));
+      }
+      EXPECT_OK(cache->EndStep());
+      cache->WaitForPacking();
+    }
+    const auto resident = static_cast<int64_t>(ResidentBytes() - start);
+    const CacheStats stats = cache->Stats();
+    EXPECT_NEAR(static_cast<double>(resident), static_cast<double>(stats.bytes_held),
+                static_cast<double>(stats.bytes_held) / 12 + (24 << 20));
+    return resident;
+  };
+  const int64_t plain = grown("f16");
+  const int64_t packed = grown("pack=store,hot=0/64");
+  EXPECT_GE(plain, int64_t{240} << 20);  // 256 MiB
+  EXPECT_LT(packed, plain - (int64_t{24} << 20));
 }
 
 TEST(CachePacking, ClausesOfPackingNeedPack) {

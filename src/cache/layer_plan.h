@@ -32,9 +32,9 @@ struct PackRule {
 // Of the whole cache; where rules differ the largest counts.
 struct PackSettings {
   int threads = 1;
-  int max_queue = 256;          // groups
-  int decode_cache_pages = 64;  // restored beside their packed form
-  bool prefetch = true;         // workers restore the next layer's pages ahead
+  int max_queue = 256;         // groups
+  int decode_cache_pages = 0;  // restored beside their packed form
+  bool prefetch = true;        // workers restore the next layer's pages ahead
 };
 
 struct LayerPlan {

@@ -21,13 +21,10 @@ double MicrosecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
 }
 
-store::PartView StripView(const CacheShape& shape, const Page& page, const std::byte* raw,
-                          Part part, int head) {
+store::PartShape StripPartShape(const CacheShape& shape, const Page& page, Part part) {
   const bool key = part == Part::kKey;
-  raw += static_cast<size_t>(head) * (page.key_strip_bytes + page.value_strip_bytes);
-  return {PartShapeOf(key ? *page.key_rung : *page.value_rung, part,
-                      key ? shape.key_dim : shape.value_dim, shape.page_tokens),
-          key ? raw : raw + page.key_strip_bytes, 0};
+  return PartShapeOf(key ? *page.key_rung : *page.value_rung, part,
+                     key ? shape.key_dim : shape.value_dim, shape.page_tokens);
 }
 
 }  // namespace
@@ -36,12 +33,13 @@ Status PackPage(const CacheShape& shape, const Page& page, const std::byte* raw,
                 const std::shared_ptr<const PackDictionaries>& dictionaries,
                 std::vector<std::byte>* restored, PageStore::PackedStrips* out, PackJob* times) {
   out->dictionaries = dictionaries;
+  out->bytes.reserve(page.bytes);
   std::vector<std::byte> again;
   if (restored != nullptr) restored->resize(page.bytes);
   size_t at = 0;
   for (int head = 0; head < shape.num_kv_heads; ++head) {
     for (const Part part : {Part::kKey, Part::kValue}) {
-      const store::PartView view = StripView(shape, page, raw, part, head);
+      const store::PartView view{StripPartShape(shape, page, part), raw + at, 0};
       const store::Dictionary* dictionary =
           dictionaries ? dictionaries->Of(StripIndex(part, head)) : nullptr;
       const Clock::time_point begin = Clock::now();
@@ -69,19 +67,36 @@ Status PackPage(const CacheShape& shape, const Page& page, const std::byte* raw,
   return Status();
 }
 
-Result<std::shared_ptr<const PackDictionaries>> LearnDictionaries(
-    const CacheShape& shape, const std::vector<Page*>& pages,
-    const std::vector<const std::byte*>& raw) {
+Result<std::shared_ptr<const PackDictionaries>> LearnDictionaries(const CacheShape& shape,
+                                                                  const PackJob& job) {
   // A row that came once stays with its page.
   store::DictionaryOptions options;
   options.min_count = 2;
   auto learned = std::make_shared<PackDictionaries>();
+  std::vector<std::byte> unpacked;
   for (int head = 0; head < shape.num_kv_heads; ++head) {
     for (const Part part : {Part::kKey, Part::kValue}) {
+      const size_t strip = StripIndex(part, head);
+      if (!job.learn_all && job.dictionaries->Of(strip)->num_rows() == 0) {
+        learned->of_strip.push_back(job.dictionaries->of_strip[strip]);
+        continue;
+      }
+      const Page& first = *job.pages[0];
+      const size_t strip_bytes =
+          part == Part::kKey ? first.key_strip_bytes : first.value_strip_bytes;
+      unpacked.resize(strip_bytes * job.pages.size());
       std::vector<store::PartView> samples;
-      samples.reserve(pages.size());
-      for (size_t i = 0; i < pages.size(); ++i)
-        samples.push_back(StripView(shape, *pages[i], raw[i], part, head));
+      for (size_t i = 0; i < job.pages.size(); ++i) {
+        const Page& page = *job.pages[i];
+        const std::byte* bytes = unpacked.data() + i * strip_bytes;
+        if (job.packed_from[i] == nullptr) {
+          bytes = part == Part::kKey ? page.KeyStrip(head) : page.ValueStrip(head);
+        } else {
+          VARVE_RETURN_IF_ERROR(UnpackStrip(shape, page, *job.packed_from[i], part, head,
+                                            unpacked.data() + i * strip_bytes));
+        }
+        samples.push_back({StripPartShape(shape, page, part), bytes, 0});
+      }
       Result<std::shared_ptr<const store::Dictionary>> dictionary =
           store::BuildDictionary(samples, options);
       if (!dictionary.ok()) return dictionary.status();
@@ -180,22 +195,9 @@ void PackWorkers::Restore(PackJob& job) const {
 
 void PackWorkers::Work(PackJob& job) const {
   if (job.kind == PackJob::Kind::kRestore) return Restore(job);
-  std::vector<const std::byte*> raw;
-  std::vector<std::vector<std::byte>> unpacked(job.pages.size());
-  for (size_t i = 0; i < job.pages.size(); ++i) {
-    if (job.packed_from[i] == nullptr) {
-      raw.push_back(job.pages[i]->KeyStrip(0));
-      continue;
-    }
-    unpacked[i].resize(job.pages[i]->bytes);
-    job.status = RestorePage(shape_, *job.pages[i], *job.packed_from[i], unpacked[i].data());
-    if (!job.status.ok()) return;
-    raw.push_back(unpacked[i].data());
-  }
   if (job.learn) {
     const Clock::time_point begin = Clock::now();
-    Result<std::shared_ptr<const PackDictionaries>> learned =
-        LearnDictionaries(shape_, job.pages, raw);
+    Result<std::shared_ptr<const PackDictionaries>> learned = LearnDictionaries(shape_, job);
     if (!learned.ok()) {
       job.status = learned.status();
       return;
@@ -203,9 +205,18 @@ void PackWorkers::Work(PackJob& job) const {
     job.dictionaries = std::move(*learned);
     job.pack_us += MicrosecondsSince(begin);
   }
+  std::vector<std::byte> unpacked;
   for (size_t i = 0; i < job.pages.size(); ++i) {
+    const Page& page = *job.pages[i];
     PackJob::Packed& packed = job.packed.emplace_back();
-    packed.status = PackPage(shape_, *job.pages[i], raw[i], job.dictionaries,
+    if (job.packed_from[i] != nullptr) {
+      if (!job.repack) continue;
+      unpacked.resize(page.bytes);
+      packed.status = RestorePage(shape_, page, *job.packed_from[i], unpacked.data());
+      if (!packed.status.ok()) continue;
+    }
+    const std::byte* raw = job.packed_from[i] != nullptr ? unpacked.data() : page.KeyStrip(0);
+    packed.status = PackPage(shape_, page, raw, job.dictionaries,
                              job.keep_restored ? &packed.restored : nullptr, &packed.strips, &job);
   }
 }

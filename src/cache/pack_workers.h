@@ -33,9 +33,12 @@ struct PackJob {
   // unpacked to be packed again.
   std::vector<std::shared_ptr<const PackedPage>> packed_from;
 
-  // kPack. Dictionaries to use; or, with learn, to be made from these pages.
+  // kPack. Dictionaries to use; with learn they are made anew from these pages, those of strips
+  // without repeated rows only if learn_all.
   std::shared_ptr<const PackDictionaries> dictionaries;
   bool learn = false;
+  bool learn_all = false;
+  bool repack = false;
   bool keep_restored = false;  // of mode full: what came out of unpacking
   // kRestore: where the raw strips of each page go.
   std::vector<PageSlot> slots;
@@ -101,10 +104,10 @@ Status PackPage(const CacheShape& shape, const Page& page, const std::byte* raw,
                 const std::shared_ptr<const PackDictionaries>& dictionaries,
                 std::vector<std::byte>* restored, PageStore::PackedStrips* out, PackJob* times);
 
-// Dictionaries for pages like these, a strip each; raw [pages] are their bytes.
-Result<std::shared_ptr<const PackDictionaries>> LearnDictionaries(
-    const CacheShape& shape, const std::vector<Page*>& pages,
-    const std::vector<const std::byte*>& raw);
+// Dictionaries for the pages of a job, a strip each. What the job has is kept where it is good
+// enough. Unpacks one strip of all pages at a time.
+Result<std::shared_ptr<const PackDictionaries>> LearnDictionaries(const CacheShape& shape,
+                                                                  const PackJob& job);
 
 }  // namespace varve
 

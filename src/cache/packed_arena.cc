@@ -10,6 +10,11 @@ namespace {
 
 constexpr size_t kUnit = 64;
 
+// A region has room for so many blocks of the size that asks for it, up to a size. What is left at
+// its end is too small for another one and yet, on huge pages, resident.
+constexpr size_t kRegionBlocks = 32;
+constexpr size_t kLargeRegion = size_t{64} << 20;
+
 constexpr size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 }  // namespace
@@ -87,7 +92,7 @@ Result<std::byte*> PackedArena::Take(size_t bytes) {
   const size_t size = RoundUp(bytes, kUnit);
   auto found = free_by_size_.lower_bound({size, nullptr});
   if (found == free_by_size_.end()) {
-    VARVE_RETURN_IF_ERROR(AddRegion(size));
+    VARVE_RETURN_IF_ERROR(AddRegion(std::max(size, std::min(kRegionBlocks * size, kLargeRegion))));
     found = free_by_size_.lower_bound({size, nullptr});
   }
   const auto [free_bytes, block] = *found;

@@ -1,9 +1,9 @@
 // PackedArena: memory for packed pages, whose sizes are all different.
 //
-// Blocks are cut out of regions of 2 MiB or more by best fit, in units of 64 bytes; neighbours that
-// are free become one. The arena knows how many bytes of every 4 KiB page of a region are in use: a
-// page without any goes back to the system at once, and so does a region. bytes_held() therefore is
-// what the process keeps.
+// Blocks are cut out of regions (some 32 blocks, 2 MiB or more) by best fit, in units of 64 bytes;
+// neighbours that are free become one. The arena knows how many bytes of every 4 KiB page of a
+// region are in use: a page without any goes back to the system at once, and so does a region.
+// bytes_held() therefore is what the process keeps.
 //
 // Not thread-safe. Give everything back before the arena is destroyed.
 

@@ -54,6 +54,7 @@ TEST(PackedArena, FreedNeighboursBecomeOneAndAreUsedAgain) {
   std::byte* b = *arena.Take(1 << 19);
   std::byte* c = *arena.Take(1 << 19);
   EXPECT_EQ(arena.num_regions(), 1u);
+  EXPECT_EQ(a + (1 << 20), b);
   arena.GiveBack(a, 1 << 20);
   arena.GiveBack(b, 1 << 19);
   EXPECT_EQ(arena.bytes_held(), uint64_t{1} << 19);

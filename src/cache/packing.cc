@@ -1,5 +1,7 @@
 #include "cache/packing.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -15,8 +17,12 @@ namespace {
 
 // Cold pages are looked for when a step crosses a multiple of this.
 constexpr int64_t kCheckTokens = 16;
-// Tokens that dictionaries are made from, at least.
-constexpr int64_t kLearnTokens = 512;
+// Tokens that dictionaries are made from, at least; and from when on they are good enough where
+// rows do not repeat.
+constexpr int64_t kLearnTokens = 128;
+constexpr int64_t kEnoughTokens = 1024;
+// Jobs of that size have the heap trimmed after them.
+constexpr size_t kTrimBytes = size_t{1} << 20;
 // Part of the decode cache that prefetching may use.
 constexpr int kStreamedPart = 4;
 
@@ -26,6 +32,16 @@ bool IsSettled(const LayerPlan& plan, const TableEntry& entry) {
     return stage.from_age < LayerPlan::kNeverByAge;
   });
   return entry.stage >= static_cast<int>(plan.stages.rend() - last) - 1;
+}
+
+// The heap of a worker keeps what its jobs have freed: megabytes that nobody counts.
+void GiveHeapBack(PackJob& job) {
+  size_t bytes = 0;
+  for (const PackJob::Packed& packed : job.packed) bytes += packed.strips.bytes.capacity();
+  job.packed.clear();
+#ifdef __GLIBC__
+  if (bytes >= kTrimBytes) malloc_trim(0);
+#endif
 }
 
 }  // namespace
@@ -79,6 +95,14 @@ void Packing::Advance(const Sequence& sequence, int tokens) {
   }
 }
 
+// Dictionaries are made anew from all that is cold once there is twice as much of it; where rows
+// repeat, once there is half as much more, for good, and what is packed is packed again.
+bool Packing::ShouldLearn(const Layer& state, int64_t cold_tokens) const {
+  if (state.dictionaries == nullptr) return cold_tokens >= kLearnTokens;
+  if (state.dictionaries->has_rows()) return 2 * cold_tokens >= 3 * state.learned_tokens;
+  return state.learned_tokens < kEnoughTokens && cold_tokens >= 2 * state.learned_tokens;
+}
+
 void Packing::HandOut(int layer, const LayerTable& table) {
   const LayerPlan& plan = plans_[static_cast<size_t>(layer)];
   Layer& state = layers_[static_cast<size_t>(layer)];
@@ -112,11 +136,9 @@ void Packing::HandOut(int layer, const LayerTable& table) {
   job->layer = layer;
   job->keep_restored = plan.pack->mode == PackRule::Mode::kFull;
   job->dictionaries = state.dictionaries;
-  // Where rows repeat, dictionaries are made anew from all there is once that has grown by half,
-  // and what is packed is packed again. Elsewhere the first ones are good enough.
-  job->learn = state.dictionaries == nullptr
-                   ? cold_tokens >= kLearnTokens
-                   : state.dictionaries->has_rows() && 2 * cold_tokens >= 3 * state.learned_tokens;
+  job->learn = ShouldLearn(state, cold_tokens);
+  job->learn_all = state.dictionaries == nullptr || state.learned_tokens < kEnoughTokens;
+  job->repack = state.dictionaries != nullptr && state.dictionaries->has_rows();
   job->pages = job->learn ? all : fresh;
   const bool learns = job->learn;
   const std::vector<Page*> pages = job->pages;
@@ -166,7 +188,7 @@ void Packing::InstallPacked(PackJob& job) {
     if (job.packed_from[i] != nullptr) {
       // Packed before, now with other dictionaries; unless it has changed meanwhile. Without memory
       // for it the old form stays.
-      if (!failed && page->refs > 1 && page->packed == job.packed_from[i])
+      if (!failed && job.repack && page->refs > 1 && page->packed == job.packed_from[i])
         (void)store_->Pack(page, job.packed[i].strips).ok();
     } else if (failed) {
       ++stats_.fallbacks;
@@ -188,6 +210,7 @@ void Packing::InstallPacked(PackJob& job) {
     store_->Release(page);
   }
   job.pages.clear();
+  GiveHeapBack(job);
 }
 
 void Packing::Wait() {

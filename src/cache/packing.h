@@ -67,6 +67,7 @@ class Packing {
   };
 
   PackWorkers& workers();  // started when first needed
+  bool ShouldLearn(const Layer& state, int64_t cold_tokens) const;
   void HandOut(int layer, const LayerTable& table);
   void Install();
   void InstallPacked(PackJob& job);
