@@ -168,6 +168,28 @@ TEST(CacheFile, PagesThatNobodyHasReadAgeAllTheSame) {
   EXPECT_EQ(ReadAll(*loaded.cache, id), ReadAll(*run.cache, a));
 }
 
+TEST(CacheFile, PackedPagesComeBackAsTheRowsThatTheyAre) {
+  const char* plan = "pack=store,hot=16/32,bootstrap=16,step=16";
+  const TempFolder folder;
+  const std::string path = folder.File("cache.varve");
+  RetentionRun run(SmallShape(), plan, Work());
+  const SequenceId a = *run.cache->CreateSequence();
+  run.Feed(a, 300);
+  run.cache->WaitForPacking();
+  run.Feed(a, 301);
+  EXPECT_GT(run.cache->Stats().lossless.pages_now, 0u);
+  ASSERT_OK(run.cache->Save(path, {}));
+  ASSERT_OK(VerifyCacheFile(path));
+  run.outputs.clear();
+  RetentionRun loaded(SmallShape(), plan, Work());
+  const SequenceId id = LoadAll(loaded, path)[0].sequence;
+  run.Feed(a, 400);
+  loaded.Feed(id, 400);
+  for (int layer = 0; layer < 2; ++layer)
+    EXPECT_EQ((loaded.outputs[{id.value, layer}]), (run.outputs[{a.value, layer}]));
+  EXPECT_EQ(ReadAll(*loaded.cache, id), ReadAll(*run.cache, a));
+}
+
 TEST(CacheFile, ReadsALayerWhenItIsAskedFor) {
   const TempFolder folder;
   const std::string path = folder.File("cache.varve");

@@ -37,16 +37,24 @@ Status BlockRung::CheckDim(int dim) const {
 }
 
 Status BlockRung::CheckStrip(const StripShape& shape, const std::byte* strip) const {
+  // They come first, in any part. As bits: exponent 31 is no number, -0 is one.
   const size_t count = static_cast<size_t>(shape.page_tokens) * (shape.dim / kBlockValues);
-  std::vector<uint16_t> scales(count);
-  std::memcpy(scales.data(), strip, 2 * count);  // they come first, in any part
-  for (size_t i = 0; i < count; ++i) {
-    const float scale = F16ToF32(scales[i]);
-    const bool finite = std::isfinite(scale);
-    if (finite && (type_ != BlockType::kQ8 || scale >= 0.0f)) continue;
+  const auto is_bad = [this](uint32_t bits) {
+    return (bits & 0x7C00) == 0x7C00 || (type_ == BlockType::kQ8 && bits > 0x8000);
+  };
+  const auto scale_bits = [strip](size_t i) {
+    uint16_t bits;
+    std::memcpy(&bits, strip + 2 * i, 2);
+    return bits;
+  };
+  uint32_t num_bad = 0;
+  for (size_t i = 0; i < count; ++i) num_bad += is_bad(scale_bits(i)) ? 1 : 0;
+  for (size_t i = 0; num_bad > 0 && i < count; ++i) {
+    if (!is_bad(scale_bits(i))) continue;
+    const float scale = F16ToF32(scale_bits(i));
     return Status(StatusCode::kDataLoss, "rung " + std::string(name_) + ": scale " +
                                              std::to_string(i) + " is " + std::to_string(scale) +
-                                             (finite ? " < 0" : ", not finite"));
+                                             (std::isfinite(scale) ? " < 0" : ", not finite"));
   }
   return Status();
 }

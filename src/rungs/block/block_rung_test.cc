@@ -213,6 +213,33 @@ TEST(Rotation, IsOrthogonal) {
   }
 }
 
+TEST(BlockRung, StripsWithScalesThatNoEncoderWritesAreRefused) {
+  const StripShape shape = {0, 0, 64, 16};
+  for (const char* name : {"q8_0", "q4_0", "q8_0r", "q4_0r"}) {
+    const Rung& rung = *FindRung(name);
+    std::vector<float> rows(16 * 64);
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = std::sin(static_cast<float>(i * i));
+    rows[5] = kNan;
+    rows[300] = -kInf;
+    std::vector<std::byte> strip(rung.StripBytes(shape));
+    rung.Encode(Part::kKey, shape, rows.data(), 16, strip.data());
+    EXPECT_TRUE(rung.CheckStrip(shape, strip.data()).ok()) << name;
+    const auto with_scale = [&](size_t index, int high) {
+      std::vector<std::byte> changed = strip;
+      changed[2 * index] = std::byte{0};
+      changed[2 * index + 1] = static_cast<std::byte>(high);
+      return rung.CheckStrip(shape, changed.data());
+    };
+    EXPECT_TRUE(with_scale(31, 0x80).ok()) << name;  // -0
+    EXPECT_EQ(with_scale(31, 0xBC).ok(), IsQ4(rung)) << name;
+    EXPECT_EQ(with_scale(31, 0x7C).message(),
+              "rung " + std::string(name) + ": scale 31 is inf, not finite");
+    EXPECT_FALSE(with_scale(0, 0xFC).ok()) << name;
+    EXPECT_FALSE(with_scale(17, 0x7E).ok()) << name;
+    EXPECT_TRUE(with_scale(32, 0x7E).ok()) << name;  // a code
+  }
+}
+
 TEST(Rotation, SignsAreTheFormatsForGood) {
   // Column 0 of the Hadamard matrix is constant, so the first rotated value of unit vector d is its
   // sign / sqrt(block). Bit d: 1 where the sign is -1, by splitmix64(d).
