@@ -200,6 +200,7 @@ Status PlanComparison::Write(ComparedLane& lane) {
   result.first_difference = is_same ? -1 : a - expected.begin();
   Result<int64_t> position = lane.lane.cache->NextPosition(lane.lane.sequence);
   if (!position.ok()) return position.status();
+  lane.lane.cache->WaitForPacking();
   result.memory = FiguresOf(*lane.lane.cache, *position);
   const CacheStats stats = lane.lane.cache->Stats();
   const auto index = static_cast<size_t>(&lane - lanes_.data());
