@@ -332,6 +332,32 @@ TEST(CachePackingSlow, ResidentMemoryFallsWhenPagesArePacked) {
   EXPECT_LT(packed, plain - (int64_t{24} << 20));
 }
 
+TEST(CachePacking, TheCapCoversPackedBytesAndTheDecodeCacheMakesRoom) {
+  const RetentionWork work(Shape(), 700);
+  const std::string plan = "pack=store,hot=0/32,bootstrap=16,step=16,decode_cache=1000";
+  const auto most_tokens = [&](uint64_t cap) {
+    CacheOptions options;
+    options.max_bytes = cap;
+    RetentionRun run(Shape(), plan, work, options);
+    const SequenceId id = *run.cache->CreateSequence();
+    int64_t tokens = 0;
+    for (; tokens < 700; ++tokens) {
+      const StepEntry entry = {id, 1};
+      if (!run.cache->BeginStep({&entry, 1}).ok()) break;
+      for (int layer = 0; layer < 3; ++layer) run.Layer(layer, id, tokens, 1);
+      EXPECT_OK(run.cache->EndStep());
+      run.cache->WaitForPacking();
+      EXPECT_LE(run.cache->Stats().bytes_held,
+                cap + run.cache->Stats().lossless.dictionary_bytes + 4 * 8192);
+    }
+    return tokens;
+  };
+  // 3 layers of 8 KiB a page of 16 tokens: raw, 640 KiB hold 26 of them, packed some more.
+  const int64_t tokens = most_tokens(640 << 10);
+  EXPECT_GE(tokens, 26 * 16);
+  EXPECT_LT(tokens, 700);
+}
+
 TEST(CachePacking, ClausesOfPackingNeedPack) {
   for (const char* plan :
        {"hot=16/32", "bootstrap=5", "step=7", "decode_cache=3", "pack_queue=2"}) {

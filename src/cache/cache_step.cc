@@ -105,7 +105,11 @@ Status CacheImpl::CheckRoom(std::span<const StepEntry> entries) {
       }
     }
   }
-  return store_.pool().CheckRoom(bytes + extra.growth + extra.transient);
+  const uint64_t wanted = bytes + extra.growth + extra.transient;
+  Status room = store_.pool().CheckRoom(wanted);
+  // Pages that are restored beside their packed form make room for new ones.
+  if (!room.ok() && packing_.DropRestored()) room = store_.pool().CheckRoom(wanted);
+  return room;
 }
 
 Status CacheImpl::ReserveLayer(Sequence& sequence, int layer, StepSequence::Layer& undo) {

@@ -37,6 +37,7 @@ class PackedArena {
   void GiveBack(std::byte* block, size_t bytes);
 
   uint64_t bytes_held() const { return held_bytes_; }
+  const uint64_t* counter() const { return &held_bytes_; }
   uint64_t bytes_used() const { return used_bytes_; }
   size_t num_regions() const { return regions_.size(); }
 

@@ -213,6 +213,12 @@ void Packing::InstallPacked(PackJob& job) {
   GiveHeapBack(job);
 }
 
+bool Packing::DropRestored() {
+  const std::vector<Page*> restored(store_->restored().begin(), store_->restored().end());
+  for (Page* page : restored) store_->DropRaw(page);
+  return !restored.empty();
+}
+
 void Packing::Wait() {
   if (workers_ == nullptr) return;
   const auto begin = std::chrono::steady_clock::now();

@@ -48,6 +48,9 @@ class Packing {
   // A step has ended.
   void EndStep() { ++step_; }
 
+  // Gives the decode cache up, where a step finds no room; false if it was empty.
+  bool DropRestored();
+
   // Waits for the workers and installs all that they have.
   void Wait();
   // The page has its raw strips for good again, ready to be cut and to grow.

@@ -166,10 +166,12 @@ void PagePool::RemoveSlab(PageSlab* slab) {
 
 Status PagePool::CheckRoom(uint64_t bytes) {
   if (max_bytes_ == 0) return Status();
-  while (warm_ != nullptr && used_bytes_ + warm_bytes_ + bytes > max_bytes_) TrimWarm();
-  if (used_bytes_ + bytes <= max_bytes_) return Status();
+  const uint64_t outside = outside_bytes_ != nullptr ? *outside_bytes_ : 0;
+  while (warm_ != nullptr && outside + used_bytes_ + warm_bytes_ + bytes > max_bytes_) TrimWarm();
+  if (outside + used_bytes_ + bytes <= max_bytes_) return Status();
   return OutOfMemory("page pool: " + std::to_string(bytes) + " bytes wanted, bytes_held " +
-                     std::to_string(used_bytes_) + ", max_bytes " + std::to_string(max_bytes_));
+                     std::to_string(outside + used_bytes_) + ", max_bytes " +
+                     std::to_string(max_bytes_));
 }
 
 Result<PageSlot> PagePool::Take(size_t bytes) {

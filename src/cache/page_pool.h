@@ -55,6 +55,9 @@ class PagePool {
   // slots where that makes room.
   Status CheckRoom(uint64_t bytes);
 
+  // Bytes that are held elsewhere and count under the cap; read whenever room is checked.
+  void CountOutside(const uint64_t* bytes) { outside_bytes_ = bytes; }
+
   uint64_t bytes_held() const { return used_bytes_ + warm_bytes_; }
   uint64_t bytes_in_slots() const { return used_bytes_; }
   size_t num_slabs() const { return num_slabs_; }
@@ -79,6 +82,7 @@ class PagePool {
   uint64_t max_bytes_;
   uint64_t used_bytes_ = 0;
   uint64_t warm_bytes_ = 0;
+  const uint64_t* outside_bytes_ = nullptr;
   size_t num_slabs_ = 0;
   std::unordered_map<size_t, std::unique_ptr<SizeClass>> classes_;
   PageSlab* warm_ = nullptr;  // slabs with a warm slot, the last used first

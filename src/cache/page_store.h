@@ -22,7 +22,9 @@ namespace varve {
 class PageStore {
  public:
   PageStore(const CacheShape& shape, PageMemory* memory, uint64_t max_bytes)
-      : shape_(shape), pool_(memory, max_bytes), arena_(memory) {}
+      : shape_(shape), pool_(memory, max_bytes), arena_(memory) {
+    pool_.CountOutside(arena_.counter());
+  }
 
   StripShape KeyShape(int layer, int head) const {
     return {layer, head, shape_.key_dim, shape_.page_tokens};
