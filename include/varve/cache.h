@@ -129,7 +129,8 @@ class RetentionObserver {
 
 struct CacheOptions {
   Plan plan;
-  // Cap on bytes_held of the page pool; 0 is none. A step that would pass it is refused whole.
+  // Cap on what pages hold, packed ones and the decode cache included, dictionaries not; 0 is none.
+  // A step that would pass it is refused whole.
   uint64_t max_bytes = 0;
   int num_threads = 0;                              // size of the cache's own pool; 0: one per core
   Executor* executor = nullptr;                     // not owned; replaces the own pool

@@ -123,6 +123,7 @@ Status CacheImpl::Free(SequenceId id) {
   if (!found.ok()) return found.status();
   ReleaseSequence(**found);
   sequences_.erase(id.value);
+  if (packing_.active()) packing_.Collect();
   return Status();
 }
 
@@ -171,13 +172,6 @@ Status CacheImpl::Truncate(SequenceId id, int64_t position) {
                            std::to_string(sequence.next_position));
   }
   VARVE_RETURN_IF_ERROR(CheckCut(sequence, position, sequence.next_position));
-  // A page that may grow again must not be packed, whatever the workers have got done.
-  for (int layer = 0; layer < shape_.num_layers; ++layer) {
-    for (TableEntry& entry : sequence.layers[layer].entries) {
-      if (entry.page->first_position < position && entry.EndPosition() > position)
-        VARVE_RETURN_IF_ERROR(packing_.UnpackForGood(entry.page));
-    }
-  }
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     LayerTable& table = sequence.layers[layer];
     KillRows(layer, table, position, sequence.next_position);
@@ -189,7 +183,7 @@ Status CacheImpl::Truncate(SequenceId id, int64_t position) {
         static_cast<int>((position - last.page->first_position) / last.page->tokens_per_row);
     // Exact rows may grow again; BeginStep copies the page if someone else still needs it.
     const Rung* open = layer_plans_[layer].open_rung;
-    if (last.page->key_rung == open && last.page->value_rung == open) last.stage = -1;
+    if (last.page->key_rung == open && last.page->value_rung == open) last.stage = last.wish = -1;
     table.next_event = ageing_.NextEvent(layer_plans_[layer], table);
   }
   sequence.next_position = position;

@@ -53,7 +53,10 @@ class CacheImpl final : public Cache {
   Result<int64_t> ReadRows(SequenceId id, int layer, int kv_head, Part part, int64_t begin,
                            int64_t end, float* out) const override;
   CacheStats Stats() const override;
-  void WaitForPacking() override { packing_.Wait(); }
+  void WaitForPacking() override {
+    packing_.Wait();
+    if (!step_open_) packing_.Collect();
+  }
   Packing& packing() { return packing_; }
   const Sequence* FindForTesting(SequenceId id) const { return *Find(id); }
 

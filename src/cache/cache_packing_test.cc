@@ -358,6 +358,76 @@ TEST(CachePacking, TheCapCoversPackedBytesAndTheDecodeCacheMakesRoom) {
   EXPECT_LT(tokens, 700);
 }
 
+TEST(CachePacking, PagesOfDifferentRungsInALayerArePackedApart) {
+  // Pages large enough for every rung to have a slot size of its own; demote mixes them.
+  const CacheShape shape =
+      ShapeOf({.layers = 1, .kv_heads = 4, .group = 1, .key_dim = 64, .value_dim = 64, .page = 64});
+  const RetentionWork work(shape, 2400);
+  const std::string rules = "evict=demote,ratio=2.2,sink=16,recent=64,trigger=1024";
+  RetentionRun plain(shape, rules, work);
+  RetentionRun run(shape, rules + ",pack=store,hot=16/64,bootstrap=64,step=64,decode_cache=4",
+                   work);
+  const SequenceId id = *plain.cache->CreateSequence();
+  ASSERT_EQ(*run.cache->CreateSequence(), id);
+  plain.Feed(id, 2400);
+  uint64_t most_packed = 0;
+  run.after_step = [&] {
+    run.cache->WaitForPacking();
+    most_packed = std::max(most_packed, run.cache->Stats().lossless.pages_now);
+  };
+  run.Feed(id, 2400);
+  EXPECT_TRUE(plain.outputs == run.outputs);
+  EXPECT_EQ(run.cache->Stats().lossless.fallbacks, 0u);
+  EXPECT_GT(most_packed, 0u);
+  EXPECT_GT(run.cache->Stats().retention.pages_demoted, 0u);
+}
+
+// Truncate meets pages that are with a worker, packed since, restored ahead, or shared with a fork.
+TEST(CachePacking, ACutPageGrowsTheSameWhateverTheWorkersHaveDone) {
+  const RetentionWork work(Shape(), 400);
+  for (const char* settings :
+       {"decode_cache=0", "decode_cache=12", "pack_threads=2,decode_cache=12"}) {
+    for (const bool slow : {false, true}) {
+      SCOPED_TRACE(settings);
+      RetentionRun plain(Shape(), "f16", work);
+      RetentionRun run(Shape(), "pack=store,hot=0/16,bootstrap=16,step=16," + std::string(settings),
+                       work);
+      std::atomic<bool> open{!slow};
+      PackingOf(*run.cache).SetHook([&](const PackJob&) {
+        while (!open) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return Status();
+      });
+      const SequenceId id = *plain.cache->CreateSequence();
+      ASSERT_EQ(*run.cache->CreateSequence(), id);
+      for (RetentionRun* each : {&plain, &run}) {
+        each->Feed(id, 300);
+        const SequenceId fork = *each->cache->Fork(id);
+        EXPECT_OK(each->cache->Truncate(id, 133));
+        open = true;
+        each->Feed(fork, 320, 1);
+        each->cache->WaitForPacking();
+        // A step that is given up puts the cut page back.
+        const StepEntry entry = {id, 1};
+        EXPECT_OK(each->cache->BeginStep({&entry, 1}));
+        each->Layer(0, id, 133, 1);
+        each->cache->AbortStep();
+        each->Feed(id, 180, 1);
+        EXPECT_OK(each->cache->Truncate(id, 70));
+        each->Feed(id, 400);
+        EXPECT_OK(each->cache->Free(fork));
+        each->Feed(id, 400);
+      }
+      EXPECT_TRUE(plain.outputs == run.outputs);
+      EXPECT_EQ(plain.PagesOf(id, 1), run.PagesOf(id, 1));
+      EXPECT_OK(run.cache->Free(id));
+      run.cache->WaitForPacking();
+      EXPECT_EQ(run.cache->Stats().pages, 0u);
+      EXPECT_EQ(run.cache->Stats().bytes_used, 0u);
+      EXPECT_EQ(run.cache->Stats().lossless.decode_cache_bytes, 0u);
+    }
+  }
+}
+
 TEST(CachePacking, ClausesOfPackingNeedPack) {
   for (const char* plan :
        {"hot=16/32", "bootstrap=5", "step=7", "decode_cache=3", "pack_queue=2"}) {

@@ -166,5 +166,21 @@ TEST(CacheRetentionScore, AnAbortedStepLeavesScoresUnchanged) {
   }
 }
 
+TEST(CacheRetentionScore, AQueryThatIsNotANumberTellsNothing) {
+  const CacheShape shape = ShapeOf({.layers = 1, .kv_heads = 1, .group = 1});
+  RetentionWork work(shape, 320);
+  RetentionRun plain(shape, "evict=h2o,ratio=3,sink=16,recent=32,trigger=128", work);
+  RetentionWork broken = work;
+  for (int d = 0; d < 64; ++d) broken.queries[0][100 * 64 + d] = std::nanf("");
+  RetentionRun run(shape, "evict=h2o,ratio=3,sink=16,recent=32,trigger=128", broken);
+  run.Feed(*run.cache->CreateSequence(), 320);
+  plain.Feed(*plain.cache->CreateSequence(), 320);
+  for (const RetentionEvent& event : run.log.events) {
+    for (const PageDecision& page : event.pages)
+      EXPECT_GE(page.score, 0) << page.page.first_position;
+  }
+  EXPECT_EQ(run.PagesOf({1}, 0).size(), plain.PagesOf({1}, 0).size());
+}
+
 }  // namespace
 }  // namespace varve

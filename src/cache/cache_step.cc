@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 #include <unordered_set>
+#include <utility>
 
 #include "cache/cache_impl.h"
 
@@ -30,9 +31,9 @@ bool CacheImpl::CanGrow(int layer, const Sequence& sequence) const {
   if (table.entries.empty()) return false;
   const TableEntry& last = table.entries.back();
   const Rung* open = layer_plans_[layer].open_rung;
-  return last.stage < 0 && last.rows < shape_.page_tokens && !last.page->packed &&
-         last.page->tokens_per_row == 1 && last.page->key_rung == open &&
-         last.page->value_rung == open && last.EndPosition() == sequence.next_position;
+  return last.stage < 0 && last.rows < shape_.page_tokens && last.page->tokens_per_row == 1 &&
+         last.page->key_rung == open && last.page->value_rung == open &&
+         last.EndPosition() == sequence.next_position;
 }
 
 Result<int> CacheImpl::MaxStepTokens(SequenceId id) const {
@@ -93,6 +94,7 @@ Status CacheImpl::CheckRoom(std::span<const StepEntry> entries) {
       }
       const bool grows = CanGrow(layer, sequence);
       if (!grows || table.entries.back().page->refs > 1) bytes += open_bytes;
+      if (grows && table.entries.back().page->packed) bytes += open_bytes;
       if (table.next_event <= next_position) {
         ageing_.CountExtra(plan, table, next_position, seen, &extra);
       }
@@ -107,9 +109,11 @@ Status CacheImpl::CheckRoom(std::span<const StepEntry> entries) {
   }
   const uint64_t wanted = bytes + extra.growth + extra.transient;
   Status room = store_.pool().CheckRoom(wanted);
-  // Pages that are restored beside their packed form make room for new ones.
-  if (!room.ok() && packing_.DropRestored()) room = store_.pool().CheckRoom(wanted);
-  return room;
+  if (room.ok() || !packing_.active()) return room;
+  // What workers have packed meanwhile, and pages that are restored beside their packed form, make
+  // room for new ones.
+  packing_.MakeRoomForStep();
+  return store_.pool().CheckRoom(wanted);
 }
 
 Status CacheImpl::ReserveLayer(Sequence& sequence, int layer, StepSequence::Layer& undo) {
@@ -130,6 +134,8 @@ Status CacheImpl::ReserveLayer(Sequence& sequence, int layer, StepSequence::Laye
   TableEntry& last = table.entries.back();
   VARVE_RETURN_IF_ERROR(store_.Read({&last.page, 1}, executor_));
   undo.rows_before = last.rows;
+  // Cut by Truncate, and packed before or since.
+  VARVE_RETURN_IF_ERROR(packing_.UnpackForGood(last.page));
   if (last.page->refs > 1) {
     // Copy on write.
     Result<Page*> copy =
@@ -141,6 +147,7 @@ Status CacheImpl::ReserveLayer(Sequence& sequence, int layer, StepSequence::Laye
   } else {
     undo.state_before = last.page->state;
     store_.SetState(last.page, PageState::kFilling);
+    last.page->pack_tried = false;
   }
   store_.Detach(last.page);
   last.page->rows = last.rows;
@@ -217,6 +224,7 @@ void CacheImpl::AbortStep() {
       }
     }
   }
+  if (packing_.active()) packing_.Collect();
   step_.clear();
   step_open_ = false;
 }
@@ -447,12 +455,13 @@ Status CacheImpl::EndStep() {
       retention_.CountStep(*step.sequence);
     }
   }
+  // The step is committed from here on.
+  const std::vector<StepSequence> done = std::exchange(step_, {});
+  step_open_ = false;
   if (packing_.active()) {
-    for (const StepSequence& step : step_) packing_.Advance(*step.sequence, step.tokens);
+    for (const StepSequence& step : done) packing_.Advance(*step.sequence, step.tokens);
     packing_.EndStep();
   }
-  step_.clear();
-  step_open_ = false;
   return Status();
 }
 

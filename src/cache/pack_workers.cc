@@ -6,6 +6,7 @@
 #include <exception>
 #include <span>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "cache/strip_reader.h"
@@ -81,6 +82,7 @@ Result<std::shared_ptr<const PackDictionaries>> LearnDictionaries(const CacheSha
         learned->of_strip.push_back(job.dictionaries->of_strip[strip]);
         continue;
       }
+      // The pages of a job are alike.
       const Page& first = *job.pages[0];
       const size_t strip_bytes =
           part == Part::kKey ? first.key_strip_bytes : first.value_strip_bytes;
@@ -108,7 +110,11 @@ Result<std::shared_ptr<const PackDictionaries>> LearnDictionaries(const CacheSha
 
 PackWorkers::PackWorkers(const CacheShape& shape, int num_threads, size_t max_queue, Hook hook)
     : shape_(shape), max_queue_(max_queue), hook_(std::move(hook)) {
-  for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { Loop(); });
+  // With fewer threads than asked for, or none, groups wait longer, or for ever.
+  try {
+    for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { Loop(); });
+  } catch (const std::system_error&) {
+  }
 }
 
 PackWorkers::~PackWorkers() {
@@ -123,7 +129,7 @@ PackWorkers::~PackWorkers() {
 bool PackWorkers::Push(std::unique_ptr<PackJob>& job) {
   {
     const std::lock_guard lock(mutex_);
-    if (waiting_.size() >= max_queue_) return false;
+    if (threads_.empty() || waiting_.size() >= max_queue_) return false;
     waiting_.push_back(std::move(job));
     queue_peak_ = std::max(queue_peak_, waiting_.size());
   }

@@ -21,7 +21,7 @@ constexpr int64_t kCheckTokens = 16;
 // rows do not repeat.
 constexpr int64_t kLearnTokens = 128;
 constexpr int64_t kEnoughTokens = 1024;
-// Jobs of that size have the heap trimmed after them.
+// The heap is trimmed at the end of a step once so much has been freed.
 constexpr size_t kTrimBytes = size_t{1} << 20;
 // Part of the decode cache that prefetching may use.
 constexpr int kStreamedPart = 4;
@@ -34,26 +34,11 @@ bool IsSettled(const LayerPlan& plan, const TableEntry& entry) {
   return entry.stage >= static_cast<int>(plan.stages.rend() - last) - 1;
 }
 
-// The heap of a worker keeps what its jobs have freed: megabytes that nobody counts.
-void GiveHeapBack(PackJob& job) {
-  size_t bytes = 0;
-  for (const PackJob::Packed& packed : job.packed) bytes += packed.strips.bytes.capacity();
-  job.packed.clear();
-#ifdef __GLIBC__
-  if (bytes >= kTrimBytes) malloc_trim(0);
-#endif
-}
-
 }  // namespace
 
 Packing::Packing(const CacheShape& shape, const std::vector<LayerPlan>& plans,
                  const PackSettings& settings, PageStore* store, Executor* executor)
-    : shape_(shape),
-      plans_(plans),
-      settings_(settings),
-      store_(store),
-      executor_(executor),
-      layers_(plans.size()) {
+    : shape_(shape), plans_(plans), settings_(settings), store_(store), executor_(executor) {
   for (const LayerPlan& plan : plans) stats_.layers += plan.pack ? 1 : 0;
 }
 
@@ -97,7 +82,7 @@ void Packing::Advance(const Sequence& sequence, int tokens) {
 
 // Dictionaries are made anew from all that is cold once there is twice as much of it; where rows
 // repeat, once there is half as much more, for good, and what is packed is packed again.
-bool Packing::ShouldLearn(const Layer& state, int64_t cold_tokens) const {
+bool Packing::ShouldLearn(const Family& state, int64_t cold_tokens) const {
   if (state.dictionaries == nullptr) return cold_tokens >= kLearnTokens;
   if (state.dictionaries->has_rows()) return 2 * cold_tokens >= 3 * state.learned_tokens;
   return state.learned_tokens < kEnoughTokens && cold_tokens >= 2 * state.learned_tokens;
@@ -105,13 +90,8 @@ bool Packing::ShouldLearn(const Layer& state, int64_t cold_tokens) const {
 
 void Packing::HandOut(int layer, const LayerTable& table) {
   const LayerPlan& plan = plans_[static_cast<size_t>(layer)];
-  Layer& state = layers_[static_cast<size_t>(layer)];
-  if (state.learning) return;
-  std::vector<Page*> fresh;
-  std::vector<Page*> all;
+  std::map<Kind, ColdPages> families;
   int64_t begin = 0;
-  int64_t fresh_tokens = 0;
-  int64_t cold_tokens = 0;
   for (const TableEntry& entry : table.entries) {
     const int64_t end = begin + entry.live.Count();
     if (end > table.live_rows - plan.pack->hot_recent_tokens) break;
@@ -121,40 +101,44 @@ void Packing::HandOut(int layer, const LayerTable& table) {
     Page* page = entry.page;
     const bool is_fresh = page->state == PageState::kSealed && page->HasRaw() &&
                           !page->pack_tried && IsSettled(plan, entry);
-    if (is_fresh) {
-      fresh.push_back(page);
-      fresh_tokens += entry.rows;
-    }
-    if (is_fresh || page->packed) {
-      all.push_back(page);
-      cold_tokens += entry.rows;
-    }
+    if (!is_fresh && !page->packed) continue;
+    ColdPages& cold = families[KindOf(*page)];
+    cold.all.push_back(page);
+    cold.all_tokens += entry.rows;
+    if (!is_fresh) continue;
+    cold.fresh.push_back(page);
+    cold.fresh_tokens += entry.rows;
   }
-  const int64_t wanted = state.begun ? plan.pack->step_tokens : plan.pack->bootstrap_tokens;
-  if (fresh.empty() || fresh_tokens < wanted) return;
+  for (const auto& [kind, cold] : families) {
+    if (!cold.fresh.empty()) HandOutFamily(*plan.pack, families_[kind], cold);
+  }
+}
+
+void Packing::HandOutFamily(const PackRule& rule, Family& family, const ColdPages& cold) {
+  if (family.learning) return;
+  if (cold.fresh_tokens < (family.begun ? rule.step_tokens : rule.bootstrap_tokens)) return;
   auto job = std::make_unique<PackJob>();
-  job->layer = layer;
-  job->keep_restored = plan.pack->mode == PackRule::Mode::kFull;
-  job->dictionaries = state.dictionaries;
-  job->learn = ShouldLearn(state, cold_tokens);
-  job->learn_all = state.dictionaries == nullptr || state.learned_tokens < kEnoughTokens;
-  job->repack = state.dictionaries != nullptr && state.dictionaries->has_rows();
-  job->pages = job->learn ? all : fresh;
+  job->layer = cold.fresh.front()->layer;
+  job->keep_restored = rule.mode == PackRule::Mode::kFull;
+  job->dictionaries = family.dictionaries;
+  job->learn = ShouldLearn(family, cold.all_tokens);
+  job->learn_all = family.dictionaries == nullptr || family.learned_tokens < kEnoughTokens;
+  job->repack = family.dictionaries != nullptr && family.dictionaries->has_rows();
+  job->pages = job->learn ? cold.all : cold.fresh;
   const bool learns = job->learn;
   const std::vector<Page*> pages = job->pages;
-  for (Page* page : pages) {
-    job->packed_from.push_back(page->packed);
-    store_->AddRef(page);
-  }
-  if (!workers().Push(job)) {
+  for (const Page* page : pages) job->packed_from.push_back(page->packed);
+  PackWorkers& pool = workers();
+  for (Page* page : pages) store_->AddRef(page);
+  if (!pool.Push(job)) {
     for (Page* page : pages) store_->Release(page);
     ++stats_.backpressure_skips;
     return;
   }
-  for (Page* page : fresh) page->pack_tried = true;
-  state.begun = true;
-  state.learning = learns;
-  if (learns) state.learned_tokens = cold_tokens;
+  for (Page* page : cold.fresh) page->pack_tried = true;
+  family.begun = true;
+  family.learning = learns;
+  if (learns) family.learned_tokens = cold.all_tokens;
 }
 
 void Packing::Install() {
@@ -172,7 +156,7 @@ void Packing::Install() {
 }
 
 void Packing::InstallPacked(PackJob& job) {
-  Layer& state = layers_[static_cast<size_t>(job.layer)];
+  Family& state = families_[KindOf(*job.pages.front())];
   if (job.learn) {
     state.learning = false;
     if (job.status.ok()) {
@@ -210,13 +194,37 @@ void Packing::InstallPacked(PackJob& job) {
     store_->Release(page);
   }
   job.pages.clear();
-  GiveHeapBack(job);
+  for (const PackJob::Packed& packed : job.packed) heap_bytes_ += packed.strips.bytes.capacity();
+  job.packed.clear();
 }
 
-bool Packing::DropRestored() {
-  const std::vector<Page*> restored(store_->restored().begin(), store_->restored().end());
-  for (Page* page : restored) store_->DropRaw(page);
-  return !restored.empty();
+void Packing::EndStep() {
+  ++step_;
+  ReleaseStreamed();
+  // The heap of a worker keeps what its jobs have freed: megabytes that nobody counts.
+  if (heap_bytes_ < kTrimBytes) return;
+  heap_bytes_ = 0;
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
+
+void Packing::ReleaseStreamed() {
+  for (Page* page : streamed_) {
+    store_->DropRaw(page);
+    store_->Release(page);
+  }
+  streamed_.clear();
+}
+
+void Packing::Collect() {
+  Install();
+  ReleaseStreamed();
+}
+
+void Packing::MakeRoomForStep() {
+  Collect();
+  store_->DropAllRaw();
 }
 
 void Packing::Wait() {
@@ -387,7 +395,7 @@ void Packing::AddTo(LosslessStats* stats) const {
   stats->pages_now = now.pages_now;
   stats->raw_bytes_now = now.raw_bytes_now;
   stats->packed_bytes_now = now.packed_bytes_now;
-  // One that has been extended lives on in its successor, and successors may share it.
+  // Generations of a layer share what is good enough.
   std::unordered_set<const store::Dictionary*> counted;
   for (const auto& weak : all_dictionaries_) {
     const auto dictionary = weak.lock();

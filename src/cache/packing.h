@@ -18,8 +18,11 @@
 #define VARVE_CACHE_PACKING_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "cache/layer_plan.h"
@@ -45,11 +48,13 @@ class Packing {
   Status Prepare(int layer, std::span<const Sequence* const> sequences);
   // It has been read.
   void Finish(int layer);
-  // A step has ended.
-  void EndStep() { ++step_; }
+  // A step has ended or was given up.
+  void EndStep();
+  // Installs what workers have done, and gives up what was restored for one pass only.
+  void Collect();
 
-  // Gives the decode cache up, where a step finds no room; false if it was empty.
-  bool DropRestored();
+  // Installs what is done and gives the decode cache up, where a step finds no room.
+  void MakeRoomForStep();
 
   // Waits for the workers and installs all that they have.
   void Wait();
@@ -62,17 +67,29 @@ class Packing {
   void SetHook(PackWorkers::Hook hook) { hook_ = std::move(hook); }
 
  private:
-  struct Layer {
+  // Pages of one layer in one pair of rungs: they are alike, and share dictionaries.
+  using Kind = std::tuple<int, const Rung*, const Rung*>;
+  static Kind KindOf(const Page& page) { return {page.layer, page.key_rung, page.value_rung}; }
+  struct Family {
     std::shared_ptr<const PackDictionaries> dictionaries;
     bool begun = false;     // the first group has been handed out
     bool learning = false;  // a worker makes the dictionaries
     int64_t learned_tokens = 0;
   };
+  // Its cold pages in one table.
+  struct ColdPages {
+    std::vector<Page*> fresh;  // to be packed
+    std::vector<Page*> all;    // those, and what is packed already
+    int64_t fresh_tokens = 0;
+    int64_t all_tokens = 0;
+  };
 
   PackWorkers& workers();  // started when first needed
-  bool ShouldLearn(const Layer& state, int64_t cold_tokens) const;
+  bool ShouldLearn(const Family& family, int64_t cold_tokens) const;
   void HandOut(int layer, const LayerTable& table);
+  void HandOutFamily(const PackRule& rule, Family& family, const ColdPages& cold);
   void Install();
+  void ReleaseStreamed();
   void InstallPacked(PackJob& job);
   void InstallRestored(PackJob& job);
   void GiveUp(PackJob& job);
@@ -88,10 +105,11 @@ class Packing {
   Executor* executor_;
   PackWorkers::Hook hook_;
   std::unique_ptr<PackWorkers> workers_;
-  std::vector<Layer> layers_;
+  std::map<Kind, Family> families_;
   std::vector<std::weak_ptr<const store::Dictionary>> all_dictionaries_;
   std::vector<Page*> streamed_;  // restored for the layer that is being read, a reference each
   LosslessStats stats_;
+  size_t heap_bytes_ = 0;  // that installed jobs have freed and the heap may keep
   uint64_t step_ = 2;
 };
 

@@ -59,7 +59,6 @@ struct Page {
   // The strips, packed: set in state kPacked only.
   std::shared_ptr<const PackedPage> packed;
   bool pack_tried = false;  // a worker has it or had it
-  bool streamed = false;    // its restored strips are for one pass over its layer only
   uint64_t last_read = 0;   // the step that last read it packed
   // Set while the bytes still are in a file: PageStore::Read brings them in.
   std::unique_ptr<UnreadPage> unread;

@@ -29,7 +29,7 @@ Page* PageStore::NewPage(int layer, int64_t first_position, PageState state, con
 
 Result<Page*> PageStore::Make(int layer, int64_t first_position, PageState state,
                               const Rung& key_rung, const Rung& value_rung) {
-  Result<PageSlot> slot = pool_.Take(PageBytes(key_rung, value_rung));
+  Result<PageSlot> slot = TakeSlot(PageBytes(key_rung, value_rung));
   if (!slot.ok()) return slot.status();
   Page* page = NewPage(layer, first_position, state, key_rung, value_rung);
   page->slot = *slot;
@@ -46,6 +46,13 @@ Page* PageStore::MakeUnread(int layer, int64_t first_position, PageState state,
   return page;
 }
 
+Result<PageSlot> PageStore::TakeSlot(size_t bytes) {
+  Result<PageSlot> slot = pool_.Take(bytes);
+  if (slot.ok() || restored_.empty()) return slot;
+  DropAllRaw();
+  return pool_.Take(bytes);
+}
+
 Status PageStore::Read(std::span<Page* const> pages, Executor* executor) {
   struct Job {
     Page* page;
@@ -56,7 +63,7 @@ Status PageStore::Read(std::span<Page* const> pages, Executor* executor) {
   Status first_error;
   for (Page* page : pages) {
     if (page->unread == nullptr) continue;
-    Result<PageSlot> slot = pool_.Take(page->bytes);
+    Result<PageSlot> slot = TakeSlot(page->bytes);
     if (!slot.ok()) {
       first_error = slot.status();
       break;
@@ -136,10 +143,15 @@ void PageStore::SetRaw(Page* page, const PageSlot& slot) {
 }
 
 void PageStore::DropRaw(Page* page) {
-  if (!page->HasRaw()) return;
+  if (!page->packed || !page->HasRaw()) return;
   restored_.erase(page);
   GiveRaw(*page, page->slot);
   page->slot = PageSlot();
+}
+
+void PageStore::DropAllRaw() {
+  const std::vector<Page*> restored(restored_.begin(), restored_.end());
+  for (Page* page : restored) DropRaw(page);
 }
 
 void PageStore::Unpack(Page* page) {

@@ -71,6 +71,7 @@ class PageStore {
   // The page has its raw strips beside the packed ones from now on; and no longer.
   void SetRaw(Page* page, const PageSlot& slot);
   void DropRaw(Page* page);
+  void DropAllRaw();
   // Gives up the packed form of a page that has its raw strips: it is sealed as before.
   void Unpack(Page* page);
   // Packed pages that have their raw strips, too; and bytes that are taken for such.
@@ -83,6 +84,8 @@ class PageStore {
   void AddTo(CacheStats* stats) const;
 
  private:
+  // From the pool; pages that are restored beside their packed form make room where it has none.
+  Result<PageSlot> TakeSlot(size_t bytes);
   using Account = std::tuple<const Rung*, const Rung*, PageState>;
   Page* NewPage(int layer, int64_t first_position, PageState state, const Rung& key_rung,
                 const Rung& value_rung) const;

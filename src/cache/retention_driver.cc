@@ -93,11 +93,10 @@ void RetentionDriver::Commit(int layer, LayerTable& table, const StepMass& step)
   for (size_t token = 0; token < tokens; ++token) {
     const float* mass = step.mass.data() + token * step.num_pages;
     const int64_t position = step.first_position + static_cast<int64_t>(token);
-    if (mass[0] >= 0) {
-      for (size_t i = 0; i < step.num_pages; ++i) {
-        TableEntry& entry = table.entries[i];
-        if (entry.page->first_position <= position) entry.score.Add(mass[i]);
-      }
+    for (size_t i = 0; i < step.num_pages; ++i) {
+      // Not asked is negative; rows that hold a NaN make their query's masses NaN.
+      TableEntry& entry = table.entries[i];
+      if (mass[i] >= 0 && entry.page->first_position <= position) entry.score.Add(mass[i]);
     }
     if ((position + 1) % rule.every_tokens == 0) {
       for (TableEntry& entry : table.entries) entry.score.FinishBucket(rule.ema);
