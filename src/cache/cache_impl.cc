@@ -174,8 +174,9 @@ Status CacheImpl::Truncate(SequenceId id, int64_t position) {
   // A page that may grow again must not be packed, whatever the workers have got done.
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     for (TableEntry& entry : sequence.layers[layer].entries) {
-      if (entry.page->first_position < position && entry.EndPosition() > position)
-        VARVE_RETURN_IF_ERROR(packing_.UnpackForGood(entry.page));
+      if (entry.page->first_position >= position || entry.EndPosition() <= position) continue;
+      if (entry.page->IsPacked()) VARVE_RETURN_IF_ERROR(store_.Read({&entry.page, 1}, executor_));
+      VARVE_RETURN_IF_ERROR(packing_.UnpackForGood(entry.page));
     }
   }
   for (int layer = 0; layer < shape_.num_layers; ++layer) {

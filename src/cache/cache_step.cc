@@ -30,7 +30,7 @@ bool CacheImpl::CanGrow(int layer, const Sequence& sequence) const {
   if (table.entries.empty()) return false;
   const TableEntry& last = table.entries.back();
   const Rung* open = layer_plans_[layer].open_rung;
-  return last.stage < 0 && last.rows < shape_.page_tokens && !last.page->packed &&
+  return last.stage < 0 && last.rows < shape_.page_tokens && !last.page->IsPacked() &&
          last.page->tokens_per_row == 1 && last.page->key_rung == open &&
          last.page->value_rung == open && last.EndPosition() == sequence.next_position;
 }
@@ -87,7 +87,9 @@ Status CacheImpl::CheckRoom(std::span<const StepEntry> entries) {
       if (store_.num_unread() > 0) {
         // The step will ask for all of them.
         for (const TableEntry& page : table.entries) {
-          if (page.page->unread != nullptr && unread.insert(page.page).second)
+          // Packed pages are not the pool's.
+          if (page.page->unread != nullptr && !page.page->IsPacked() &&
+              unread.insert(page.page).second)
             bytes += SlotBytes(page.page->bytes);
         }
       }
