@@ -87,10 +87,8 @@ Status CacheImpl::CheckRoom(std::span<const StepEntry> entries) {
       if (store_.num_unread() > 0) {
         // The step will ask for all of them.
         for (const TableEntry& page : table.entries) {
-          // Packed pages are not the pool's.
-          if (page.page->unread != nullptr && !page.page->IsPacked() &&
-              unread.insert(page.page).second)
-            bytes += SlotBytes(page.page->bytes);
+          if (page.page->unread != nullptr && unread.insert(page.page).second)
+            bytes += SlotBytes(page.page->HeldBytes());
         }
       }
       const bool grows = CanGrow(layer, sequence);

@@ -78,9 +78,12 @@ Status PageStore::Read(std::span<Page* const> pages, Executor* executor) {
   for (Job& job : jobs) {
     std::shared_ptr<const PackedPage> packed;
     if (job.status.ok() && job.page->unread != nullptr && job.page->IsPacked()) {
-      Result<std::shared_ptr<const PackedPage>> placed = Place(job.strips);
-      job.status = placed.status();
-      if (placed.ok()) packed = std::move(*placed);
+      job.status = pool_.CheckRoom(SlotBytes(job.strips.bytes.size()));
+      if (job.status.ok()) {
+        Result<std::shared_ptr<const PackedPage>> placed = Place(job.strips);
+        job.status = placed.status();
+        if (placed.ok()) packed = std::move(*placed);
+      }
     }
     // A page that was named twice has its bytes by now.
     if (!job.status.ok() || job.page->unread == nullptr) {
