@@ -22,6 +22,8 @@ const char* StateName(PageState state) {
       return "filling";
     case PageState::kFull:
       return "full";
+    case PageState::kPacked:
+      return "packed";
     default:
       return "sealed";
   }
@@ -30,6 +32,9 @@ const char* StateName(PageState state) {
 double Ratio(uint64_t of, uint64_t to) {
   return to == 0 ? 0 : static_cast<double>(of) / static_cast<double>(to);
 }
+
+// What stands for the rows: pages, and the dictionaries without which they are nothing.
+uint64_t StoredBytes(const CacheFileInfo& info) { return info.page_bytes + info.dictionary_bytes; }
 
 }  // namespace
 
@@ -68,9 +73,13 @@ std::string RenderCacheFile(const std::string& path, const CacheFileInfo& info, 
   }
   line("pages", fmt::format("{}, {} of them shared, {}", info.pages, info.pages_shared,
                             HumanBytes(static_cast<double>(info.page_bytes))));
+  if (info.dictionaries > 0) {
+    line("dictionaries", fmt::format("{}, {}", info.dictionaries,
+                                     HumanBytes(static_cast<double>(info.dictionary_bytes))));
+  }
   if (info.page_bytes > 0) {
     line("ratio", fmt::format("{} (all tokens seen / pages); {:.2f} with tables and alignment",
-                              SizeAgainstF16(Ratio(info.bytes_f16_seen, info.page_bytes)),
+                              SizeAgainstF16(Ratio(info.bytes_f16_seen, StoredBytes(info))),
                               Ratio(info.bytes_f16_seen, info.file_bytes)));
   }
   if (info.rungs.empty()) return text;
@@ -100,9 +109,11 @@ Json CacheFileJson(const std::string& path, const CacheFileInfo& info) {
               {"pages", info.pages},
               {"pages_shared", info.pages_shared},
               {"page_bytes", info.page_bytes},
+              {"dictionaries", info.dictionaries},
+              {"dictionary_bytes", info.dictionary_bytes},
               {"bytes_f16", info.bytes_f16},
               {"bytes_f16_seen", info.bytes_f16_seen},
-              {"ratio", Ratio(info.bytes_f16_seen, info.page_bytes)}};
+              {"ratio", Ratio(info.bytes_f16_seen, StoredBytes(info))}};
   row["sequences"] = Json::array();
   for (const CacheFileInfo::Sequence& sequence : info.sequences) {
     row["sequences"].push_back({{"next_position", sequence.next_position},

@@ -55,6 +55,15 @@ void RepairChecksums(std::vector<std::byte>* bytes) {
   const auto hash = [bytes](uint64_t offset, uint64_t count) {
     return FileChecksum(std::span(*bytes).subspan(offset, count));
   };
+  const SectionPlace dictionaries = FindSection(*bytes, SectionKind::kDictionaries);
+  const SectionPlace data = FindSection(*bytes, SectionKind::kDictionaryData);
+  for (size_t i = 0; i < dictionaries.bytes / DictionaryRecord::kBytes; ++i) {
+    const size_t at = dictionaries.offset + i * DictionaryRecord::kBytes;
+    auto record = GetRecord<DictionaryRecord>(bytes->data() + at);
+    if (record.offset > data.bytes || record.bytes > data.bytes - record.offset) continue;
+    record.checksum = hash(data.offset + record.offset, record.bytes);
+    Overwrite(record, at, bytes);
+  }
   const SectionPlace pages = FindSection(*bytes, SectionKind::kPages);
   for (size_t i = 0; i < pages.bytes / PageRecord::kBytes; ++i) {
     const size_t at = pages.offset + i * PageRecord::kBytes;

@@ -16,8 +16,8 @@ namespace varve {
 std::vector<std::byte> ReadFileBytes(const std::string& path);  // empty if there is none
 void WriteFileBytes(const std::string& path, const std::vector<std::byte>& bytes);
 
-// Computes every checksum of the file anew, as far as offsets and sizes lie inside it: of pages,
-// sections and header.
+// Computes every checksum of the file anew, as far as offsets and sizes lie inside it: of
+// dictionaries, pages, sections and header.
 void RepairChecksums(std::vector<std::byte>* bytes);
 
 // Where a section begins and how many bytes it has; {0, 0} if there is none.

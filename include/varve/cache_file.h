@@ -36,9 +36,11 @@ struct CacheFileInfo {
   uint64_t pages_shared = 0;     // in more than one table
   std::vector<RungBytes> rungs;  // by rung and state
   uint64_t file_bytes = 0;
-  uint64_t page_bytes = 0;      // of all pages, as stored
-  uint64_t bytes_f16 = 0;       // what the live rows of all sequences would take in plain f16
-  uint64_t bytes_f16_seen = 0;  // what all tokens that they have seen would take
+  uint64_t page_bytes = 0;        // of all pages, as stored
+  uint64_t dictionaries = 0;      // of packed pages,
+  uint64_t dictionary_bytes = 0;  // and their bytes
+  uint64_t bytes_f16 = 0;         // what the live rows of all sequences would take in plain f16
+  uint64_t bytes_f16_seen = 0;    // what all tokens that they have seen would take
 };
 
 // Checks header, index and tables, not the pages. Errors are those of Cache::Load.

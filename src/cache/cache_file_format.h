@@ -26,8 +26,9 @@ static_assert(std::endian::native == std::endian::little);
 inline constexpr std::array<char, 8> kCacheFileMagic = {'V', 'A', 'R', 'V', 'E', '\r', '\n', 26};
 inline constexpr uint32_t kCacheFileVersion = 1;
 inline constexpr uint32_t kCacheFileByteOrder = 0x01020304;
-inline constexpr size_t kCacheFileAlignment = 4096;  // of page payloads
+inline constexpr size_t kCacheFileAlignment = 4096;  // of raw payloads and the file
 inline constexpr size_t kSectionAlignment = 8;
+inline constexpr size_t kPackedAlignment = 8;  // of packed payloads
 
 // Far from overflow in everything that is computed from positions.
 inline constexpr int64_t kMaxFilePosition = int64_t{1} << 40;
@@ -44,15 +45,15 @@ enum class SectionKind : uint32_t {
   kTables = 6,          // TableRecord [sequences][layers]
   kEntries = 7,         // EntryRecord
   kPages = 8,           // PageRecord
-  kDictionaries = 9,    // reserved: one record per dictionary of packed pages
-  kDictionaryData = 10  // reserved: their bytes
+  kDictionaries = 9,    // DictionaryRecord; 9 and 10 are there or not, both
+  kDictionaryData = 10  // their bytes
 };
 inline constexpr uint32_t kIgnorableSection = 0x80000000;
 
 // How the bytes of a page are stored. Numbers are never reused.
 enum class PageEncoding : uint16_t {
   kRaw = 1,     // docs/format/pages.md
-  kPacked = 2,  // reserved: packed strips
+  kPacked = 2,  // the strips' ends, then the packed strips
 };
 
 // PageRecord::state.
@@ -194,6 +195,9 @@ struct PageRecord {
   uint32_t successor = 0;  // index into the pages + 1; 0: none
   uint32_t reserved = 0;
 
+  bool IsPacked() const { return encoding == static_cast<uint16_t>(PageEncoding::kPacked); }
+  size_t Alignment() const { return IsPacked() ? kPackedAlignment : kCacheFileAlignment; }
+
   static constexpr uint32_t kBytes = 72;
   template <typename Io, typename Record>
   static void Fields(Io& io, Record& r) {
@@ -202,6 +206,22 @@ struct PageRecord {
     io(r.value_rung), io(r.successor), io(r.reserved);
   }
 };
+
+struct DictionaryRecord {
+  uint64_t hash = 0;      // that packed strips name it by
+  uint64_t offset = 0;    // in section dictionary data
+  uint64_t bytes = 0;     // docs/format/packed.md
+  uint64_t checksum = 0;  // of those bytes
+
+  static constexpr uint32_t kBytes = 32;
+  template <typename Io, typename Record>
+  static void Fields(Io& io, Record& r) {
+    io(r.hash), io(r.offset), io(r.bytes), io(r.checksum);
+  }
+};
+
+// A dictionary may extend another, and so on; but not without end.
+inline constexpr size_t kMaxDictionaryChain = 64;
 
 namespace cache_file_internal {
 

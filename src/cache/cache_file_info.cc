@@ -12,6 +12,7 @@ namespace varve {
 namespace {
 
 PageState StateOf(const PageRecord& page) {
+  if (page.IsPacked()) return PageState::kPacked;
   if (page.state == kStateFilling) return PageState::kFilling;
   return page.state == kStateFull ? PageState::kFull : PageState::kSealed;
 }
@@ -72,6 +73,8 @@ Result<CacheFileInfo> ReadCacheFileInfo(const std::string& path) {
   info.model_fingerprint = file.header().model_fingerprint;
   info.model_name = file.model_name();
   info.file_bytes = file.file_bytes();
+  info.dictionaries = file.dictionaries().size();
+  info.dictionary_bytes = file.dictionary_bytes();
   AddPages(file, &info);
   AddSequences(file, &info);
   return info;

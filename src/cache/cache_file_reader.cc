@@ -27,8 +27,10 @@ constexpr uint32_t kRecordBytes[] = {0,
                                      TableRecord::kBytes,
                                      EntryRecord::kBytes,
                                      PageRecord::kBytes,
-                                     0,
-                                     0};
+                                     DictionaryRecord::kBytes,
+                                     1};
+// Kinds from this one on may be missing.
+constexpr uint32_t kFirstOptionalKind = static_cast<uint32_t>(SectionKind::kDictionaries);
 
 }  // namespace
 
@@ -59,6 +61,7 @@ Status CacheFile::Parse() {
   VARVE_RETURN_IF_ERROR(ParsePlanSection());
   VARVE_RETURN_IF_ERROR(ParseRungs());
   VARVE_RETURN_IF_ERROR(ParseSequences());
+  VARVE_RETURN_IF_ERROR(ParseDictionaries());
   VARVE_RETURN_IF_ERROR(ParsePages());
   VARVE_RETURN_IF_ERROR(ParseTables());
   sections_.clear();
@@ -149,7 +152,7 @@ Status CacheFile::ParseSections() {
                  record.checksum, checksum);
     }
     if ((record.kind & kIgnorableSection) != 0) continue;
-    if (record.kind < kFirstKind || record.kind > kLastKind || kRecordBytes[record.kind] == 0) {
+    if (record.kind < kFirstKind || record.kind > kLastKind) {
       return Unimplemented(
           fmt::format("{}: section {}: kind {} is not known to this build", name_, i, record.kind));
     }
@@ -166,9 +169,8 @@ Status CacheFile::ParseSections() {
     }
     sections_[record.kind] = std::move(section);
   }
-  for (uint32_t kind = kFirstKind; kind <= kLastKind; ++kind) {
-    if (kRecordBytes[kind] != 0 && !seen[kind])
-      return Bad("section {}: missing", kSectionNames[kind]);
+  for (uint32_t kind = kFirstKind; kind < kFirstOptionalKind; ++kind) {
+    if (!seen[kind]) return Bad("section {}: missing", kSectionNames[kind]);
   }
   const uint64_t payload = AlignUp(end, kCacheFileAlignment);
   if (header_.payload_offset != payload || payload > bytes_.size())
@@ -264,16 +266,13 @@ Status CacheFile::ParseSequences() {
 
 Status CacheFile::ReadPage(uint64_t index, std::byte* to) const {
   const PageRecord& record = pages_[index];
+  if (record.IsPacked()) return InflatePage(index, to);
   std::memcpy(to, bytes_.data() + record.offset, record.stored_bytes);
   if (mapping_ != nullptr) mapping_->Forget(record.offset, record.stored_bytes);
-  const auto bad = [&](const std::string& what) {
-    return Bad("page {}, layer {}, positions {} … {}: {}", index, record.layer,
-               record.first_position,
-               record.first_position + int64_t{record.rows} * record.tokens_per_row - 1, what);
-  };
   const uint64_t checksum = FileChecksum({to, record.stored_bytes});
   if (checksum != record.checksum)
-    return bad(fmt::format("checksum {:#018x} is not {:#018x}", checksum, record.checksum));
+    return BadPage(index,
+                   fmt::format("checksum {:#018x} is not {:#018x}", checksum, record.checksum));
   const Rung& key_rung = *rungs_[record.key_rung];
   const Rung& value_rung = *rungs_[record.value_rung];
   for (int head = 0; head < shape_.num_kv_heads; ++head) {
@@ -285,9 +284,15 @@ Status CacheFile::ReadPage(uint64_t index, std::byte* to) const {
     to += key_rung.StripBytes(key_shape);
     if (status.ok()) status = value_rung.CheckStrip(value_shape, to);
     to += value_rung.StripBytes(value_shape);
-    if (!status.ok()) return bad(fmt::format("KV head {}: {}", head, status.message()));
+    if (!status.ok()) return BadPage(index, fmt::format("KV head {}: {}", head, status.message()));
   }
   return Status();
+}
+
+Status CacheFile::BadPage(uint64_t index, const std::string& what) const {
+  const PageRecord& record = pages_[index];
+  return Bad("page {}, layer {}, positions {} … {}: {}", index, record.layer, record.first_position,
+             record.first_position + int64_t{record.rows} * record.tokens_per_row - 1, what);
 }
 
 Status CacheFile::Read(uint64_t index, const Page&, std::byte* to) const {

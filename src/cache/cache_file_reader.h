@@ -4,9 +4,10 @@
 // Open reads header, sections and tables, checks their checksums and then every field, so that
 // whoever uses the records need not: indices are in range, rungs exist and are those that the plan
 // gives the entry's stage, live rows exist, tables ascend, sizes are what shape and rung make them.
-// Payloads are not touched; Read copies one and checks it. Whatever the bytes are, the answer is a
-// Status: kInvalidArgument if it is no such file, kUnimplemented for a version or a part that this
-// build does not read, kDataLoss if the file contradicts itself; messages begin with its name.
+// Dictionaries of packed pages are parsed. Payloads are not touched; Read copies one and checks it.
+// Whatever the bytes are, the answer is a Status: kInvalidArgument if it is no such file,
+// kUnimplemented for a version or a part that this build does not read, kDataLoss if the file
+// contradicts itself; messages begin with its name.
 //
 // A file that is shortened while it is open ends the process (mapped_file.h). Immutable after Open;
 // any number of threads may read.
@@ -16,9 +17,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <fmt/format.h>
@@ -63,6 +67,16 @@ class CacheFile final : public PageSource {
   // The payload of page `index`, checked, as the page's bytes in memory (raw_bytes of its record).
   Status ReadPage(uint64_t index, std::byte* to) const;
   Status Read(uint64_t index, const Page& page, std::byte* to) const override;
+  // The payload of a packed page, checked as far as that goes without unpacking it; strips of
+  // rungs with scales are unpacked for a look at them. (The content hash of a strip is compared
+  // whenever it is unpacked.)
+  Status ReadPackedPage(uint64_t index, PackedStrips* to) const;
+  Status ReadPacked(uint64_t index, const Page& page, PackedStrips* to) const override;
+  // In the file's order: what one extends comes before it.
+  const std::vector<std::shared_ptr<const store::Dictionary>>& dictionaries() const {
+    return dictionaries_;
+  }
+  uint64_t dictionary_bytes() const { return dictionary_bytes_; }  // in the file
 
  private:
   struct Section {
@@ -81,7 +95,14 @@ class CacheFile final : public PageSource {
   Status ParseSequences();
   Status ParseTables();
   Status ParsePages();
+  Status ParseDictionaries();
+  Status AddDictionary(size_t index, const DictionaryRecord& record);
   Status CheckPage(size_t index) const;
+  Status CheckStoredBytes(size_t index) const;
+  Status CheckPackedStrip(uint64_t index, int head, Part part, std::span<const std::byte> strip,
+                          std::shared_ptr<const store::Dictionary>* dictionary) const;
+  // Page `index` is packed: its raw bytes, every check made.
+  Status InflatePage(uint64_t index, std::byte* to) const;
   Status CheckTable(size_t sequence, int layer, std::vector<bool>* used) const;
   Status CheckEntry(size_t index, int layer) const;
   Status CheckScore(size_t index) const;
@@ -100,6 +121,8 @@ class CacheFile final : public PageSource {
   Status Bad(fmt::format_string<const Args&...> format, const Args&... args) const {
     return Status(StatusCode::kDataLoss, name_ + ": " + fmt::format(format, args...));
   }
+  // Names the page, too.
+  Status BadPage(uint64_t index, const std::string& what) const;
 
   std::string name_;
   std::unique_ptr<const MappedFile> mapping_;  // null over memory
@@ -117,6 +140,12 @@ class CacheFile final : public PageSource {
   std::vector<TableRecord> tables_;
   std::vector<EntryRecord> entries_;
   std::vector<PageRecord> pages_;
+  std::vector<std::shared_ptr<const store::Dictionary>> dictionaries_;
+  std::unordered_map<uint64_t, size_t> dictionary_index_;  // by hash
+  uint64_t dictionary_bytes_ = 0;
+  // Pages with the same dictionaries share the list of them.
+  mutable std::mutex lists_mutex_;
+  mutable std::map<std::vector<uint64_t>, std::weak_ptr<const PackDictionaries>> lists_;
 };
 
 }  // namespace varve

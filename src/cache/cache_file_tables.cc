@@ -42,15 +42,16 @@ Status CacheFile::ParsePages() {
     if (page.layer < layer)
       return Bad("page {}: layer {} < {}, the one before", i, page.layer, layer);
     layer = page.layer;
+    // Behind the file's end at most by one alignment: no overflow.
+    offset = AlignUp(offset, page.Alignment());
     if (page.offset != offset) return Bad("page {}: offset {} is not {}", i, page.offset, offset);
-    if (page.stored_bytes > bytes_.size() - offset) {
+    if (offset > bytes_.size() || page.stored_bytes > bytes_.size() - offset) {
       return Bad("page {}: {} bytes at {} > the file's {}", i, page.stored_bytes, offset,
                  bytes_.size());
     }
-    // stored_bytes is at most the file's size: no overflow.
-    offset = AlignUp(offset + page.stored_bytes, kCacheFileAlignment);
-    if (offset > bytes_.size()) return Bad("page {}: its padding ends behind the file", i);
+    offset += page.stored_bytes;
   }
+  offset = AlignUp(offset, kCacheFileAlignment);
   if (offset != bytes_.size())
     return Bad("file_bytes {} is not {}, the end of the last page", bytes_.size(), offset);
   std::vector<bool> has_predecessor(pages_.size());
@@ -78,12 +79,10 @@ Status CacheFile::CheckPage(size_t index) const {
   if (page.state < kStateFilling || page.state > kStateSealed)
     return Bad("page {}: state {} is outside {} … {}", index, page.state, kStateFilling,
                kStateSealed);
-  if (page.encoding == static_cast<uint16_t>(PageEncoding::kPacked)) {
-    return Unimplemented(
-        fmt::format("{}: page {}: packed pages are not read by this build", name_, index));
-  }
-  if (page.encoding != static_cast<uint16_t>(PageEncoding::kRaw))
+  if (page.encoding != static_cast<uint16_t>(PageEncoding::kRaw) && !page.IsPacked())
     return Bad("page {}: encoding {} is not known", index, page.encoding);
+  if (page.IsPacked() && page.state != kStateSealed)
+    return Bad("page {}: state {} of a packed page is not {}", index, page.state, kStateSealed);
   if (page.rows < 1 || page.rows > header_.page_tokens)
     return Bad("page {}: rows {} is outside 1 … {}", index, page.rows, header_.page_tokens);
   if (page.tokens_per_row < 1 || page.tokens_per_row > kMaxTokensPerRow)
@@ -106,8 +105,7 @@ Status CacheFile::CheckPage(size_t index) const {
        rungs_[page.value_rung]->StripBytes({0, 0, shape_.value_dim, shape_.page_tokens}));
   if (page.raw_bytes != bytes)
     return Bad("page {}: raw_bytes {} is not {}", index, page.raw_bytes, bytes);
-  if (page.stored_bytes != bytes)
-    return Bad("page {}: stored_bytes {} is not {}", index, page.stored_bytes, bytes);
+  VARVE_RETURN_IF_ERROR(CheckStoredBytes(index));
   if (page.reserved != 0) return Bad("page {}: reserved is not 0", index);
   return Status();
 }

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "cache/cache_file_format.h"
+#include "cache/cache_file_packed.h"
 #include "cache/strip_reader.h"
 
 namespace varve {
@@ -54,12 +55,13 @@ class Writer {
     Result<std::unique_ptr<AtomicFile>> file = AtomicFile::Create(path, ops);
     if (!file.ok()) return file.status();
     VARVE_RETURN_IF_ERROR((*file)->Append(head));
-    for (const Page* page : pages_) {
-      Result<std::span<const std::byte>> image = Image(*page);
+    for (size_t i = 0; i < pages_.size(); ++i) {
+      Result<std::span<const std::byte>> image = Image(*pages_[i]);
       if (!image.ok()) return image.status();
+      VARVE_RETURN_IF_ERROR((*file)->Pad(records_[i].Alignment()));
       VARVE_RETURN_IF_ERROR((*file)->Append(*image));
-      VARVE_RETURN_IF_ERROR((*file)->Pad(kCacheFileAlignment));
     }
+    VARVE_RETURN_IF_ERROR((*file)->Pad(kCacheFileAlignment));
     return (*file)->Commit();
   }
 
@@ -88,14 +90,13 @@ class Writer {
 
   // The page's bytes as the file has them; valid until the next call.
   Result<std::span<const std::byte>> Image(const Page& page) {
+    if (page.IsPacked()) {
+      VARVE_RETURN_IF_ERROR(PackedImage(page, &buffer_, nullptr));
+      return std::span<const std::byte>(buffer_);
+    }
     if (page.unread != nullptr) {
       buffer_.resize(page.bytes);
       VARVE_RETURN_IF_ERROR(page.unread->source->Read(page.unread->index, page, buffer_.data()));
-      return std::span<const std::byte>(buffer_);
-    }
-    if (!page.HasRaw()) {
-      buffer_.resize(page.bytes);
-      VARVE_RETURN_IF_ERROR(RestorePage(content_.shape, page, *page.packed, buffer_.data()));
       return std::span<const std::byte>(buffer_);
     }
     const bool open = page.key_rung->can_append() || page.value_rung->can_append();
@@ -123,8 +124,20 @@ class Writer {
                    0);
   }
 
+  // Takes the dictionaries that the page needs into the file. What memory has done to a page is not
+  // passed on.
+  Status CheckPacked(const Page& page) {
+    PackedStrips strips;
+    VARVE_RETURN_IF_ERROR(PackedImage(page, &buffer_, &strips));
+    VARVE_RETURN_IF_ERROR(dictionaries_.Add(strips));
+    if (page.unread != nullptr) return Status();
+    buffer_.resize(page.bytes);
+    return RestorePage(content_.shape, page, *page.packed, buffer_.data());
+  }
+
   Status DescribePages() {
     for (const Page* page : pages_) {
+      if (page->IsPacked()) VARVE_RETURN_IF_ERROR(CheckPacked(*page));
       Result<std::span<const std::byte>> image = Image(*page);
       if (!image.ok()) return image.status();
       for (const Rung* rung : {page->key_rung, page->value_rung}) {
@@ -133,7 +146,8 @@ class Writer {
                                          RungRecord().name.size()));
       }
       PageRecord& record = records_.emplace_back();
-      record.stored_bytes = page->bytes;
+      record.stored_bytes = image->size();
+      if (page->IsPacked()) record.encoding = static_cast<uint16_t>(PageEncoding::kPacked);
       record.raw_bytes = page->bytes;
       record.checksum = FileChecksum(*image);
       record.first_position = page->first_position;
@@ -215,6 +229,11 @@ class Writer {
     sections.push_back({SectionKind::kTokens, 4, std::move(token_bytes_)});
     sections.push_back({SectionKind::kTables, TableRecord::kBytes, std::move(table_bytes_)});
     sections.push_back({SectionKind::kEntries, EntryRecord::kBytes, std::move(entry_bytes_)});
+    if (!dictionaries_.empty()) {
+      sections.push_back(
+          {SectionKind::kDictionaries, DictionaryRecord::kBytes, dictionaries_.TakeRecords()});
+      sections.push_back({SectionKind::kDictionaryData, 1, dictionaries_.TakeData()});
+    }
     sections.push_back({SectionKind::kPages, PageRecord::kBytes, {}});
 
     // Where the pages go follows from the sizes alone; their records are the last section.
@@ -226,11 +245,11 @@ class Writer {
     header.payload_offset = AlignUp(end, kCacheFileAlignment);
     uint64_t offset = header.payload_offset;
     for (PageRecord& record : records_) {
-      record.offset = offset;
-      offset = AlignUp(offset + record.stored_bytes, kCacheFileAlignment);
+      record.offset = AlignUp(offset, record.Alignment());
+      offset = record.offset + record.stored_bytes;
       Put(record, &sections.back().bytes);
     }
-    header.file_bytes = offset;
+    header.file_bytes = AlignUp(offset, kCacheFileAlignment);
 
     std::vector<std::byte> directory;
     std::vector<std::byte> body;
@@ -284,6 +303,7 @@ class Writer {
   std::vector<PageRecord> records_;  // as pages_
   std::vector<const Rung*> rungs_;
   std::vector<std::byte> sequence_bytes_, token_bytes_, table_bytes_, entry_bytes_;
+  DictionaryWriter dictionaries_;
   uint64_t num_tokens_ = 0;
   uint64_t num_entries_ = 0;
   std::vector<std::byte> buffer_;

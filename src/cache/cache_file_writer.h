@@ -2,7 +2,8 @@
 //
 // Pages are collected layer by layer, each once. Bytes of rows that were never written (open pages
 // keep room for them) are written as zeros: what a slot held before is nobody's business. Pages
-// that still are in another file are read from there, checked, and stay unread.
+// that still are in another file are read from there, checked, and stay unread. Packed pages are
+// written packed, after they have been unpacked for a check, and every dictionary once.
 //
 // A function without state; the cache must not change meanwhile.
 

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "cache/cache_file_packed.h"
 #include "cache/cache_file_writer.h"
 #include "cache/cache_impl.h"
 #include "cache/plan_rule.h"
@@ -15,8 +16,9 @@
 namespace varve {
 namespace {
 
-PageState StateOf(uint16_t number) {
-  switch (number) {
+PageState StateOf(const PageRecord& page) {
+  if (page.IsPacked()) return PageState::kPacked;
+  switch (page.state) {
     case kStateFilling:
       return PageState::kFilling;
     case kStateFull:
@@ -105,7 +107,8 @@ Status CacheImpl::CheckFile(const CacheFile& file, const LoadOptions& options) c
   if (shape.page_tokens != shape_.page_tokens)
     return differs("page_tokens", shape.page_tokens, shape_.page_tokens);
   for (size_t layer = 0; layer < layer_plans_.size(); ++layer) {
-    if (file.layer_plans()[layer] == layer_plans_[layer]) continue;
+    // Packing changes no value: a page that is packed is read under any plan.
+    if (file.layer_plans()[layer].GivesSameValues(layer_plans_[layer])) continue;
     return InvalidArgument(
         fmt::format("{}: plan \"{}\" is not \"{}\", the cache's: they differ in layer {}",
                     file.name(), file.plan_text(), PrintPlan(options_.plan), layer));
@@ -140,13 +143,15 @@ Result<std::vector<SequenceTokens>> CacheImpl::LoadFrom(
 // Nothing here can fail: the reader has checked every index.
 void CacheImpl::AddSequences(const std::shared_ptr<const CacheFile>& file,
                              std::vector<uint64_t>* ids) {
+  packing_.AddDictionaries(file->dictionaries());
   std::vector<Page*> pages;
   for (size_t i = 0; i < file->pages().size(); ++i) {
     const PageRecord& record = file->pages()[i];
-    Page* page = store_.MakeUnread(static_cast<int>(record.layer), record.first_position,
-                                   StateOf(record.state), *file->rungs()[record.key_rung],
-                                   *file->rungs()[record.value_rung],
-                                   std::make_unique<UnreadPage>(UnreadPage{file, i}));
+    Page* page =
+        store_.MakeUnread(static_cast<int>(record.layer), record.first_position, StateOf(record),
+                          *file->rungs()[record.key_rung], *file->rungs()[record.value_rung],
+                          std::make_unique<UnreadPage>(
+                              UnreadPage{file, i, PackedBytesOf(record, shape_.num_kv_heads)}));
     page->refs = 0;  // every page is in some table
     page->rows = static_cast<int>(record.rows);
     page->tokens_per_row = static_cast<int>(record.tokens_per_row);

@@ -89,12 +89,12 @@ Status CacheImpl::CheckRoom(std::span<const StepEntry> entries) {
         // The step will ask for all of them.
         for (const TableEntry& page : table.entries) {
           if (page.page->unread != nullptr && unread.insert(page.page).second)
-            bytes += SlotBytes(page.page->bytes);
+            bytes += SlotBytes(page.page->HeldBytes());
         }
       }
       const bool grows = CanGrow(layer, sequence);
       if (!grows || table.entries.back().page->refs > 1) bytes += open_bytes;
-      if (grows && table.entries.back().page->packed) bytes += open_bytes;
+      if (grows && table.entries.back().page->IsPacked()) bytes += open_bytes;
       if (table.next_event <= next_position) {
         ageing_.CountExtra(plan, table, next_position, seen, &extra);
       }

@@ -282,6 +282,12 @@ Status CheckShape(const Plan& plan, const CacheShape& shape) {
 
 }  // namespace
 
+bool LayerPlan::GivesSameValues(const LayerPlan& other) const {
+  return open_rung == other.open_rung && stages == other.stages &&
+         window_tokens == other.window_tokens && sink_tokens == other.sink_tokens &&
+         retention == other.retention && first_demotion == other.first_demotion;
+}
+
 const LayerPlan::Stage* LayerPlan::StageAt(int64_t age) const {
   const Stage* found = nullptr;
   for (const Stage& stage : stages) {

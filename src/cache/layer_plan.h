@@ -62,6 +62,8 @@ struct LayerPlan {
   static constexpr int64_t kNeverByAge = int64_t{1} << 60;
 
   bool operator==(const LayerPlan&) const = default;
+  // Equal but for packing.
+  bool GivesSameValues(const LayerPlan& other) const;
 
   // The stage of a full page of that age, or null while it stays open.
   const Stage* StageAt(int64_t age) const;

@@ -32,7 +32,7 @@ store::PartShape StripPartShape(const CacheShape& shape, const Page& page, Part 
 
 Status PackPage(const CacheShape& shape, const Page& page, const std::byte* raw,
                 const std::shared_ptr<const PackDictionaries>& dictionaries,
-                std::vector<std::byte>* restored, PageStore::PackedStrips* out, PackJob* times) {
+                std::vector<std::byte>* restored, PackedStrips* out, PackJob* times) {
   out->dictionaries = dictionaries;
   out->bytes.reserve(page.bytes);
   std::vector<std::byte> again;

@@ -45,7 +45,7 @@ struct PackJob {
 
   // What came of it, per page.
   struct Packed {
-    PageStore::PackedStrips strips;
+    PackedStrips strips;
     std::vector<std::byte> restored;  // the page as it was unpacked again
     Status status;
   };
@@ -102,7 +102,7 @@ class PackWorkers {
 // of the job. Thread-safe.
 Status PackPage(const CacheShape& shape, const Page& page, const std::byte* raw,
                 const std::shared_ptr<const PackDictionaries>& dictionaries,
-                std::vector<std::byte>* restored, PageStore::PackedStrips* out, PackJob* times);
+                std::vector<std::byte>* restored, PackedStrips* out, PackJob* times);
 
 // Dictionaries for the pages of a job, a strip each. What the job has is kept where it is good
 // enough. Unpacks one strip of all pages at a time.

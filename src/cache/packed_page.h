@@ -39,6 +39,13 @@ struct PackDictionaries {
   }
 };
 
+// A page's strips in packed form, wherever they come from.
+struct PackedStrips {
+  std::vector<std::byte> bytes;
+  std::vector<uint32_t> ends;  // of each strip in `bytes`
+  std::shared_ptr<const PackDictionaries> dictionaries;
+};
+
 struct PackedPage {
   std::byte* data = nullptr;
   size_t bytes = 0;                                      // of all strips

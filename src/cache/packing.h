@@ -61,6 +61,11 @@ class Packing {
   // The page has its raw strips for good again, ready to be cut and to grow.
   Status UnpackForGood(Page* page);
 
+  // Dictionaries of packed pages that come from a file, for the accounts.
+  void AddDictionaries(std::span<const std::shared_ptr<const store::Dictionary>> dictionaries) {
+    all_dictionaries_.insert(all_dictionaries_.end(), dictionaries.begin(), dictionaries.end());
+  }
+
   void AddTo(LosslessStats* stats) const;
 
   // For tests: see PackWorkers.

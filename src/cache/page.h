@@ -36,11 +36,14 @@ class PageSource {
   // Copies the payload of its page `index` to `to` (page.bytes bytes) and checks it. The message
   // names the source, layer and positions. Thread-safe.
   virtual Status Read(uint64_t index, const Page& page, std::byte* to) const = 0;
+  // The same of a page that it holds packed, as it is.
+  virtual Status ReadPacked(uint64_t index, const Page& page, PackedStrips* to) const = 0;
 };
 
 struct UnreadPage {
   std::shared_ptr<const PageSource> source;
   uint64_t index = 0;
+  size_t packed_bytes = 0;  // of a packed page; 0: it is raw
 };
 
 struct Page {
@@ -56,7 +59,7 @@ struct Page {
   size_t value_strip_bytes = 0;
   size_t bytes = 0;  // kv_heads * (key_strip_bytes + value_strip_bytes)
   PageSlot slot;     // none while unread; of a packed page: the restored strips, or none
-  // The strips, packed: set in state kPacked only.
+  // The strips, packed: set in state kPacked, unless unread.
   std::shared_ptr<const PackedPage> packed;
   bool pack_tried = false;  // a worker has it or had it
   uint64_t last_read = 0;   // the step that last read it packed
@@ -68,8 +71,13 @@ struct Page {
   Page* predecessor = nullptr;
 
   bool HasRaw() const { return slot.data != nullptr; }
+  // Whether it is packed or will be, once it has been read.
+  bool IsPacked() const { return state == PageState::kPacked; }
   // What it holds for good: restored strips are the decode cache's.
-  size_t HeldBytes() const { return packed ? packed->bytes : SlotBytes(bytes); }
+  size_t HeldBytes() const {
+    if (packed) return packed->bytes;
+    return unread != nullptr && IsPacked() ? unread->packed_bytes : SlotBytes(bytes);
+  }
   // Requires HasRaw(): neither unread nor packed.
   std::byte* KeyStrip(int head) const {
     return slot.data + static_cast<size_t>(head) * (key_strip_bytes + value_strip_bytes);

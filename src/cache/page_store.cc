@@ -56,33 +56,51 @@ Result<PageSlot> PageStore::TakeSlot(size_t bytes) {
 Status PageStore::Read(std::span<Page* const> pages, Executor* executor) {
   struct Job {
     Page* page;
-    PageSlot slot;
+    PageSlot slot;        // of a raw page
+    PackedStrips strips;  // of a packed one
     Status status;
   };
   std::vector<Job> jobs;
   Status first_error;
   for (Page* page : pages) {
     if (page->unread == nullptr) continue;
+    if (page->IsPacked()) {
+      jobs.push_back({page, PageSlot(), {}, Status()});
+      continue;
+    }
     Result<PageSlot> slot = TakeSlot(page->bytes);
     if (!slot.ok()) {
       first_error = slot.status();
       break;
     }
-    jobs.push_back({page, *slot, Status()});
+    jobs.push_back({page, *slot, {}, Status()});
   }
   executor->ParallelFor(jobs.size(), [&jobs](size_t i, int) {
-    const UnreadPage& unread = *jobs[i].page->unread;
-    jobs[i].status = unread.source->Read(unread.index, *jobs[i].page, jobs[i].slot.data);
+    Job& job = jobs[i];
+    const UnreadPage& unread = *job.page->unread;
+    job.status = job.page->IsPacked()
+                     ? unread.source->ReadPacked(unread.index, *job.page, &job.strips)
+                     : unread.source->Read(unread.index, *job.page, job.slot.data);
   });
   for (Job& job : jobs) {
+    std::shared_ptr<const PackedPage> packed;
+    if (job.status.ok() && job.page->unread != nullptr && job.page->IsPacked()) {
+      job.status = pool_.CheckRoom(SlotBytes(job.strips.bytes.size()));
+      if (job.status.ok()) {
+        Result<std::shared_ptr<const PackedPage>> placed = Place(job.strips);
+        job.status = placed.status();
+        if (placed.ok()) packed = std::move(*placed);
+      }
+    }
     // A page that was named twice has its bytes by now.
     if (!job.status.ok() || job.page->unread == nullptr) {
-      pool_.GiveBack(job.slot);
+      if (job.slot.data != nullptr) pool_.GiveBack(job.slot);
       if (first_error.ok()) first_error = std::move(job.status);
       continue;
     }
     Count(*job.page, -1);
     job.page->slot = job.slot;
+    job.page->packed = std::move(packed);
     job.page->unread.reset();
     Count(*job.page, +1);
   }
@@ -101,7 +119,7 @@ void PageStore::Release(Page* page) {
   delete page;
 }
 
-Status PageStore::Pack(Page* page, const PackedStrips& strips) {
+Result<std::shared_ptr<const PackedPage>> PageStore::Place(const PackedStrips& strips) {
   Result<std::byte*> block = arena_.Take(strips.bytes.size());
   if (!block.ok()) return block.status();
   std::memcpy(*block, strips.bytes.data(), strips.bytes.size());
@@ -110,17 +128,23 @@ Status PageStore::Pack(Page* page, const PackedStrips& strips) {
   packed->bytes = strips.bytes.size();
   packed->ends = strips.ends;
   packed->dictionaries = strips.dictionaries;
+  return std::shared_ptr<const PackedPage>(packed.release(),
+                                           [arena = &arena_](const PackedPage* gone) {
+                                             arena->GiveBack(gone->data, gone->bytes);
+                                             delete gone;
+                                           });
+}
+
+Status PageStore::Pack(Page* page, const PackedStrips& strips) {
+  Result<std::shared_ptr<const PackedPage>> packed = Place(strips);
+  if (!packed.ok()) return packed.status();
   Count(*page, -1);
   if (!page->packed) {
     pool_.GiveBack(page->slot);
     page->slot = PageSlot();
   }
   // A worker may still read the old packed bytes; it hands its share back to the cache's thread.
-  page->packed = std::shared_ptr<const PackedPage>(packed.release(),
-                                                   [arena = &arena_](const PackedPage* gone) {
-                                                     arena->GiveBack(gone->data, gone->bytes);
-                                                     delete gone;
-                                                   });
+  page->packed = std::move(*packed);
   page->state = PageState::kPacked;
   Count(*page, +1);
   return Status();
@@ -188,7 +212,8 @@ void PageStore::Count(const Page& page, int sign) {
   num_pages_ += sign;
   if (page.unread != nullptr) {
     num_unread_ += sign;
-    bytes_unread_ += sign * static_cast<int64_t>(page.bytes);
+    bytes_unread_ +=
+        sign * static_cast<int64_t>(page.IsPacked() ? page.unread->packed_bytes : page.bytes);
     return;
   }
   Sum& sum = accounts_[{page.key_rung, page.value_rung, page.state}];

@@ -40,8 +40,8 @@ class PageStore {
   // The same, whose bytes still are in a file; takes no page memory.
   Page* MakeUnread(int layer, int64_t first_position, PageState state, const Rung& key_rung,
                    const Rung& value_rung, std::unique_ptr<UnreadPage> unread);
-  // Brings the bytes of unread pages into memory; others are passed over. On failure (no memory,
-  // bytes that fail their check) the pages at fault stay unread.
+  // Brings the bytes of unread pages into memory, packed ones packed; others are passed over. On
+  // failure (no memory, bytes that fail their check) the pages at fault stay unread.
   Status Read(std::span<Page* const> pages, Executor* executor);
   uint64_t num_unread() const { return num_unread_; }
   void AddRef(Page* page) { ++page->refs; }
@@ -56,12 +56,6 @@ class PageStore {
 
   // --- packed pages ---
 
-  // A sealed page's strips in packed form.
-  struct PackedStrips {
-    std::vector<std::byte> bytes;
-    std::vector<uint32_t> ends;
-    std::shared_ptr<const PackDictionaries> dictionaries;
-  };
   // Replaces the raw bytes of a sealed page, which go back to the pool; or the packed ones of a
   // packed page. kOutOfMemory leaves the page as it was.
   Status Pack(Page* page, const PackedStrips& strips);
@@ -90,6 +84,8 @@ class PageStore {
   Page* NewPage(int layer, int64_t first_position, PageState state, const Rung& key_rung,
                 const Rung& value_rung) const;
   void Count(const Page& page, int sign);
+  // Strips of a packed page in the arena's memory.
+  Result<std::shared_ptr<const PackedPage>> Place(const PackedStrips& strips);
 
   CacheShape shape_;
   PagePool pool_;
