@@ -36,6 +36,9 @@ void AddLosslessKeys(const LosslessStats& stats, nlohmann::ordered_json* row) {
                {"lossless_pages_now", stats.pages_now},
                {"lossless_packed_bytes_now", stats.packed_bytes_now},
                {"lossless_raw_bytes_now", stats.raw_bytes_now},
+               {"pages_spilled", stats.pages_spilled},
+               {"bytes_spilled", stats.bytes_spilled},
+               {"spill_refused", stats.spill_refused},
                {"strips_unpacked", stats.strips_unpacked},
                {"restored_pages", stats.pages_restored},
                {"prefetched_pages", stats.pages_prefetched}});
@@ -44,21 +47,31 @@ void AddLosslessKeys(const LosslessStats& stats, nlohmann::ordered_json* row) {
 std::string LosslessLine(const LosslessStats& stats) {
   if (stats.layers == 0) return "";
   const std::string layers = fmt::format("{} layer{}", stats.layers, stats.layers == 1 ? "" : "s");
-  if (stats.pages_packed == 0) return fmt::format("nothing was cold yet in {} (hot=)", layers);
+  if (stats.pages_packed == 0 && stats.pages_now == 0)
+    return fmt::format("nothing was cold yet in {} (hot=)", layers);
   const auto bytes = [](uint64_t count) { return HumanBytes(static_cast<double>(count)); };
   if (stats.pages_now == 0) {
     return fmt::format("{}: {} pages tried, {} would be {} ({:.3f}), {} fallbacks", layers,
                        stats.pages_packed, bytes(stats.raw_bytes), bytes(stats.compressed_bytes),
                        LosslessRatio(stats), stats.fallbacks);
   }
+  std::string spilled;
+  if (stats.pages_spilled > 0) {
+    spilled = fmt::format(" | {} pages spilled, {} on disk", stats.pages_spilled,
+                          bytes(stats.bytes_spilled));
+  }
+  if (stats.spill_refused > 0) {
+    spilled +=
+        fmt::format(" | spill file full ({} times): pages stayed in memory", stats.spill_refused);
+  }
   return fmt::format(
       "{}: {} pages packed, {} as {} and {} of dictionaries ({:.3f}) | decode cache {}, {} hits, "
       "{} "
-      "misses, {} pages restored, {} of them ahead | {} fallbacks",
+      "misses, {} pages restored, {} of them ahead | {} fallbacks{}",
       layers, stats.pages_now, bytes(stats.raw_bytes_now), bytes(stats.packed_bytes_now),
       bytes(stats.dictionary_bytes), LosslessRatio(stats), bytes(stats.decode_cache_bytes),
       stats.decode_cache_hits, stats.decode_cache_misses, stats.pages_restored,
-      stats.pages_prefetched, stats.fallbacks);
+      stats.pages_prefetched, stats.fallbacks, spilled);
 }
 
 void PrintLossless(const std::string& plan, const LosslessStats& stats, std::FILE* out) {

@@ -44,7 +44,14 @@ TEST(LosslessReport, TheLineTellsWhatHappened) {
   EXPECT_NE(LosslessLine(stats).find("10 pages tried"), std::string::npos);
   stats.pages_now = 5;
   EXPECT_NE(LosslessLine(stats).find("5 pages packed"), std::string::npos);
-  stats.pages_packed = 0;
+  EXPECT_EQ(LosslessLine(stats).find("spill"), std::string::npos);
+  stats.pages_spilled = 3;
+  stats.spill_refused = 2;
+  EXPECT_NE(LosslessLine(stats).find("3 pages spilled"), std::string::npos);
+  EXPECT_NE(LosslessLine(stats).find("spill file full (2 times)"), std::string::npos);
+  stats.pages_packed = 0;  // they came from a file
+  EXPECT_NE(LosslessLine(stats).find("5 pages packed"), std::string::npos);
+  stats.pages_now = 0;
   EXPECT_NE(LosslessLine(stats).find("nothing was cold"), std::string::npos);
 }
 

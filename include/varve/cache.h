@@ -233,11 +233,14 @@ struct LosslessStats {
   uint64_t pages_restored = 0;       // into the decode cache
   uint64_t pages_prefetched = 0;     // of those, by workers ahead of their layer
   uint64_t decode_cache_bytes = 0;   // held for it now
+  uint64_t pages_spilled = 0;  // of the pages packed now, those whose bytes are in the spill file,
+  uint64_t bytes_spilled = 0;  // and these; not in bytes_held
+  uint64_t spill_refused = 0;  // times that the spill file had no room: pages stayed in memory
 };
 
 struct CacheStats {
   uint64_t bytes_used = 0;      // payload of all live pages; a shared page counts once
-  uint64_t bytes_held = 0;      // memory that the pool keeps resident for pages
+  uint64_t bytes_held = 0;      // memory that is kept resident for pages; not the spill file
   uint64_t bytes_tables = 0;    // page records and tables
   uint64_t bytes_scratch = 0;   // work buffers of steps and attention
   uint64_t bytes_f16 = 0;       // what the live rows of all sequences would take in plain f16

@@ -66,6 +66,10 @@ struct LayerRule {
   std::optional<int64_t> pack_queue;          // pack_queue=N groups
   std::optional<int64_t> decode_cache_pages;  // decode_cache=N pages
   std::optional<int64_t> prefetch;            // prefetch=0|1
+  // Of the whole cache; one file for the plan.
+  std::optional<std::string> spill;  // spill=FILE: packed pages beyond keep_mib go there
+  std::optional<int64_t> spill_mib;  // spill_mib=N: its cap
+  std::optional<int64_t> keep_mib;   // keep_mib=N of packed bytes stay in memory
 
   std::optional<std::string> codebook;  // codebook=FILE
   std::optional<std::string> fold;      // fold=FILE

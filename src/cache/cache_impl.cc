@@ -50,8 +50,15 @@ Result<std::unique_ptr<Cache>> Cache::Create(const CacheShape& shape, CacheOptio
   }
   CacheShape filled = shape;
   if (filled.page_tokens == 0) filled.page_tokens = options.plan.PageTokens();
-  return std::unique_ptr<Cache>(
-      std::make_unique<CacheImpl>(filled, std::move(options), std::move(*plans)));
+  const PackSettings settings = ResolvePackSettings(options.plan);
+  auto cache = std::make_unique<CacheImpl>(filled, std::move(options), std::move(*plans));
+  if (!settings.spill_file.empty()) {
+    Result<std::unique_ptr<SpillFile>> spill =
+        SpillFile::Create(settings.spill_file, settings.spill_bytes);
+    if (!spill.ok()) return spill.status();
+    cache->store().SetSpill(std::move(*spill));
+  }
+  return std::unique_ptr<Cache>(std::move(cache));
 }
 
 CacheImpl::CacheImpl(const CacheShape& shape, CacheOptions options,

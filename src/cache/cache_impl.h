@@ -58,6 +58,7 @@ class CacheImpl final : public Cache {
     if (!step_open_) packing_.Collect();
   }
   Packing& packing() { return packing_; }
+  PageStore& store() { return store_; }
   const Sequence* FindForTesting(SequenceId id) const { return *Find(id); }
 
   Status Save(const std::string& path, const SaveOptions& options) const override;

@@ -56,6 +56,12 @@ Status CacheImpl::SaveThrough(const std::string& path, const SaveOptions& option
   }
   Result<Plan> plan = NormalizePlan(options_.plan);
   if (!plan.ok()) return plan.status();
+  // Where pages may spill to is of this machine.
+  for (LayerRule& rule : plan->rules) {
+    rule.spill.reset();
+    rule.spill_mib.reset();
+    rule.keep_mib.reset();
+  }
   CacheFileContent content{
       shape_, PrintPlan(*plan), options.model_fingerprint, options.model_name, {}};
   std::vector<uint64_t> ids;

@@ -119,11 +119,26 @@ Status CheckCombination(const LayerRule& rule) {
       {rule.pack_queue.has_value(), "pack_queue"},
       {rule.decode_cache_pages.has_value(), "decode_cache"},
       {rule.prefetch.has_value(), "prefetch"},
+      {rule.spill.has_value(), "spill"},
+      {rule.spill_mib.has_value(), "spill_mib"},
+      {rule.keep_mib.has_value(), "keep_mib"},
   };
   for (const auto& [said, clause] : of_packing) {
     if (!said || rule.pack) continue;
     return InvalidArgument(fmt::format(
         "plan: layers {}, clause \"{}\": means nothing without pack=", LayersText(rule), clause));
+  }
+  if (rule.spill && rule.pack != "store") {
+    return InvalidArgument(
+        fmt::format("plan: layers {}, clause \"spill\": needs pack=store, not pack={}",
+                    LayersText(rule), *rule.pack));
+  }
+  const std::pair<bool, const char*> of_spilling[] = {{rule.spill_mib.has_value(), "spill_mib"},
+                                                      {rule.keep_mib.has_value(), "keep_mib"}};
+  for (const auto& [said, clause] : of_spilling) {
+    if (!said || rule.spill) continue;
+    return InvalidArgument(fmt::format(
+        "plan: layers {}, clause \"{}\": means nothing without spill=", LayersText(rule), clause));
   }
   if (rule.window_tokens && rule.open_tokens.value_or(0) > *rule.window_tokens) {
     return InvalidArgument(fmt::format("plan: layers {}, clause \"open={}\": {} > window {}",
@@ -310,6 +325,11 @@ PackSettings ResolvePackSettings(const Plan& plan) {
   settings.decode_cache_pages =
       largest(&LayerRule::decode_cache_pages, settings.decode_cache_pages);
   settings.prefetch = largest(&LayerRule::prefetch, 1) != 0;
+  for (const LayerRule& rule : plan.rules) {
+    if (rule.spill) settings.spill_file = *rule.spill;
+  }
+  settings.spill_bytes = static_cast<uint64_t>(largest(&LayerRule::spill_mib, 1024)) << 20;
+  settings.keep_bytes = static_cast<uint64_t>(largest(&LayerRule::keep_mib, 0)) << 20;
   return settings;
 }
 
@@ -320,6 +340,17 @@ Result<std::vector<LayerPlan>> ResolvePlan(const Plan& plan, const CacheShape& a
   VARVE_RETURN_IF_ERROR(CheckShape(*valid, asked));
   CacheShape shape = asked;
   if (shape.page_tokens == 0) shape.page_tokens = valid->PageTokens();
+
+  const LayerRule* spilling = nullptr;
+  for (const LayerRule& rule : valid->rules) {
+    if (!rule.spill) continue;
+    if (spilling != nullptr && *spilling->spill != *rule.spill) {
+      return InvalidArgument(fmt::format(
+          "plan: layers {}, clause \"spill\": another file than layers {} have; a cache has one",
+          LayersText(rule), LayersText(*spilling)));
+    }
+    spilling = &rule;
+  }
 
   Result<LayerPlan> uncovered = ResolveRule(LayerRule(), shape);
   if (!uncovered.ok()) return uncovered.status();

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "retention/retention.h"
@@ -32,9 +33,12 @@ struct PackRule {
 // Of the whole cache; where rules differ the largest counts.
 struct PackSettings {
   int threads = 1;
-  int max_queue = 256;         // groups
-  int decode_cache_pages = 0;  // restored beside their packed form
-  bool prefetch = true;        // workers restore the next layer's pages ahead
+  int max_queue = 256;                          // groups
+  int decode_cache_pages = 0;                   // restored beside their packed form
+  bool prefetch = true;                         // workers restore the next layer's pages ahead
+  std::string spill_file;                       // empty: none
+  uint64_t spill_bytes = uint64_t{1024} << 20;  // its cap
+  uint64_t keep_bytes = 0;  // packed bytes that stay in memory, with a spill file
 };
 
 struct LayerPlan {

@@ -92,7 +92,9 @@ Result<std::byte*> PackedArena::Take(size_t bytes) {
   const size_t size = RoundUp(bytes, kUnit);
   auto found = free_by_size_.lower_bound({size, nullptr});
   if (found == free_by_size_.end()) {
-    VARVE_RETURN_IF_ERROR(AddRegion(std::max(size, std::min(kRegionBlocks * size, kLargeRegion))));
+    // Where there is no room for many blocks there may be for one.
+    if (!AddRegion(std::max(size, std::min(kRegionBlocks * size, kLargeRegion))).ok())
+      VARVE_RETURN_IF_ERROR(AddRegion(size));
     found = free_by_size_.lower_bound({size, nullptr});
   }
   const auto [free_bytes, block] = *found;

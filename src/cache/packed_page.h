@@ -49,6 +49,7 @@ struct PackedStrips {
 struct PackedPage {
   std::byte* data = nullptr;
   size_t bytes = 0;                                      // of all strips
+  bool spilled = false;                                  // `data` is in the spill file
   std::vector<uint32_t> ends;                            // of each strip in `data`
   std::shared_ptr<const PackDictionaries> dictionaries;  // null: none
 

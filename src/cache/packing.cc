@@ -74,6 +74,7 @@ void Packing::Advance(const Sequence& sequence, int tokens) {
   Install();
   const int64_t before = sequence.next_position - tokens;
   if (before / kCheckTokens == sequence.next_position / kCheckTokens) return;
+  store_->SpillDown(settings_.keep_bytes);
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     if (plans_[static_cast<size_t>(layer)].pack)
       HandOut(layer, sequence.layers[static_cast<size_t>(layer)]);
@@ -234,6 +235,7 @@ void Packing::Wait() {
   stats_.wait_us +=
       std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
   Install();
+  store_->SpillDown(settings_.keep_bytes);
 }
 
 // --- reading ---
@@ -261,9 +263,11 @@ Status Packing::Prepare(int layer, std::span<const Sequence* const> sequences) {
   if (!active()) return Status();
   Install();
   std::vector<Page*> missing;
+  spilled_read_.clear();
   for (const Sequence* sequence : sequences) {
     for (const TableEntry& entry : sequence->layers[static_cast<size_t>(layer)].entries) {
       Page* page = entry.page;
+      if (page->packed && page->packed->spilled) spilled_read_.push_back(page);
       if (!page->packed || (page->last_read == step_ && !page->HasRaw())) continue;
       ++(page->HasRaw() ? stats_.decode_cache_hits : stats_.decode_cache_misses);
       page->last_read = step_;
@@ -362,6 +366,8 @@ void Packing::InstallRestored(PackJob& job) {
 }
 
 void Packing::Finish(int layer) {
+  for (const Page* page : spilled_read_) store_->ForgetSpilled(*page);
+  spilled_read_.clear();
   std::erase_if(streamed_, [&](Page* page) {
     if (page->layer != layer) return false;
     store_->DropRaw(page);
@@ -391,6 +397,9 @@ void Packing::AddTo(LosslessStats* stats) const {
   const uint64_t decode_cache_bytes = stats->decode_cache_bytes;
   const LosslessStats now = *stats;
   *stats = stats_;
+  stats->pages_spilled = now.pages_spilled;
+  stats->bytes_spilled = now.bytes_spilled;
+  stats->spill_refused = now.spill_refused;
   stats->decode_cache_bytes = decode_cache_bytes;
   stats->pages_now = now.pages_now;
   stats->raw_bytes_now = now.raw_bytes_now;

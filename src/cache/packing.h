@@ -11,6 +11,10 @@
 // the same order, where throwing out the page that was not used for longest would never hit: a page
 // makes room only if the last two steps have not read it.
 //
+// With a spill file, packed bytes beyond keep_mib go there, those that were packed first; every
+// step reads all of them, so that none is colder than another. Once a layer has been read its
+// spilled pages are forgotten again.
+//
 // Packing changes no value and no decision, only bytes: results do not depend on what the workers
 // have got done. Owned by the cache; its own calls are not thread-safe.
 
@@ -113,6 +117,7 @@ class Packing {
   std::map<Kind, Family> families_;
   std::vector<std::weak_ptr<const store::Dictionary>> all_dictionaries_;
   std::vector<Page*> streamed_;  // restored for the layer that is being read, a reference each
+  std::vector<const Page*> spilled_read_;  // of the layer that is being read
   LosslessStats stats_;
   size_t heap_bytes_ = 0;  // that installed jobs have freed and the heap may keep
   uint64_t step_ = 2;

@@ -63,6 +63,7 @@ struct Page {
   std::shared_ptr<const PackedPage> packed;
   bool pack_tried = false;  // a worker has it or had it
   uint64_t last_read = 0;   // the step that last read it packed
+  uint64_t packed_at = 0;   // ascending in the order in which pages were packed
   // Set while the bytes still are in a file: PageStore::Read brings them in.
   std::unique_ptr<UnreadPage> unread;
   // The page that an owner of this one has already encoded from it, and the way back. Neither

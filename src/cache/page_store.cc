@@ -87,7 +87,8 @@ Status PageStore::Read(std::span<Page* const> pages, Executor* executor) {
     if (job.status.ok() && job.page->unread != nullptr && job.page->IsPacked()) {
       job.status = pool_.CheckRoom(SlotBytes(job.strips.bytes.size()));
       if (job.status.ok()) {
-        Result<std::shared_ptr<const PackedPage>> placed = Place(job.strips);
+        Result<std::shared_ptr<const PackedPage>> placed =
+            Place(&arena_, job.strips.bytes, job.strips.ends, job.strips.dictionaries, false);
         job.status = placed.status();
         if (placed.ok()) packed = std::move(*placed);
       }
@@ -101,6 +102,7 @@ Status PageStore::Read(std::span<Page* const> pages, Executor* executor) {
     Count(*job.page, -1);
     job.page->slot = job.slot;
     job.page->packed = std::move(packed);
+    if (job.page->packed) job.page->packed_at = ++last_packed_at_;
     job.page->unread.reset();
     Count(*job.page, +1);
   }
@@ -119,24 +121,27 @@ void PageStore::Release(Page* page) {
   delete page;
 }
 
-Result<std::shared_ptr<const PackedPage>> PageStore::Place(const PackedStrips& strips) {
-  Result<std::byte*> block = arena_.Take(strips.bytes.size());
+Result<std::shared_ptr<const PackedPage>> PageStore::Place(
+    PackedArena* arena, std::span<const std::byte> bytes, const std::vector<uint32_t>& ends,
+    const std::shared_ptr<const PackDictionaries>& dictionaries, bool spilled) {
+  Result<std::byte*> block = arena->Take(bytes.size());
   if (!block.ok()) return block.status();
-  std::memcpy(*block, strips.bytes.data(), strips.bytes.size());
+  std::memcpy(*block, bytes.data(), bytes.size());
   auto packed = std::make_unique<PackedPage>();
   packed->data = *block;
-  packed->bytes = strips.bytes.size();
-  packed->ends = strips.ends;
-  packed->dictionaries = strips.dictionaries;
-  return std::shared_ptr<const PackedPage>(packed.release(),
-                                           [arena = &arena_](const PackedPage* gone) {
-                                             arena->GiveBack(gone->data, gone->bytes);
-                                             delete gone;
-                                           });
+  packed->bytes = bytes.size();
+  packed->spilled = spilled;
+  packed->ends = ends;
+  packed->dictionaries = dictionaries;
+  return std::shared_ptr<const PackedPage>(packed.release(), [arena](const PackedPage* gone) {
+    arena->GiveBack(gone->data, gone->bytes);
+    delete gone;
+  });
 }
 
 Status PageStore::Pack(Page* page, const PackedStrips& strips) {
-  Result<std::shared_ptr<const PackedPage>> packed = Place(strips);
+  Result<std::shared_ptr<const PackedPage>> packed =
+      Place(&arena_, strips.bytes, strips.ends, strips.dictionaries, false);
   if (!packed.ok()) return packed.status();
   Count(*page, -1);
   if (!page->packed) {
@@ -145,9 +150,40 @@ Status PageStore::Pack(Page* page, const PackedStrips& strips) {
   }
   // A worker may still read the old packed bytes; it hands its share back to the cache's thread.
   page->packed = std::move(*packed);
+  page->packed_at = ++last_packed_at_;
   page->state = PageState::kPacked;
   Count(*page, +1);
   return Status();
+}
+
+void PageStore::SetSpill(std::unique_ptr<SpillFile> spill) {
+  spill_ = std::move(spill);
+  spill_arena_ = std::make_unique<PackedArena>(spill_.get());
+}
+
+Status PageStore::Spill(Page* page) {
+  const PackedPage& from = *page->packed;
+  Result<std::shared_ptr<const PackedPage>> to =
+      Place(spill_arena_.get(), {from.data, from.bytes}, from.ends, from.dictionaries, true);
+  if (!to.ok()) return to.status();
+  spill_->Forget((*to)->data, (*to)->bytes);
+  Count(*page, -1);
+  page->packed = std::move(*to);
+  Count(*page, +1);
+  return Status();
+}
+
+void PageStore::SpillDown(uint64_t keep_bytes) {
+  if (spill_ == nullptr) return;
+  while (packed_bytes_ > keep_bytes) {
+    if (Spill(packed_.begin()->second).ok()) continue;
+    ++spill_refused_;
+    return;
+  }
+}
+
+void PageStore::ForgetSpilled(const Page& page) const {
+  if (page.packed && page.packed->spilled) spill_->Forget(page.packed->data, page.packed->bytes);
 }
 
 Result<PageSlot> PageStore::TakeRaw(const Page& page) {
@@ -208,7 +244,7 @@ void PageStore::CopyContent(const Page& from, Page* to) {
   bytes_copied_ += from.bytes;
 }
 
-void PageStore::Count(const Page& page, int sign) {
+void PageStore::Count(Page& page, int sign) {
   num_pages_ += sign;
   if (page.unread != nullptr) {
     num_unread_ += sign;
@@ -221,12 +257,27 @@ void PageStore::Count(const Page& page, int sign) {
   sum.pages += sign;
   sum.bytes += sign * bytes;
   bytes_used_ += sign * bytes;
+  if (!page.packed) return;
+  if (page.packed->spilled) {
+    num_spilled_ += sign;
+    bytes_spilled_ += sign * bytes;
+    return;
+  }
+  packed_bytes_ += sign * bytes;
+  if (sign > 0) {
+    packed_.emplace(page.packed_at, &page);
+  } else {
+    packed_.erase(page.packed_at);
+  }
 }
 
 void PageStore::AddTo(CacheStats* stats) const {
   stats->bytes_used = bytes_used_;
   stats->bytes_held = pool_.bytes_held() + arena_.bytes_held();
   stats->lossless.decode_cache_bytes = raw_bytes_;
+  stats->lossless.pages_spilled = num_spilled_;
+  stats->lossless.bytes_spilled = bytes_spilled_;
+  stats->lossless.spill_refused = spill_refused_;
   stats->bytes_copied = bytes_copied_;
   stats->pages = num_pages_;
   stats->pages_unread = num_unread_;

@@ -15,6 +15,7 @@
 #include "cache/packed_arena.h"
 #include "cache/page.h"
 #include "cache/page_pool.h"
+#include "cache/spill_file.h"
 #include "varve/cache.h"
 
 namespace varve {
@@ -72,6 +73,17 @@ class PageStore {
   const std::unordered_set<Page*>& restored() const { return restored_; }
   uint64_t raw_bytes() const { return raw_bytes_; }
 
+  // --- the spill file ---
+
+  // Once, before any page is packed.
+  void SetSpill(std::unique_ptr<SpillFile> spill);
+  SpillFile* spill() { return spill_.get(); }
+  // Moves packed bytes to the spill file, those that were packed first, until at most keep_bytes
+  // of them are in memory. A file that has no room leaves the rest where it is.
+  void SpillDown(uint64_t keep_bytes);
+  // A page in the spill file has been read; its bytes need not stay in memory.
+  void ForgetSpilled(const Page& page) const;
+
   PagePool& pool() { return pool_; }
   const PagePool& pool() const { return pool_; }
   // Fills the page parts of the statistics.
@@ -83,13 +95,24 @@ class PageStore {
   using Account = std::tuple<const Rung*, const Rung*, PageState>;
   Page* NewPage(int layer, int64_t first_position, PageState state, const Rung& key_rung,
                 const Rung& value_rung) const;
-  void Count(const Page& page, int sign);
-  // Strips of a packed page in the arena's memory.
-  Result<std::shared_ptr<const PackedPage>> Place(const PackedStrips& strips);
+  void Count(Page& page, int sign);
+  // Strips of a packed page in an arena's memory.
+  static Result<std::shared_ptr<const PackedPage>> Place(
+      PackedArena* arena, std::span<const std::byte> bytes, const std::vector<uint32_t>& ends,
+      const std::shared_ptr<const PackDictionaries>& dictionaries, bool spilled);
+  Status Spill(Page* page);
 
   CacheShape shape_;
   PagePool pool_;
   PackedArena arena_;
+  std::unique_ptr<SpillFile> spill_;          // null: none
+  std::unique_ptr<PackedArena> spill_arena_;  // in it
+  std::map<uint64_t, Page*> packed_;          // in memory, by packed_at
+  uint64_t packed_bytes_ = 0;                 // of those
+  uint64_t last_packed_at_ = 0;
+  uint64_t num_spilled_ = 0;
+  uint64_t bytes_spilled_ = 0;
+  uint64_t spill_refused_ = 0;
   struct Sum {
     uint64_t pages = 0;
     uint64_t bytes = 0;
