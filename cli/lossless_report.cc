@@ -22,6 +22,7 @@ void AddLosslessKeys(const LosslessStats& stats, nlohmann::ordered_json* row) {
                {"lossless_decompressed_bytes", stats.decompressed_bytes},
                {"lossless_compress_us", stats.compress_us},
                {"lossless_decompress_us", stats.decompress_us},
+               {"codec_us", stats.compress_us + stats.decompress_us},
                {"lossless_queue_depth_peak", stats.queue_peak},
                {"lossless_async_queue_peak", stats.queue_peak},
                {"lossless_async_wait_us", stats.wait_us},

@@ -36,6 +36,7 @@ TEST(LosslessReport, KeysHaveTheNamesOfTheSpecification) {
         "async_queue_peak", "async_wait_us", "decode_cache_hit", "decode_cache_miss"}) {
     EXPECT_TRUE(row.contains("lossless_" + std::string(key))) << key;
   }
+  EXPECT_TRUE(row.contains("codec_us"));
 }
 
 TEST(LosslessReport, TheLineTellsWhatHappened) {
