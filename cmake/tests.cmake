@@ -7,6 +7,7 @@ include(GoogleTest)
 include(cmake/test_support.cmake)
 
 set(VARVE_TEST_TIMEOUT_S 120 CACHE STRING "Seconds that one quick test may take; a slow one has five times as long")
+set(VARVE_TEST_SHARDS 8 CACHE STRING "Processes that share the tests of a sanitized build")
 math(EXPR VARVE_SLOW_TEST_TIMEOUT_S "5 * ${VARVE_TEST_TIMEOUT_S}")
 
 # --- unit tests: one binary ---
@@ -18,15 +19,29 @@ if(VARVE_TEST_SOURCES)
   target_link_libraries(varve_tests PRIVATE varve_cli_objects varve_test_support GTest::gtest GTest::gtest_main)
   varve_compile_quickly(varve_tests TEST)
   target_compile_definitions(varve_tests PRIVATE VARVE_TEST_DATA_DIR="${PROJECT_SOURCE_DIR}/tests/data")
-  # Listing the tests when ctest starts, not after linking, keeps a crash at start-up a test failure.
-  gtest_discover_tests(varve_tests
-    DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-    TEST_FILTER "-*Slow.*:*Slow/*"
-    PROPERTIES LABELS unit TIMEOUT ${VARVE_TEST_TIMEOUT_S})
-  gtest_discover_tests(varve_tests
-    DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-    TEST_FILTER "*Slow.*:*Slow/*"
-    PROPERTIES LABELS slow TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S})
+  if(VARVE_SANITIZE)
+    # A sanitized process takes a quarter of a second to start: several hundred tests share one.
+    math(EXPR last_shard "${VARVE_TEST_SHARDS} - 1")
+    foreach(shard RANGE ${last_shard})
+      add_test(NAME unit-tests-${shard} COMMAND varve_tests "--gtest_filter=-*Slow.*:*Slow/*" --gtest_brief=1)
+      add_test(NAME slow-tests-${shard} COMMAND varve_tests "--gtest_filter=*Slow.*:*Slow/*" --gtest_brief=1)
+      set_tests_properties(unit-tests-${shard} slow-tests-${shard} PROPERTIES
+        TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S}
+        ENVIRONMENT "GTEST_TOTAL_SHARDS=${VARVE_TEST_SHARDS};GTEST_SHARD_INDEX=${shard}")
+      set_tests_properties(unit-tests-${shard} PROPERTIES LABELS unit)
+      set_tests_properties(slow-tests-${shard} PROPERTIES LABELS slow)
+    endforeach()
+  else()
+    # Listing the tests when ctest starts, not after linking, keeps a crash at start-up a test failure.
+    gtest_discover_tests(varve_tests
+      DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+      TEST_FILTER "-*Slow.*:*Slow/*"
+      PROPERTIES LABELS unit TIMEOUT ${VARVE_TEST_TIMEOUT_S})
+    gtest_discover_tests(varve_tests
+      DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+      TEST_FILTER "*Slow.*:*Slow/*"
+      PROPERTIES LABELS slow TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S})
+  endif()
 endif()
 
 # --- fuzz corpora, replayed by an ordinary program ---
