@@ -16,7 +16,8 @@
 // spilled pages are forgotten again.
 //
 // Packing changes no value and no decision, only bytes: results do not depend on what the workers
-// have got done. Owned by the cache; its own calls are not thread-safe.
+// have got done. Owned by the cache; its own calls are not thread-safe. Split over packing.cc and,
+// for the reading side, packing_read.cc.
 
 #ifndef VARVE_CACHE_PACKING_H_
 #define VARVE_CACHE_PACKING_H_
