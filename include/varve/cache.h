@@ -35,7 +35,9 @@
 #include <string>
 #include <vector>
 
+#include "varve/codebook.h"
 #include "varve/executor.h"
+#include "varve/part.h"
 #include "varve/plan.h"
 #include "varve/status.h"
 
@@ -129,6 +131,10 @@ class RetentionObserver {
 
 struct CacheOptions {
   Plan plan;
+  // For pq rungs, where the plan names no codebook=FILE. Null: such a plan is refused.
+  std::shared_ptr<const Codebook> codebook;
+  // Of the model that feeds the cache: a codebook of another one is refused. 0: not said.
+  uint64_t model_fingerprint = 0;
   // Cap on what pages hold, packed ones and the decode cache included, dictionaries not; 0 is none.
   // A step that would pass it is refused whole.
   uint64_t max_bytes = 0;
@@ -238,6 +244,16 @@ struct LosslessStats {
   uint64_t spill_refused = 0;  // times that the spill file had no room: pages stayed in memory
 };
 
+// Where the plan's fallback= had to take the place of the rung that was asked for.
+struct FallbackUse {
+  int first_layer = 0;  // inclusive range
+  int last_layer = 0;
+  Part part = Part::kKey;
+  std::string asked;   // "pq64x8"
+  std::string used;    // "q4_0r"
+  std::string reason;  // why the asked-for rung cannot run
+};
+
 struct CacheStats {
   uint64_t bytes_used = 0;      // payload of all live pages; a shared page counts once
   uint64_t bytes_held = 0;      // memory that is kept resident for pages; not the spill file
@@ -256,6 +272,9 @@ struct CacheStats {
   uint64_t pages_dropped = 0;     // by window=, SlideWindow and policies, in all layers
   uint64_t nonfinite_values = 0;  // NaN or out-of-range values that a block rung replaced
   std::vector<RungBytes> rungs;   // by rung and state, in a fixed order
+  // Tables of centroids that the plan uses, each once; a constant of the model, in no other count.
+  uint64_t bytes_codebooks = 0;
+  std::vector<FallbackUse> fallbacks;
   RetentionStats retention;
   LosslessStats lossless;
 };
@@ -265,8 +284,6 @@ struct SequenceInfo {
   int64_t live_rows = 0;  // of the layer asked for
   std::vector<PageSpan> pages;
 };
-
-enum class Part { kKey, kValue };
 
 // A sequence with the ids of its tokens, which the cache does not know by itself. By position;
 // there may be fewer, or more: tokens that have not been fed yet.
