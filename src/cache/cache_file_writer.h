@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "cache/atomic_file.h"
+#include "base/atomic_file.h"
 #include "cache/page.h"
 #include "varve/cache.h"
 #include "varve/status.h"

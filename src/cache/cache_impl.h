@@ -10,8 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/atomic_file.h"
 #include "cache/ageing.h"
-#include "cache/atomic_file.h"
 #include "cache/attention.h"
 #include "cache/cache_file_reader.h"
 #include "cache/layer_plan.h"

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "base/byte_io.h"
 #include "kernels/content_hash.h"
-#include "store/byte_io.h"
 
 namespace varve::store {
 namespace {

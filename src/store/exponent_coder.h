@@ -14,8 +14,8 @@
 #include <span>
 #include <vector>
 
+#include "base/byte_io.h"
 #include "kernels/exponent_pairs.h"
-#include "store/byte_io.h"
 #include "store/part_image.h"
 
 namespace varve::store {

@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "store/byte_io.h"
+#include "base/byte_io.h"
 #include "varve/status.h"
 
 namespace varve::store {

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "store/byte_io.h"
+#include "base/byte_io.h"
 #include "store/dictionary.h"
 #include "store/part_image.h"
 

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "store/byte_io.h"
+#include "base/byte_io.h"
 #include "store/pack_modes.h"
 
 namespace varve::store {

@@ -8,8 +8,8 @@
 //
 // Not thread-safe; different files are independent.
 
-#ifndef VARVE_CACHE_ATOMIC_FILE_H_
-#define VARVE_CACHE_ATOMIC_FILE_H_
+#ifndef VARVE_BASE_ATOMIC_FILE_H_
+#define VARVE_BASE_ATOMIC_FILE_H_
 
 #include <sys/types.h>
 
@@ -69,4 +69,4 @@ class AtomicFile {
 
 }  // namespace varve
 
-#endif  // VARVE_CACHE_ATOMIC_FILE_H_
+#endif  // VARVE_BASE_ATOMIC_FILE_H_

@@ -1,8 +1,8 @@
 // Little-endian numbers in byte strings, written without and read with checks. A reader names the
 // field that does not fit and never goes past its end.
 
-#ifndef VARVE_STORE_BYTE_IO_H_
-#define VARVE_STORE_BYTE_IO_H_
+#ifndef VARVE_BASE_BYTE_IO_H_
+#define VARVE_BASE_BYTE_IO_H_
 
 #include <bit>
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 #include "varve/status.h"
 
-namespace varve::store {
+namespace varve {
 
 static_assert(std::endian::native == std::endian::little, "numbers are copied as they are");
 
@@ -74,6 +74,6 @@ class ByteReader {
   std::span<const std::byte> bytes_;
 };
 
-}  // namespace varve::store
+}  // namespace varve
 
-#endif  // VARVE_STORE_BYTE_IO_H_
+#endif  // VARVE_BASE_BYTE_IO_H_
