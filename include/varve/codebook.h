@@ -38,7 +38,7 @@ struct CodebookTable {
   int num_subspaces = 0;  // M: divides dim
   int bits = 0;           // 4 … 12
   CodebookGrain grain = CodebookGrain::kHead;
-  // [groups, M]; > 0
+  // [groups, M]; 1e-16 … 16
   std::vector<float> scales;
   // [groups, M, dim / M, 2^bits]: of every channel the bytes of all centroids; 1 … 255
   std::vector<uint8_t> centroids;
@@ -60,7 +60,7 @@ struct Codebook {
   uint64_t model_fingerprint = 0;     // of the model whose rows were learned; 0: any of that shape
   std::string model_name;             // at most 256 bytes; for people
   std::string trained_on;             // at most 1024 bytes; text, tokens, seed; for people
-  std::vector<CodebookTable> tables;  // at most 64; no two of the same part and size
+  std::vector<CodebookTable> tables;  // 1 … 64; no two of the same part and size
 
   bool operator==(const Codebook&) const = default;
 
@@ -71,8 +71,8 @@ struct Codebook {
   const CodebookTable* Find(Part part, int num_subspaces, int bits) const;
 };
 
-// Ok if every field is within its limits, sizes agree, scales are finite and > 0, and rotations are
-// orthonormal as far as f16 can say. The message names field, value and limit.
+// Ok if every field is within its limits, sizes agree, tables of a part have one dim, and rotations
+// are orthonormal as far as f16 can say. The message names field, value and limit.
 Status CheckCodebook(const Codebook& codebook);
 
 // The file (docs/format/codebook.md). Serialize requires CheckCodebook to be ok.
