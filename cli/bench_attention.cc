@@ -86,7 +86,8 @@ Result<Candidate> AttentionBench::MakeCandidate(const std::string& name, const P
   if (!layer_bytes.ok()) return layer_bytes.status();
   const uint64_t call_bytes = *layer_bytes * static_cast<uint64_t>(batch);
   const int layers = static_cast<int>(std::min(working_set_ / call_bytes + 1, kMaxLayers));
-  Result<FilledCache> filled = FillCache(workload, plan, layers, batch, executor);
+  Result<FilledCache> filled =
+      FillCache(workload, plan, layers, batch, executor, options_.breakdown);
   if (!filled.ok()) return filled.status();
   Candidate candidate;
   candidate.plan = name;
@@ -127,7 +128,8 @@ Status AttentionBench::RunCase(int64_t ctx, int threads, int batch) {
     for (Candidate& candidate : candidates) VARVE_RETURN_IF_ERROR(TimeLayer(candidate, workload));
   }
   ShowProgress("");
-  ReportCase({workload.shape(), threads, batch, Median(bandwidths)}, candidates, out_, rows_);
+  ReportCase({workload.shape(), threads, batch, Median(bandwidths), options_.breakdown}, candidates,
+             out_, rows_);
   return Status();
 }
 

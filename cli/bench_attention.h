@@ -23,6 +23,7 @@ struct BenchAttentionOptions {
   int steps = 128;           // of the append-and-seal table; 0: none
   int64_t working_set = -1;  // bytes; -1: twice the last-level cache and a bit
   uint64_t seed = 1;
+  bool breakdown = false;  // time by stage
   std::string json;
 };
 

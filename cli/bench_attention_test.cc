@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <nlohmann/json.hpp>
+
 #include "cli/bench_candidate.h"
+#include "tests/tiny_model.h"
 
 namespace varve::cli {
 namespace {
@@ -41,6 +45,34 @@ TEST(BenchAttention, RefusesGroupsThatTheCacheRefuses) {
   ExpectRefused(options, "group_size 128");
   options.kv_heads = 3;
   ExpectRefused(options, "--heads 128 is not a multiple of --kv-heads 3");
+}
+
+TEST(BenchAttention, ABreakdownIsASecondTableAndKeysOfTheRows) {
+  const TempFolder folder;
+  BenchAttentionOptions options = Small();
+  options.ctx = {192};
+  options.plans = {"q4_0r"};
+  options.reps = 2;
+  options.steps = 0;
+  options.working_set = 0;
+  options.breakdown = true;
+  options.json = folder.File("out.json");
+  ::testing::internal::CaptureStdout();
+  const Status status = BenchAttention(options);
+  const std::string text = ::testing::internal::GetCapturedStdout();
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_NE(text.find("us of one layer by stage"), std::string::npos) << text;
+  const auto rows = nlohmann::json::parse(std::ifstream(options.json))["rows"];
+  ASSERT_EQ(rows.size(), 3u);  // f16, f16 again, the plan
+  for (const auto& row : rows) {
+    for (const char* stage : {"prepare", "scores", "softmax", "values", "merge"})
+      EXPECT_GT(row["stage_us"][stage], 0) << stage << row.dump();
+    // What is timed reads only; rows came in before.
+    EXPECT_EQ(row["stage_us"]["append"], 0);
+    EXPECT_GT(row["fill_ns_per_row"]["append"], 0);
+  }
+  EXPECT_EQ(rows[0]["fill_ns_per_row"]["encode"], 0);
+  EXPECT_GT(rows[2]["fill_ns_per_row"]["encode"], 0);
 }
 
 TEST(BenchAttention, AWorkingSetIsASizeOrAnError) {

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "cli/stage_report.h"
+
 namespace varve::cli {
 namespace {
 
@@ -109,6 +111,7 @@ Status TimeLayer(Candidate& candidate, const Workload& workload) {
   constexpr double kLeastUs = 2000;
   const FilledCache& filled = *candidate.filled;
   std::vector<float> output(candidate.output.size());
+  const StageTimes before = filled.cache->Stats().stages;
   const auto start = std::chrono::steady_clock::now();
   for (int passes = 1;; ++passes) {
     for (int layer = 0; layer < filled.layers; ++layer) {
@@ -116,7 +119,10 @@ Status TimeLayer(Candidate& candidate, const Workload& workload) {
     }
     const std::chrono::duration<double, std::micro> us = std::chrono::steady_clock::now() - start;
     if (us.count() < kLeastUs) continue;
-    candidate.us.push_back(us.count() / (static_cast<double>(passes) * filled.layers));
+    const double calls = static_cast<double>(passes) * filled.layers;
+    candidate.us.push_back(us.count() / calls);
+    candidate.calls += calls;
+    AddStages(StagesBetween(before, filled.cache->Stats().stages), &candidate.stages);
     break;
   }
   if (SameBits(output.data(), candidate.output.data(), output.size())) return Status();

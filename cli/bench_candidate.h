@@ -20,6 +20,8 @@ struct Candidate {
   Error error;                      // against the originals; of the worst layer
   Error kernel_error;               // against the decoded rows; of the worst layer
   std::vector<double> us;           // one per repetition: time of one layer
+  StageTimes stages;                // of all timed calls, where stages are timed,
+  double calls = 0;                 // and their number
   std::vector<float> output;        // [batch, heads, dim] of the last layer, checked
 };
 

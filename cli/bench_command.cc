@@ -63,6 +63,9 @@ void AddAttention(CLI::App& bench, int* exit_code) {
   command->add_option("--seed", options->seed, "Seed of the synthetic rows")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  command->add_flag("--breakdown", options->breakdown,
+                    "A second table: time by stage (prepare, scores, softmax, values, merge, "
+                    "encode, append)");
   command->add_option("--json", options->json, "Write the rows as JSON to FILE, or - for stdout");
   command->footer(
       "The output of every layer is checked against double precision before timing, the last one "
@@ -118,6 +121,9 @@ void AddDecode(CLI::App& bench, int* exit_code) {
   command->add_option("--seed", options->seed, "Seed of random weights and rows")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  command->add_flag("--breakdown", options->breakdown,
+                    "A second table: time by stage (prepare, scores, softmax, values, merge, "
+                    "encode, append)");
   command->add_option("--json", options->json, "Write the rows as JSON to FILE, or - for stdout");
   command->footer(
       "Caches get their depth from synthetic rows, the same for every plan; depths beyond the "

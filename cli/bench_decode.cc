@@ -19,6 +19,7 @@
 #include "cli/progress.h"
 #include "cli/read_bandwidth.h"
 #include "cli/retention_report.h"
+#include "cli/stage_report.h"
 #include "kernels/kernels.h"
 
 namespace varve::cli {
@@ -144,6 +145,7 @@ Status DecodeBench::TimeRow(DecodeRow& row, int64_t depth, int steps) {
   row.times.cache_us += times.cache_us;
   row.times.other_us += times.other_us;
   row.us.push_back(*us);
+  AddStages(row.lane->step_stages(), &row.stages);
   // Behind a page that is cut in two, what the repetition before has sealed makes a difference.
   const bool is_repeatable =
       depth % row.lane->cache().shape().page_tokens == 0 && !row.lane->has_policy();
@@ -168,7 +170,7 @@ Status DecodeBench::RunDepth(int64_t depth, std::vector<std::unique_ptr<DecodeLa
     VARVE_RETURN_IF_ERROR(lane->SetDepth(*synthetic_, depth));
     table.emplace_back().lane = lane.get();
     // The baseline a second time is the measure of noise.
-    if (table.size() == 1) table.push_back({lane.get(), true, {}, {}, {}, 0});
+    if (table.size() == 1) table.push_back({lane.get(), true, {}, {}, {}, 0, {}});
     if (InterruptScope::interrupted()) return Status();
   }
   Result<int> steps = ChooseSteps(*lanes[0]);
@@ -203,7 +205,8 @@ Status DecodeBench::RunDepth(int64_t depth, std::vector<std::unique_ptr<DecodeLa
                          executor_->num_threads(),
                          Median(bandwidths),
                          model_->weight_bytes_per_token(),
-                         resident_before_};
+                         resident_before_,
+                         options_.breakdown};
   ReportDecode(at, table, out_, rows_);
   return Status();
 }
@@ -214,7 +217,7 @@ Status DecodeBench::RunGroup(const std::vector<size_t>& group) {
   indices.insert(indices.end(), group.begin(), group.end());
   for (const size_t i : indices) {
     Result<std::unique_ptr<DecodeLane>> lane =
-        DecodeLane::Make(names_[i], plans_[i], *model_, *executor_);
+        DecodeLane::Make(names_[i], plans_[i], *model_, *executor_, options_.breakdown);
     if (!lane.ok()) return lane.status();
     lanes.push_back(std::move(*lane));
   }

@@ -30,6 +30,7 @@ struct BenchDecodeOptions {
   int reps = 5;
   int threads = 0;  // 0: all cores
   uint64_t seed = 1;
+  bool breakdown = false;  // time by stage
   std::string json;
 };
 

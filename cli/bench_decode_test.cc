@@ -64,6 +64,29 @@ TEST_F(BenchDecodeTest, EveryPlanAndDepthHasARowWithTheAgreedKeys) {
   EXPECT_LT(rows[6]["cache_bytes_read"], rows[4]["cache_bytes_read"]);
 }
 
+TEST_F(BenchDecodeTest, ABreakdownIsASecondTableAndKeysOfTheRows) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  options_.plans = {"q8_0"};
+  options_.depths = {130};
+  options_.breakdown = true;
+  ASSERT_TRUE(BenchDecodeModel(options_, model_, sink_, rows).ok());
+  std::string text(8192, '\0');
+  std::rewind(sink_);
+  text.resize(std::fread(text.data(), 1, text.size(), sink_));
+  EXPECT_NE(text.find("us of one step by stage"), std::string::npos) << text;
+  ASSERT_EQ(rows.size(), 3u);
+  for (const auto& row : rows) {
+    for (const char* stage : {"prepare", "scores", "softmax", "values", "merge", "append"})
+      EXPECT_GT(row["stage_us"][stage], 0) << stage << row.dump();
+    EXPECT_EQ(row["stage_us"]["encode"] > 0, row["plan"] == "q8_0") << row.dump();
+    EXPECT_GT(row["stage_ns_per_token_head"]["scores"], 0);
+  }
+  options_.breakdown = false;
+  rows.clear();
+  ASSERT_TRUE(BenchDecodeModel(options_, model_, sink_, rows).ok());
+  EXPECT_FALSE(rows[0].contains("stage_us"));
+}
+
 TEST_F(BenchDecodeTest, PoliciesKeepToTheirBudgetAtEveryDepth) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   options_.plans = {"evict=h2o,ratio=3,page=16,sink=16,recent=32,trigger=128",

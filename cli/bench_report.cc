@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "cli/output.h"
+#include "cli/stage_report.h"
 
 namespace varve::cli {
 namespace {
@@ -36,6 +37,16 @@ Figures FiguresOf(const BenchCase& bench, const Candidate& candidate, const Cand
   figures.gbps = static_cast<double>(candidate.filled->layer_bytes) / figures.median_us / 1e3;
   figures.fraction = figures.gbps * 1e9 / bench.bandwidth;
   return figures;
+}
+
+StageRow StagesOf(const BenchCase& bench, const Candidate& candidate) {
+  return {candidate.plan,
+          candidate.stages,
+          candidate.calls,
+          Median(candidate.us),
+          bench.threads,
+          static_cast<double>(bench.shape.ctx) * bench.batch * bench.shape.kv_heads,
+          candidate.filled->filling};
 }
 
 Json CandidateJson(const BenchCase& bench, const Candidate& candidate, const Figures& figures,
@@ -93,8 +104,16 @@ void ReportCase(const BenchCase& bench, const std::vector<Candidate>& candidates
          fmt::format("{:.1e}", candidate.error.max), fmt::format("{:.1e}", candidate.error.rms),
          fmt::format("{:.1e}", candidate.kernel_error.rms)});
     rows.push_back(CandidateJson(bench, candidate, figures, role));
+    if (bench.breakdown) AddStageKeys(StagesOf(bench, candidate), &rows.back());
   }
   table.Print(out);
+  if (bench.breakdown) {
+    std::vector<StageRow> stages;
+    for (const Candidate& candidate : candidates) {
+      if (!candidate.noise) stages.push_back(StagesOf(bench, candidate));
+    }
+    PrintStages("layer", stages, out);
+  }
   for (const Candidate& candidate : candidates) {
     if (candidate.reaches_working_set || candidate.noise) continue;
     const FilledCache& filled = *candidate.filled;

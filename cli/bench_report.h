@@ -21,7 +21,8 @@ struct BenchCase {
   WorkloadShape shape;
   int threads = 1;
   int batch = 1;
-  double bandwidth = 0;  // bytes per second, measured between the repetitions
+  double bandwidth = 0;    // bytes per second, measured between the repetitions
+  bool breakdown = false;  // stages were timed: a second table
 };
 
 // candidates[0] is the baseline; each has at least one time. One table, one JSON row each.

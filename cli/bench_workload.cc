@@ -147,10 +147,11 @@ Status Feed(Cache& cache, SequenceId sequence, int64_t ctx, const float* keys, c
 }
 
 Result<std::unique_ptr<Cache>> MakeCache(const CacheShape& shape, const Plan& plan,
-                                         Executor& executor) {
+                                         Executor& executor, bool time_stages) {
   CacheOptions options;
   options.plan = plan;
   options.executor = &executor;
+  options.time_stages = time_stages;
   return Cache::Create(shape, std::move(options));
 }
 
@@ -165,11 +166,11 @@ uint64_t BytesInSlots(const CacheStats& stats) {
 }  // namespace
 
 Result<FilledCache> FillCache(const Workload& workload, const Plan& plan, int layers, int batch,
-                              Executor& executor) {
+                              Executor& executor, bool time_stages) {
   const WorkloadShape& shape = workload.shape();
   Result<std::unique_ptr<Cache>> cache =
       MakeCache({layers, shape.kv_heads, shape.heads / shape.kv_heads, shape.dim, shape.dim, 0},
-                plan, executor);
+                plan, executor, time_stages);
   if (!cache.ok()) return cache.status();
   FilledCache filled;
   filled.cache = std::move(*cache);
@@ -183,6 +184,7 @@ Result<FilledCache> FillCache(const Workload& workload, const Plan& plan, int la
                                static_cast<size_t>(shape.kv_heads) * shape.dim));
   }
   const CacheStats stats = filled.cache->Stats();
+  filled.filling = stats.stages;
   filled.layer_bytes = stats.bytes_used / layers;
   // Not bytes_held: the pool keeps slots of pages that were open a while ago.
   filled.layer_held = (BytesInSlots(stats) + stats.bytes_tables) / layers;
@@ -191,8 +193,8 @@ Result<FilledCache> FillCache(const Workload& workload, const Plan& plan, int la
 
 Result<uint64_t> EstimateLayerBytes(const WorkloadShape& shape, const Plan& plan) {
   std::unique_ptr<Executor> executor = MakeThreadPool(1);
-  Result<std::unique_ptr<Cache>> cache =
-      MakeCache({1, 1, shape.heads / shape.kv_heads, shape.dim, shape.dim, 0}, plan, *executor);
+  Result<std::unique_ptr<Cache>> cache = MakeCache(
+      {1, 1, shape.heads / shape.kv_heads, shape.dim, shape.dim, 0}, plan, *executor, false);
   if (!cache.ok()) return cache.status();
   Result<SequenceId> sequence = (*cache)->CreateSequence();
   if (!sequence.ok()) return sequence.status();

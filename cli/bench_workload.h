@@ -66,9 +66,10 @@ struct FilledCache {
   int layers = 0;
   uint64_t layer_bytes = 0;  // payload of one layer, all sequences: what attention reads
   uint64_t layer_held = 0;   // slots of those pages, page records and tables of one layer
+  StageTimes filling;        // of all rows, where stages are timed
 };
 Result<FilledCache> FillCache(const Workload& workload, const Plan& plan, int layers, int batch,
-                              Executor& executor);
+                              Executor& executor, bool time_stages = false);
 
 // Payload of one layer once filled: measured on a stand-in with one KV head. Fails where FillCache
 // would refuse the shape or the plan.

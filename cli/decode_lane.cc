@@ -8,6 +8,7 @@
 
 #include "base/machine.h"
 #include "cli/bench_workload.h"
+#include "cli/stage_report.h"
 
 namespace varve::cli {
 
@@ -47,10 +48,12 @@ Status SyntheticRows::Extend(Cache& cache, SequenceId sequence, int64_t depth) c
 }
 
 Result<std::unique_ptr<DecodeLane>> DecodeLane::Make(std::string name, const Plan& plan,
-                                                     const LlamaModel& model, Executor& executor) {
+                                                     const LlamaModel& model, Executor& executor,
+                                                     bool time_stages) {
   CacheOptions options;
   options.plan = plan;
   options.executor = &executor;
+  options.time_stages = time_stages;
   Result<std::unique_ptr<Cache>> cache = Cache::Create(model.cache_shape(), std::move(options));
   if (!cache.ok()) {
     return Status(cache.status().code(),
@@ -85,6 +88,7 @@ Result<double> DecodeLane::TimeSteps(LlamaRunner& runner, int steps, std::vector
   if (!depth.ok()) return depth.status();
   tokens->clear();
   DecodeEntry entry{sequence_, 1};
+  const StageTimes before = cache_->Stats().stages;
   const auto start = std::chrono::steady_clock::now();
   for (int step = 0; step < steps; ++step) {
     VARVE_RETURN_IF_ERROR(runner.Decode(*cache_, {&entry, 1}, logits_.data()));
@@ -97,6 +101,7 @@ Result<double> DecodeLane::TimeSteps(LlamaRunner& runner, int steps, std::vector
     return Internal(fmt::format("bench decode: plan {}: logits that are not finite", name_));
   }
   stats_ = cache_->Stats();
+  step_stages_ = StagesBetween(before, stats_.stages);
   VARVE_RETURN_IF_ERROR(cache_->Truncate(sequence_, *depth));
   return us.count() / steps;
 }

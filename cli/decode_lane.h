@@ -34,7 +34,8 @@ class SyntheticRows {
 class DecodeLane {
  public:
   static Result<std::unique_ptr<DecodeLane>> Make(std::string name, const Plan& plan,
-                                                  const LlamaModel& model, Executor& executor);
+                                                  const LlamaModel& model, Executor& executor,
+                                                  bool time_stages = false);
 
   const std::string& name() const { return name_; }
   const Cache& cache() const { return *cache_; }
@@ -44,6 +45,8 @@ class DecodeLane {
   bool has_policy() const { return stats_.retention.layers > 0; }
   // Behind the last steps, before they were forgotten.
   const CacheStats& stats_behind_steps() const { return stats_; }
+  // Of the last TimeSteps, where stages are timed.
+  const StageTimes& step_stages() const { return step_stages_; }
   // What the process grew by while this cache was filled.
   uint64_t resident_growth() const { return resident_growth_; }
 
@@ -65,6 +68,7 @@ class DecodeLane {
   uint64_t resident_growth_ = 0;
   std::vector<float> logits_;
   CacheStats stats_;
+  StageTimes step_stages_;
 };
 
 }  // namespace varve::cli

@@ -6,6 +6,7 @@
 #include "cli/lossless_report.h"
 #include "cli/output.h"
 #include "cli/retention_report.h"
+#include "cli/stage_report.h"
 
 namespace varve::cli {
 namespace {
@@ -14,6 +15,20 @@ RetentionReport ReportOf(const DecodeLane& lane, int64_t tokens) {
   const CacheStats& stats = lane.stats_behind_steps();
   return MakeRetentionReport(lane.plan(), lane.cache().shape(), stats.retention, WholeRatio(stats),
                              tokens);
+}
+
+// A step attends to the depth and, on average, to half of the steps of its repetition.
+StageRow StagesOf(const DecodeCase& at, const DecodeRow& row) {
+  const CacheShape& shape = row.lane->cache().shape();
+  StageRow stages;
+  stages.plan = row.lane->name();
+  stages.times = row.stages;
+  stages.calls = static_cast<double>(at.steps) * static_cast<double>(row.us.size());
+  stages.wall_us = Median(row.us);
+  stages.threads = at.threads;
+  stages.token_heads = (static_cast<double>(at.depth) + (at.steps + 1) / 2.0) * shape.num_layers *
+                       shape.num_kv_heads;
+  return stages;
 }
 
 }  // namespace
@@ -69,8 +84,16 @@ void ReportDecode(const DecodeCase& at, const std::vector<DecodeRow>& rows, std:
                     {"logit_error", row.logit_error}});
     AddRetentionKeys(reports.emplace_back(ReportOf(*row.lane, at.depth + at.steps)), &json.back());
     AddLosslessKeys(row.lane->stats_behind_steps().lossless, &json.back());
+    if (at.breakdown) AddStageKeys(StagesOf(at, row), &json.back());
   }
   table.Print(out);
+  if (at.breakdown) {
+    std::vector<StageRow> stages;
+    for (const DecodeRow& row : rows) {
+      if (!row.noise) stages.push_back(StagesOf(at, row));
+    }
+    PrintStages("step", stages, out);
+  }
   for (size_t i = 0; i < rows.size(); ++i) PrintRetention(rows[i].lane->name(), reports[i], out);
   for (const DecodeRow& row : rows)
     PrintLossless(row.lane->name(), row.lane->stats_behind_steps().lossless, out);

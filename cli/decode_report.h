@@ -22,6 +22,7 @@ struct DecodeRow {
   ForwardTimes times;      // of all repetitions
   std::vector<int32_t> tokens;
   double logit_error = 0;  // RMS of the first step's difference from f16's, relative
+  StageTimes stages;       // of all repetitions, where stages are timed
 };
 
 // What the rows of a depth have in common.
@@ -33,6 +34,7 @@ struct DecodeCase {
   double read_bandwidth = 0;  // bytes per second
   uint64_t weight_bytes_per_token = 0;
   uint64_t resident_before = 0;  // with the model in use, before any cache
+  bool breakdown = false;        // stages were timed: a second table
 };
 
 // The first row is the f16 baseline. One table to `out`, one JSON row each to `json`.

@@ -143,6 +143,7 @@ struct CacheOptions {
   PageMemory* memory = nullptr;                     // not owned; replaces anonymous mappings
   AttentionObserver* observer = nullptr;            // not owned
   RetentionObserver* retention_observer = nullptr;  // not owned
+  bool time_stages = false;  // fill CacheStats::stages; results do not change
 };
 
 struct StepEntry {
@@ -244,6 +245,22 @@ struct LosslessStats {
   uint64_t spill_refused = 0;  // times that the spill file had no room: pages stayed in memory
 };
 
+// Time by stage, summed over threads, since creation; all zero without CacheOptions::time_stages.
+// Unpacking (pack=) lies within the stage that reads. What is no stage of the rungs (tables,
+// policies, waiting for threads) is nowhere here.
+struct StageTimes {
+  double prepare_us = 0;       // queries into the key spaces: blocks, rotations, lookup tables
+  double scores_us = 0;        // queries against keys
+  double softmax_us = 0;       // weights of the scores
+  double values_us = 0;        // weighted values
+  double merge_us = 0;         // splits joined, value spaces brought together
+  double encode_us = 0;        // rows of pages that are sealed or demoted, their decoding included
+  double append_us = 0;        // new rows into the open page
+  uint64_t attend_passes = 0;  // calls of Attend; long prompts take several passes
+  uint64_t rows_encoded = 0;   // K rows and V rows, of every KV head
+  uint64_t rows_appended = 0;  // likewise
+};
+
 // Where the plan's fallback= had to take the place of the rung that was asked for.
 struct FallbackUse {
   int first_layer = 0;  // inclusive range
@@ -277,6 +294,7 @@ struct CacheStats {
   std::vector<FallbackUse> fallbacks;
   RetentionStats retention;
   LosslessStats lossless;
+  StageTimes stages;
 };
 
 struct SequenceInfo {

@@ -98,7 +98,8 @@ Page* Ageing::Encode(const Page& from, const LayerPlan::Stage& stage) {
   std::atomic<uint64_t> nonfinite{0};
   std::atomic<bool> restored{true};
   const int heads = shape_.num_kv_heads;
-  executor_->ParallelFor(2 * static_cast<size_t>(heads), [&](size_t task, int) {
+  executor_->ParallelFor(2 * static_cast<size_t>(heads), [&](size_t task, int worker) {
+    StageClock clock(stages_->For(worker));
     const int head = static_cast<int>(task) / 2;
     const Part part = task % 2 == 0 ? Part::kKey : Part::kValue;
     const bool key = part == Part::kKey;
@@ -120,6 +121,8 @@ Page* Ageing::Encode(const Page& from, const LayerPlan::Stage& stage) {
     std::vector<float> rows(static_cast<size_t>(from.rows) * shape.dim);
     old_rung->Decode(part, shape, source, 0, from.rows, rows.data());
     nonfinite += new_rung->Encode(part, shape, rows.data(), from.rows, target);
+    clock.Lap(&StageTimes::encode_us);
+    clock.Count(&StageTimes::rows_encoded, static_cast<uint64_t>(from.rows));
   });
   if (!restored) {
     ++counters_.not_restored;

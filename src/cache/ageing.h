@@ -13,6 +13,7 @@
 #include "cache/layer_plan.h"
 #include "cache/page.h"
 #include "cache/page_store.h"
+#include "cache/stage_clock.h"
 #include "varve/executor.h"
 
 namespace varve {
@@ -42,8 +43,8 @@ class Ageing {
     uint64_t not_restored = 0;  // packed pages that could not be read to encode them anew
   };
 
-  Ageing(const CacheShape& shape, PageStore* store, Executor* executor)
-      : shape_(shape), store_(store), executor_(executor) {}
+  Ageing(const CacheShape& shape, PageStore* store, Executor* executor, StageTotals* stages)
+      : shape_(shape), store_(store), executor_(executor), stages_(stages) {}
 
   // The next_position at which the first page of the table changes its stage or falls out of the
   // window.
@@ -85,6 +86,7 @@ class Ageing {
   CacheShape shape_;
   PageStore* store_;
   Executor* executor_;
+  StageTotals* stages_;
   Counters counters_;
 };
 

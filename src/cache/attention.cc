@@ -77,8 +77,8 @@ struct Attention::Task {
   int split;  // -1: all of them
 };
 
-Attention::Attention(const CacheShape& shape, Executor* executor)
-    : shape_(shape), executor_(executor) {
+Attention::Attention(const CacheShape& shape, Executor* executor, StageTotals* stages)
+    : shape_(shape), executor_(executor), stages_(stages) {
   for (int i = 0; i < executor->num_threads(); ++i) workers_.emplace_back(shape_);
 }
 
@@ -190,7 +190,7 @@ void Attention::RunSplitTask(const Job& job, const Task& task, int worker) {
     float* page_sums = PageSumsFor(job, chunk, worker);
     AttendSplit(chunk, head, task.split, PreparedFor(job, head, chunk),
                 workers_[worker].scratch.data(), page_sums, workers_[worker].reader, ahead,
-                &strips_read, partial);
+                &strips_read, stages_->For(worker), partial);
     KeepPageSums(job, head, chunk, task.split, partial, page_sums);
   }
 }
@@ -210,14 +210,19 @@ void Attention::RunChunkTask(const Job& job, const Task& task, int worker) {
   for (int split = 0; split < job.splits; ++split) {
     float* page_sums = PageSumsFor(job, chunk, worker);
     AttendSplit(chunk, task.head, split, prepared, workers_[worker].scratch.data(), page_sums,
-                workers_[worker].reader, ahead, &strips_read, part);
+                workers_[worker].reader, ahead, &strips_read, stages_->For(worker), part);
     KeepPageSums(job, task.head, chunk, split, part, page_sums);
+    StageClock clock(stages_->For(worker));
     MergePartial(chunk, total, part);
+    clock.Lap(&StageTimes::merge_us);
   }
+  StageClock clock(stages_->For(worker));
   Finish(job, task.head, chunk, total);
+  clock.Lap(&StageTimes::merge_us);
 }
 
 void Attention::MergeHead(const Job& job, int head, int worker) {
+  StageClock clock(stages_->For(worker));
   const QueryRows chunk = job.Chunk(0);
   Partial total = Partial::At(chunk, workers_[worker].scratch.data());
   total.Reset(chunk.rows());
@@ -226,6 +231,7 @@ void Attention::MergeHead(const Job& job, int head, int worker) {
     MergePartial(chunk, total, Partial::At(chunk, job.partials + index * job.partial_bytes));
   }
   Finish(job, head, chunk, total);
+  clock.Lap(&StageTimes::merge_us);
 }
 
 void Attention::Finish(const Job& job, int head, const QueryRows& chunk, const Partial& total) {
@@ -361,7 +367,12 @@ Status Attention::Run(int layer, const LayerSpaces& spaces,
     if (total_rows > kInlineRows) return executor_->ParallelFor(heads.size(), run);
     for (size_t t = 0; t < heads.size(); ++t) run(t, 0);
   };
-  for_heads([&](size_t t, int) { Prepare(jobs[heads[t].job], heads[t].head); });
+  StageClock(stages_->For(0)).Count(&StageTimes::attend_passes, 1);
+  for_heads([&](size_t t, int worker) {
+    StageClock clock(stages_->For(worker));
+    Prepare(jobs[heads[t].job], heads[t].head);
+    clock.Lap(&StageTimes::prepare_us);
+  });
   executor_->ParallelFor(tasks.size(), [&](size_t t, int worker) {
     const Job& job = jobs[tasks[t].job];
     job.one_chunk() ? RunSplitTask(job, tasks[t], worker) : RunChunkTask(job, tasks[t], worker);

@@ -47,7 +47,8 @@ class ScratchBuffer {
 // Keeps the work buffers between calls. Not thread-safe; parallel inside.
 class Attention {
  public:
-  Attention(const CacheShape& shape, Executor* executor);
+  // `stages` belongs to the workers of the executor and outlives this.
+  Attention(const CacheShape& shape, Executor* executor, StageTotals* stages);
 
   // Requests have been checked by the cache. Reports to `observer` unless null. Fails, with the
   // outputs undefined and nothing reported, if a packed page cannot be restored.
@@ -83,6 +84,7 @@ class Attention {
 
   CacheShape shape_;
   Executor* executor_;
+  StageTotals* stages_;
   ScratchBuffer shared_;
   struct Worker {
     explicit Worker(const CacheShape& shape) : reader(shape) {}

@@ -68,10 +68,11 @@ CacheImpl::CacheImpl(const CacheShape& shape, CacheOptions options,
       layer_plans_(std::move(layer_plans)),
       own_executor_(options_.executor == nullptr ? MakeThreadPool(options_.num_threads) : nullptr),
       executor_(options_.executor != nullptr ? options_.executor : own_executor_.get()),
+      stages_(options_.time_stages, executor_->num_threads()),
       store_(shape_, options_.memory != nullptr ? options_.memory : SystemPageMemory(),
              options_.max_bytes),
-      ageing_(shape_, &store_, executor_),
-      attention_(shape_, executor_),
+      ageing_(shape_, &store_, executor_, &stages_),
+      attention_(shape_, executor_, &stages_),
       retention_(shape_, layer_plans_, sequences_, &store_, &ageing_, options_.retention_observer),
       packing_(shape_, layer_plans_, ResolvePackSettings(options_.plan), &store_, executor_) {
   for (const LayerPlan& plan : layer_plans_) layer_spaces_.push_back(SpacesOf(plan));
@@ -346,6 +347,7 @@ CacheStats CacheImpl::Stats() const {
   stats.lossless.decompressed_bytes += attention_.unpacked().bytes;
   stats.lossless.strips_unpacked = attention_.unpacked().strips;
   stats.bytes_held += stats.lossless.dictionary_bytes;
+  stats.stages = stages_.Sum();
   return stats;
 }
 

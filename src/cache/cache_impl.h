@@ -19,6 +19,7 @@
 #include "cache/page.h"
 #include "cache/page_store.h"
 #include "cache/retention_driver.h"
+#include "cache/stage_clock.h"
 #include "varve/cache.h"
 
 namespace varve {
@@ -124,6 +125,7 @@ class CacheImpl final : public Cache {
   std::vector<LayerSpaces> layer_spaces_;
   std::unique_ptr<Executor> own_executor_;
   Executor* executor_;
+  StageTotals stages_;
   mutable PageStore store_;  // what is asked for is read in: no change that a caller sees
   Ageing ageing_;
   Attention attention_;

@@ -266,7 +266,8 @@ Status CacheImpl::Append(int layer, SequenceId id, const RowsView& keys, const R
   LayerTable& table = step->sequence->layers[layer];
   TableEntry& entry = table.entries.back();
   const Page& page = *entry.page;
-  const auto write = [&](size_t head, int) {
+  const auto write = [&](size_t head, int worker) {
+    StageClock clock(stages_.For(worker));
     const auto part = [&](Part which, const RowsView& rows, const StripShape& shape,
                           const Rung& rung, std::byte* strip) {
       const ptrdiff_t head_stride = rows.head_stride != 0 ? rows.head_stride : shape.dim;
@@ -278,6 +279,8 @@ Status CacheImpl::Append(int layer, SequenceId id, const RowsView& keys, const R
     const int h = static_cast<int>(head);
     part(Part::kKey, keys, store_.KeyShape(layer, h), *page.key_rung, page.KeyStrip(h));
     part(Part::kValue, values, store_.ValueShape(layer, h), *page.value_rung, page.ValueStrip(h));
+    clock.Lap(&StageTimes::append_us);
+    clock.Count(&StageTimes::rows_appended, 2 * static_cast<uint64_t>(keys.num_tokens));
   };
   const size_t heads = static_cast<size_t>(shape_.num_kv_heads);
   if (keys.num_tokens >= kParallelAppendTokens) {

@@ -168,7 +168,8 @@ void AddReads(const QueryRows& rows, int head, int split, ReadAhead& ahead) {
 
 void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueries& prepared,
                  std::byte* scratch, float* page_sums, StripReader& reader, ReadAhead& ahead,
-                 size_t* strips_read, Partial& partial) {
+                 size_t* strips_read, StageTimes* times, Partial& partial) {
+  StageClock clock(times);
   const std::vector<TableEntry>& entries = rows.table->entries;
   const size_t begin = static_cast<size_t>(split) * kSplitPages;
   const size_t count = std::min<size_t>(entries.size() - begin, kSplitPages);
@@ -198,8 +199,11 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
     }
   }
 
+  clock.Lap(&StageTimes::scores_us);
+
   ActiveKernels().softmax({scores, num_rows, stride, rows.shape->page_tokens,
                            static_cast<int>(count), partial.max, partial.sum, page_sums, &ahead});
+  clock.Lap(&StageTimes::softmax_us);
 
   *partial.touched = 0;
   for (size_t p = 0; p < count; ++p) {
@@ -223,6 +227,7 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
     rung.AddValues(shape, strip, 0, entry.rows, weights, stride, partial.sum, num_rows,
                    accumulators, &ahead);
   }
+  clock.Lap(&StageTimes::values_us);
 }
 
 void MergePartial(const QueryRows& rows, Partial& total, const Partial& part) {
