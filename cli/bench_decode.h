@@ -2,8 +2,9 @@
 // cache, in one run.
 //
 // A cache gets its depth from synthetic rows, not from running the model: a minute of prefill per
-// plan would buy nothing, since the time of a step does not depend on what the rows hold. The steps
-// that are timed are real: weights, attention, append, seal.
+// plan would buy nothing, since the time of a step does not depend on what the rows hold; packing
+// (pack=) gains what it does on real ones (synthetic_rows.h). The steps that are timed are real:
+// weights, attention, append, seal.
 
 #ifndef VARVE_CLI_BENCH_DECODE_H_
 #define VARVE_CLI_BENCH_DECODE_H_

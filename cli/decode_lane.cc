@@ -7,45 +7,9 @@
 #include <fmt/format.h>
 
 #include "base/machine.h"
-#include "cli/bench_workload.h"
 #include "cli/stage_report.h"
 
 namespace varve::cli {
-
-SyntheticRows::SyntheticRows(const CacheShape& shape, uint64_t seed, Executor& executor)
-    : key_floats_(static_cast<size_t>(shape.num_kv_heads) * static_cast<size_t>(shape.key_dim)),
-      value_floats_(static_cast<size_t>(shape.num_kv_heads) *
-                    static_cast<size_t>(shape.value_dim)) {
-  constexpr size_t kRows = kPeriod + kMaxStep;
-  keys_.resize(kRows * key_floats_);
-  values_.resize(kRows * value_floats_);
-  FillKeys(keys_, seed, executor);
-  FillGaussian(values_, seed + 1, executor);
-  // The rows behind the period are those of its beginning: a step never wraps.
-  std::copy_n(keys_.begin(), kMaxStep * key_floats_, keys_.begin() + kPeriod * key_floats_);
-  std::copy_n(values_.begin(), kMaxStep * value_floats_, values_.begin() + kPeriod * value_floats_);
-}
-
-Status SyntheticRows::Extend(Cache& cache, SequenceId sequence, int64_t depth) const {
-  Result<int64_t> position = cache.NextPosition(sequence);
-  if (!position.ok()) return position.status();
-  for (int64_t done = *position; done < depth;) {
-    Result<int> most = cache.MaxStepTokens(sequence);
-    if (!most.ok()) return most.status();
-    const auto tokens = static_cast<int>(std::min({int64_t{*most}, kMaxStep, depth - done}));
-    const StepEntry entry{sequence, tokens};
-    VARVE_RETURN_IF_ERROR(cache.BeginStep({&entry, 1}));
-    for (int layer = 0; layer < cache.shape().num_layers; ++layer) {
-      const auto row = static_cast<size_t>((done + 131 * layer) % kPeriod);
-      VARVE_RETURN_IF_ERROR(cache.Append(layer, sequence,
-                                         {keys_.data() + row * key_floats_, tokens, 0, 0},
-                                         {values_.data() + row * value_floats_, tokens, 0, 0}));
-    }
-    VARVE_RETURN_IF_ERROR(cache.EndStep());
-    done += tokens;
-  }
-  return Status();
-}
 
 Result<std::unique_ptr<DecodeLane>> DecodeLane::Make(std::string name, const Plan& plan,
                                                      const LlamaModel& model, Executor& executor,

@@ -8,28 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "cli/synthetic_rows.h"
 #include "runtime/llama/llama_model.h"
 #include "varve/cache.h"
 
 namespace varve::cli {
-
-// Rows that repeat with a period, the same for every plan; each layer begins at another one.
-class SyntheticRows {
- public:
-  SyntheticRows(const CacheShape& shape, uint64_t seed, Executor& executor);
-
-  // Appends rows until the sequence holds `depth` tokens.
-  Status Extend(Cache& cache, SequenceId sequence, int64_t depth) const;
-
- private:
-  static constexpr int64_t kPeriod = 1021;  // prime: pages and layers see different beginnings
-  static constexpr int64_t kMaxStep = 128;  // the largest page
-
-  size_t key_floats_;          // of a token
-  size_t value_floats_;        // of a token
-  std::vector<float> keys_;    // [kPeriod + kMaxStep, kv_heads, key_dim]
-  std::vector<float> values_;  // [kPeriod + kMaxStep, kv_heads, value_dim]
-};
 
 class DecodeLane {
  public:
