@@ -1,8 +1,8 @@
 // What a plan means and costs, before anything runs: the stages of every layer range, and the bytes
 // of one sequence at a context length. Shared by `varve plan` and `varve inspect plan`.
 //
-// `bytes` is what the page pool holds: a page takes a slot, rounded up to 4 KiB. The payload in it
-// stands beside. Page tables (below 1 % but for tiny pages) are not counted.
+// `bytes` is what the page pool holds: a page takes a slot, rounded up to 256 bytes. The payload in
+// it stands beside. Page tables (below 1 % but for tiny pages) are not counted.
 
 #ifndef VARVE_CLI_PLAN_REPORT_H_
 #define VARVE_CLI_PLAN_REPORT_H_

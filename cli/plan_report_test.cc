@@ -34,15 +34,16 @@ TEST(PlanReport, ScalesOfBlocksAreCounted) {
   EXPECT_EQ(cost.payload, 64u * 2 * 2 * (34 + 18));
 }
 
-TEST(PlanReport, APageTakesWholeSlotsOf4KiB) {
+TEST(PlanReport, APageTakesWholeSlotsOf256Bytes) {
   CacheShape shape = Shape(1);
   shape.num_kv_heads = 1;
-  Result<PlanCost> cost = CostOfPlan(*ParsePlan("q4_0"), shape, 64);
+  shape.page_tokens = 16;
+  Result<PlanCost> cost = CostOfPlan(*ParsePlan("q4_0"), shape, 16);
   ASSERT_TRUE(cost.ok()) << cost.status().message();
-  EXPECT_EQ(cost->payload, 64u * 2 * 2 * 18);
-  EXPECT_EQ(cost->bytes, 8192u);
-  EXPECT_EQ(cost->bytes_f16, 2 * cost->bytes);
-  EXPECT_EQ(cost->ranges[0].bytes, 8192u);
+  EXPECT_EQ(cost->payload, 16u * 2 * 2 * 18);
+  EXPECT_EQ(cost->bytes, 1280u);
+  EXPECT_EQ(cost->bytes_f16, 4096u);
+  EXPECT_EQ(cost->ranges[0].bytes, 1280u);
   EXPECT_EQ(cost->ranges[0].payload, cost->payload);
 }
 

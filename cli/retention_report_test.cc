@@ -31,10 +31,10 @@ TEST(RetentionReport, TheBoundIsWhatTheFloorsLeave) {
   // In the middle of a page the page that grows is one of five.
   EXPECT_DOUBLE_EQ(MakeRetentionReport(plan, Shape(), Stats(2), 2.0, 1024 + 32).ratio_bound,
                    16.5 / 6);
-  // Recent pages in 8 bits take 20 of 32 KiB; the page that comes next is open.
+  // Recent pages in 8 bits take 17 of 32 KiB; the page that comes next is open.
   const Plan packed = *ParsePlan("2-: q8_0,evict=h2o,ratio=3.5,sink=32,recent=256");
   EXPECT_DOUBLE_EQ(MakeRetentionReport(packed, Shape(), Stats(2), 2.0, 1024).ratio_bound,
-                   16.0 * 32 / (5 * 20 + 32));
+                   16.0 * 32 / (5 * 17 + 32));
 }
 
 TEST(RetentionReport, SaysWhenFloorsMakeTheTargetImpossible) {

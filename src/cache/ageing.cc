@@ -134,7 +134,7 @@ Page* Ageing::Encode(const Page& from, const LayerPlan::Stage& stage) {
 }
 
 void Ageing::AddExtra(const LayerPlan::Stage& stage, uint64_t old_bytes, Extra* extra) const {
-  const uint64_t new_bytes = SlotBytes(store_->PageBytes(*stage.k, *stage.v));
+  const uint64_t new_bytes = MostSlotBytes(store_->PageBytes(*stage.k, *stage.v));
   extra->transient = std::max(extra->transient, new_bytes);
   if (new_bytes > old_bytes) extra->growth += new_bytes - old_bytes;
 }
@@ -148,7 +148,7 @@ void Ageing::CountExtra(const LayerPlan& plan, const LayerTable& table, int64_t 
     const LayerPlan::Stage& stage = plan.stages[due];
     if (entry.page->key_rung == stage.k && entry.page->value_rung == stage.v) continue;
     // Another sequence may keep the old page.
-    AddExtra(stage, entry.page->refs > 1 ? 0 : SlotBytes(entry.page->bytes), extra);
+    AddExtra(stage, entry.page->refs > 1 ? 0 : LeastSlotBytes(entry.page->bytes), extra);
   }
 }
 

@@ -55,13 +55,14 @@ class Ageing {
   // falls due again at the next step.
   void Apply(const LayerPlan& plan, LayerTable& table, int64_t next_position);
 
-  // What pages that change their stage hold beyond what is held now, in slot bytes. Pages are
-  // encoded one at a time, the old one freed after the new one: hence the transient part.
+  // What pages that change their stage hold beyond what is held now, at most: new slots may need
+  // MostSlotBytes, old ones give LeastSlotBytes back. Pages are encoded one at a time, the old one
+  // freed after the new one: hence the transient part.
   struct Extra {
     uint64_t growth = 0;
     uint64_t transient = 0;
   };
-  // One page of old_bytes that goes to `stage`.
+  // One page that goes to `stage` and gives old_bytes back.
   void AddExtra(const LayerPlan::Stage& stage, uint64_t old_bytes, Extra* extra) const;
   // Everything that Apply would do at next_position. `seen` carries the pages that other sequences
   // of the same step have counted.

@@ -23,6 +23,11 @@ constexpr int64_t kLongestWindow = int64_t{1} << 60;
 
 std::string Name(SequenceId id) { return "sequence " + std::to_string(id.value); }
 
+uint64_t MostBytesToRead(const Page& unread) {
+  return unread.IsPacked() ? PackedArena::MostBytes(unread.HeldBytes())
+                           : MostSlotBytes(unread.bytes);
+}
+
 }  // namespace
 
 // True if the last page of the layer can take the next token as it stands or as a copy.
@@ -84,12 +89,13 @@ Status CacheImpl::CheckRoom(std::span<const StepEntry> entries) {
     for (int layer = 0; layer < shape_.num_layers; ++layer) {
       const LayerPlan& plan = layer_plans_[layer];
       const LayerTable& table = sequence.layers[layer];
-      const uint64_t open_bytes = SlotBytes(store_.PageBytes(*plan.open_rung, *plan.open_rung));
+      const size_t open_payload = store_.PageBytes(*plan.open_rung, *plan.open_rung);
+      const uint64_t open_bytes = MostSlotBytes(open_payload);
       if (store_.num_unread() > 0) {
         // The step will ask for all of them.
         for (const TableEntry& page : table.entries) {
           if (page.page->unread != nullptr && unread.insert(page.page).second)
-            bytes += SlotBytes(page.page->HeldBytes());
+            bytes += MostBytesToRead(*page.page);
         }
       }
       const bool grows = CanGrow(layer, sequence);
@@ -103,7 +109,7 @@ Status CacheImpl::CheckRoom(std::span<const StepEntry> entries) {
       const LayerPlan::Stage& first = plan.stages.front();
       if (rows == shape_.page_tokens && first.from_age == 0 &&
           (first.k != plan.open_rung || first.v != plan.open_rung)) {
-        ageing_.AddExtra(first, open_bytes, &extra);
+        ageing_.AddExtra(first, LeastSlotBytes(open_payload), &extra);
       }
     }
   }

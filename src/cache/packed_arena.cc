@@ -23,6 +23,11 @@ PackedArena::~PackedArena() {
   for (auto& [address, region] : regions_) memory_->Unmap(region.data, region.bytes);
 }
 
+size_t PackedArena::MostBytes(size_t bytes) {
+  // It begins with the last unit of a system page.
+  return RoundUp(RoundUp(bytes, kUnit) + kSystemPageBytes - kUnit, kSystemPageBytes);
+}
+
 Status PackedArena::AddRegion(size_t bytes) {
   Region region;
   region.bytes = RoundUp(bytes, kSlabGranule);
@@ -31,7 +36,7 @@ Status PackedArena::AddRegion(size_t bytes) {
     return OutOfMemory("packed pages: the system has no " + std::to_string(region.bytes) +
                        " bytes");
   }
-  region.page_used.resize(region.bytes / kSlotGranule);
+  region.page_used.resize(region.bytes / kSystemPageBytes);
   AddFree(region.data, region.bytes);
   regions_.emplace(region.data, std::move(region));
   return Status();
@@ -54,9 +59,9 @@ void PackedArena::RemoveFree(std::byte* begin, size_t bytes) {
 void PackedArena::Use(Region& region, std::byte* block, size_t bytes) {
   size_t offset = static_cast<size_t>(block - region.data);
   for (size_t left = bytes; left > 0;) {
-    uint16_t& used = region.page_used[offset / kSlotGranule];
-    const size_t here = std::min(left, kSlotGranule - offset % kSlotGranule);
-    if (used == 0) held_bytes_ += kSlotGranule;
+    uint16_t& used = region.page_used[offset / kSystemPageBytes];
+    const size_t here = std::min(left, kSystemPageBytes - offset % kSystemPageBytes);
+    if (used == 0) held_bytes_ += kSystemPageBytes;
     used = static_cast<uint16_t>(used + here);
     offset += here;
     left -= here;
@@ -70,8 +75,8 @@ void PackedArena::Unuse(Region& region, std::byte* block, size_t bytes) {
   size_t first_empty = 0;
   size_t num_empty = 0;
   for (size_t left = bytes; left > 0;) {
-    const size_t page = offset / kSlotGranule;
-    const size_t here = std::min(left, kSlotGranule - offset % kSlotGranule);
+    const size_t page = offset / kSystemPageBytes;
+    const size_t here = std::min(left, kSystemPageBytes - offset % kSystemPageBytes);
     region.page_used[page] = static_cast<uint16_t>(region.page_used[page] - here);
     if (region.page_used[page] == 0) {
       if (num_empty++ == 0) first_empty = page;
@@ -81,10 +86,10 @@ void PackedArena::Unuse(Region& region, std::byte* block, size_t bytes) {
   }
   region.used -= bytes;
   used_bytes_ -= bytes;
-  held_bytes_ -= num_empty * kSlotGranule;
+  held_bytes_ -= num_empty * kSystemPageBytes;
   // Pages inside a block are its own: those that became empty lie side by side.
   if (num_empty > 0 && region.used > 0) {
-    memory_->Discard(region.data + first_empty * kSlotGranule, num_empty * kSlotGranule);
+    memory_->Discard(region.data + first_empty * kSystemPageBytes, num_empty * kSystemPageBytes);
   }
 }
 

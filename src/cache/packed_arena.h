@@ -36,6 +36,8 @@ class PackedArena {
   // `bytes` as it was taken.
   void GiveBack(std::byte* block, size_t bytes);
 
+  // The most by which bytes_held() may grow when a block of `bytes` is taken.
+  static size_t MostBytes(size_t bytes);
   uint64_t bytes_held() const { return held_bytes_; }
   const uint64_t* counter() const { return &held_bytes_; }
   uint64_t bytes_used() const { return used_bytes_; }

@@ -31,7 +31,7 @@ TEST(PagePool, SlotsAreDisjointWritableAndAligned) {
   std::set<std::byte*> starts;
   std::vector<PageSlot> slots = TakeMany(pool, 3 * kSlotsPerSlab, kSlot - 5);
   for (size_t i = 0; i < slots.size(); ++i) {
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(slots[i].data) % kSlotGranule, 0u);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(slots[i].data) % kSystemPageBytes, 0u);
     std::memset(slots[i].data, static_cast<int>(i), kSlot);
     starts.insert(slots[i].data);
   }
@@ -48,14 +48,14 @@ TEST(PagePool, SlotsAreDisjointWritableAndAligned) {
   for (const PageSlot& slot : slots) pool.GiveBack(slot);
 }
 
-TEST(PagePool, CountsWholeSlots) {
+TEST(PagePool, CountsWholeSlotsAndWholeSystemPages) {
   CountingMemory memory;
   PagePool pool(&memory, 0);
-  EXPECT_EQ(SlotBytes(1), 4096u);
-  EXPECT_EQ(SlotBytes(4096), 4096u);
-  EXPECT_EQ(SlotBytes(4097), 8192u);
+  EXPECT_EQ(SlotBytes(1), 256u);
+  EXPECT_EQ(SlotBytes(256), 256u);
+  EXPECT_EQ(SlotBytes(4097), 4352u);
   const PageSlot slot = *pool.Take(4097);
-  EXPECT_EQ(pool.bytes_in_slots(), 8192u);
+  EXPECT_EQ(pool.bytes_in_slots(), 4352u);
   EXPECT_EQ(pool.bytes_held(), 8192u);
   pool.GiveBack(slot);
   EXPECT_EQ(pool.bytes_in_slots(), 0u);

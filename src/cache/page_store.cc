@@ -85,7 +85,7 @@ Status PageStore::Read(std::span<Page* const> pages, Executor* executor) {
   for (Job& job : jobs) {
     std::shared_ptr<const PackedPage> packed;
     if (job.status.ok() && job.page->unread != nullptr && job.page->IsPacked()) {
-      job.status = pool_.CheckRoom(SlotBytes(job.strips.bytes.size()));
+      job.status = pool_.CheckRoom(PackedArena::MostBytes(job.strips.bytes.size()));
       if (job.status.ok()) {
         Result<std::shared_ptr<const PackedPage>> placed =
             Place(&arena_, job.strips.bytes, job.strips.ends, job.strips.dictionaries, false);

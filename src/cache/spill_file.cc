@@ -95,8 +95,10 @@ void SpillFile::GiveDiskBack(uint64_t offset, uint64_t bytes) {
 
 void SpillFile::Forget(const std::byte* data, size_t bytes) const {
   // Whole pages, outward: in a shared mapping nothing is lost with them.
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(data) / kSlotGranule * kSlotGranule;
-  const uintptr_t end = SlotBytes(reinterpret_cast<uintptr_t>(data) + bytes);
+  const uintptr_t first = reinterpret_cast<uintptr_t>(data);
+  const uintptr_t begin = first / kSystemPageBytes * kSystemPageBytes;
+  const uintptr_t end =
+      (first + bytes + kSystemPageBytes - 1) / kSystemPageBytes * kSystemPageBytes;
   madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
