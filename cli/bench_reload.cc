@@ -16,6 +16,7 @@
 #include "cli/model_argument.h"
 #include "cli/output.h"
 #include "cli/progress.h"
+#include "runtime/model_cache.h"
 #include "varve/cache_file.h"
 
 namespace varve::cli {
@@ -46,7 +47,7 @@ class RemoveWhenDone {
 
 Result<Json> MeasureReload(const BenchReloadOptions& options, const std::string& plan,
                            std::shared_ptr<const LlamaModel> model, Executor& executor) {
-  CacheOptions cache_options;
+  CacheOptions cache_options = CacheOptionsFor(*model);
   Result<Plan> parsed = ReadKvOption(plan);
   if (!parsed.ok()) return parsed.status();
   cache_options.plan = *parsed;

@@ -8,13 +8,14 @@
 
 #include "base/machine.h"
 #include "cli/stage_report.h"
+#include "runtime/model_cache.h"
 
 namespace varve::cli {
 
 Result<std::unique_ptr<DecodeLane>> DecodeLane::Make(std::string name, const Plan& plan,
                                                      const LlamaModel& model, Executor& executor,
                                                      bool time_stages) {
-  CacheOptions options;
+  CacheOptions options = CacheOptionsFor(model);
   options.plan = plan;
   options.executor = &executor;
   options.time_stages = time_stages;

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/half.h"
+#include "runtime/model_cache.h"
 #include "varve/plan.h"
 
 namespace varve::cli {
@@ -161,7 +162,7 @@ Result<std::vector<DumpRows>> DumpModel(const LoadedModel& model, Executor& exec
                                         const std::function<bool(int64_t)>& progress) {
   Result<Plan> plan = ParsePlan(fmt::format("{0},open_rung={0}", LaneName(lane)));
   if (!plan.ok()) return plan.status();
-  CacheOptions options;
+  CacheOptions options = CacheOptionsFor(*model.model);
   options.plan = std::move(*plan);
   options.executor = &executor;
   Result<std::unique_ptr<Cache>> cache =

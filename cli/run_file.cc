@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "runtime/gguf/gguf_fingerprint.h"
 #include "varve/cache_file.h"
 
 namespace varve::cli {
@@ -19,7 +18,7 @@ Status TakePlanOfFile(RunOptions* options) {
 
 Result<LoadedText> LoadText(const std::string& path, const RunSetup& setup, RunSetup::Lane* lane) {
   Result<std::vector<SequenceTokens>> loaded =
-      lane->cache->Load(path, {ModelFingerprint(*setup.model.file)});
+      lane->cache->Load(path, {setup.model.model->fingerprint()});
   if (!loaded.ok()) return loaded.status();
   if (loaded->size() != 1) {
     return InvalidArgument(
@@ -41,7 +40,7 @@ Status SaveText(const std::string& path, const RunSetup& setup, const RunSetup::
                 std::vector<int32_t> tokens) {
   SaveOptions options;
   options.sequences.push_back({lane.sequence, std::move(tokens)});
-  options.model_fingerprint = ModelFingerprint(*setup.model.file);
+  options.model_fingerprint = setup.model.model->fingerprint();
   options.model_name = setup.model.name.substr(0, 1024);
   return lane.cache->Save(path, options);
 }

@@ -5,22 +5,23 @@
 #include <fmt/format.h>
 
 #include "cli/output.h"
+#include "runtime/model_cache.h"
 
 namespace varve::cli {
 namespace {
 
 constexpr int64_t kTextTokens = 256;
 
-Result<std::vector<Plan>> ReadPlans(const RunOptions& options, const CacheShape& shape) {
+Result<std::vector<Plan>> ReadPlans(const RunOptions& options, const LlamaModel& model) {
   std::vector<Plan> plans;
   for (const std::string& text : options.plans) {
     Result<Plan> plan = ReadKvOption(text);
     if (!plan.ok()) return plan.status();
     // Making an empty cache costs nothing and refuses what this model cannot have.
-    CacheOptions trial;
+    CacheOptions trial = CacheOptionsFor(model);
     trial.plan = *plan;
     trial.num_threads = 1;
-    const Status status = Cache::Create(shape, std::move(trial)).status();
+    const Status status = Cache::Create(model.cache_shape(), std::move(trial)).status();
     if (!status.ok()) {
       return Status(status.code(), fmt::format("--kv \"{}\": {}", text, status.message()));
     }
@@ -73,7 +74,7 @@ Result<RunSetup> PrepareRun(const RunOptions& options) {
   if (!model.ok()) return model.status();
   Result<GenerateOptions> generate = ReadGenerateOptions(options, *model);
   if (!generate.ok()) return generate.status();
-  Result<std::vector<Plan>> plans = ReadPlans(options, model->model->cache_shape());
+  Result<std::vector<Plan>> plans = ReadPlans(options, *model->model);
   if (!plans.ok()) return plans.status();
   RunSetup setup;
   setup.executor = MakeThreadPool(options.threads);
@@ -91,7 +92,7 @@ Result<RunSetup> PrepareRun(const RunOptions& options) {
 }
 
 Result<RunSetup::Lane> RunSetup::MakeLane(const Plan& plan, RetentionObserver* observer) const {
-  CacheOptions cache_options;
+  CacheOptions cache_options = CacheOptionsFor(*model.model);
   cache_options.plan = plan;
   cache_options.max_bytes = max_bytes;
   cache_options.executor = executor.get();

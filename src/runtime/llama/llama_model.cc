@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/gguf/gguf_fingerprint.h"
 #include "runtime/llama/llama_weights.h"
 
 namespace varve {
@@ -25,11 +26,13 @@ Result<std::shared_ptr<const LlamaModel>> LlamaModel::Load(std::shared_ptr<const
   const std::string name = file->name();
   Result<LlamaConfig> config = ReadLlamaConfig(*file);
   if (!config.ok()) return InFile(name, config.status());
+  const uint64_t fingerprint = ModelFingerprint(*file);
   Result<std::unique_ptr<LlamaWeights>> weights = LoadLlamaWeights(std::move(file), *config);
   if (!weights.ok()) return InFile(name, weights.status());
   auto model = std::shared_ptr<LlamaModel>(new LlamaModel);
   model->config_ = std::move(*config);
   model->weights_ = std::move(*weights);
+  model->fingerprint_ = fingerprint;
   return std::shared_ptr<const LlamaModel>(std::move(model));
 }
 

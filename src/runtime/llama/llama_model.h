@@ -31,7 +31,8 @@ struct LlamaWeights;  // llama_weights.h
 
 class LlamaModel {
  public:
-  // Checks that every tensor is there with the right shape; touches no tensor data but the norms.
+  // Checks that every tensor is there with the right shape; touches no tensor data but the norms
+  // and the first bytes of each, for the fingerprint.
   static Result<std::shared_ptr<const LlamaModel>> Load(std::shared_ptr<const GgufFile> file);
   // Random weights of the given type, for speed: deterministic in `seed`. Owns its memory.
   static Result<std::shared_ptr<const LlamaModel>> Random(const LlamaConfig& config,
@@ -44,11 +45,14 @@ class LlamaModel {
   CacheShape cache_shape() const;
   // Stored bytes that one decoded token reads: all layers and the output matrix.
   uint64_t weight_bytes_per_token() const;
+  // ModelFingerprint of the file; 0 for random weights.
+  uint64_t fingerprint() const { return fingerprint_; }
 
  private:
   LlamaModel();
   LlamaConfig config_;
   std::unique_ptr<LlamaWeights> weights_;
+  uint64_t fingerprint_ = 0;
 };
 
 enum class Logits { kNone, kLast, kAll };

@@ -1,0 +1,27 @@
+// What a cache must be told of the model that feeds it. Whoever makes a cache for a model starts
+// from these options, so that codebooks (pq rungs) of another model are refused and the shipped
+// ones are found.
+
+#ifndef VARVE_RUNTIME_MODEL_CACHE_H_
+#define VARVE_RUNTIME_MODEL_CACHE_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "runtime/llama/llama_model.h"
+#include "varve/cache.h"
+#include "varve/codebook.h"
+
+namespace varve {
+
+// The codebook that ships with this program for the model of that fingerprint; null if there is
+// none.
+std::shared_ptr<const Codebook> ShippedCodebook(uint64_t model_fingerprint);
+
+// Options with model_fingerprint and codebook filled in, and nothing else. Plan and executor are
+// the caller's. A model of random weights has fingerprint 0 and no codebook.
+CacheOptions CacheOptionsFor(const LlamaModel& model);
+
+}  // namespace varve
+
+#endif  // VARVE_RUNTIME_MODEL_CACHE_H_

@@ -1,0 +1,38 @@
+#include "runtime/model_cache.h"
+
+#include <gtest/gtest.h>
+
+#include "runtime/gguf/gguf_fingerprint.h"
+#include "tests/tiny_model.h"
+
+namespace varve {
+namespace {
+
+TEST(ModelCache, ACacheKnowsTheFingerprintOfItsModel) {
+  const std::vector<std::byte> bytes = TinyModel().Build();
+  const auto file = GgufFile::FromMemory(bytes, "tiny");
+  ASSERT_TRUE(file.ok());
+  const auto model = LlamaModel::Load(*file);
+  ASSERT_TRUE(model.ok());
+  EXPECT_NE((*model)->fingerprint(), 0u);
+  EXPECT_EQ((*model)->fingerprint(), ModelFingerprint(**file));
+  const CacheOptions options = CacheOptionsFor(**model);
+  EXPECT_EQ(options.model_fingerprint, ModelFingerprint(**file));
+  EXPECT_EQ(options.codebook, nullptr);  // none ships for this one
+}
+
+TEST(ModelCache, RandomWeightsHaveNoFingerprint) {
+  LlamaConfig config;
+  {
+    const std::vector<std::byte> bytes = TinyModel().Build();
+    const auto file = GgufFile::FromMemory(bytes, "tiny");
+    config = (*LlamaModel::Load(*file))->config();
+  }
+  const auto model = LlamaModel::Random(config, WeightType::kQ8_0, 1);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_EQ((*model)->fingerprint(), 0u);
+  EXPECT_EQ(CacheOptionsFor(**model).model_fingerprint, 0u);
+}
+
+}  // namespace
+}  // namespace varve
