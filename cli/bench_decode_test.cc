@@ -47,6 +47,8 @@ TEST_F(BenchDecodeTest, EveryPlanAndDepthHasARowWithTheAgreedKeys) {
       EXPECT_GT(row[key], 0) << key;
     }
     EXPECT_EQ(row["reps"], 2);
+    EXPECT_EQ(row["codebook_bytes"], 0);
+    EXPECT_TRUE(row["fallbacks"].is_array());
     const double shares = row["share_weights"].get<double>() +
                           row["share_attention"].get<double>() + row["share_cache"].get<double>() +
                           row["share_other"].get<double>();

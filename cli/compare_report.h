@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/plan_use.h"
 #include "cli/retention_report.h"
 #include "cli/run_options.h"
 
@@ -26,6 +27,7 @@ struct ComparedPlan {
   StopReason stop = StopReason::kMaxTokens;
   CacheFigures memory;        // at the end of this plan's own text
   RetentionReport retention;  // likewise
+  PlanUse use;                // codebooks and fallbacks
   double prompt_tokens_per_s = 0;
   double tokens_per_s = 0;
   double kl_mean = 0;

@@ -42,7 +42,10 @@ void PrintComparison(const Comparison& comparison, std::FILE* out) {
              "text, all plans in turn\n",
              comparison.prompt_tokens, comparison.scored_tokens);
   table.Print(out);
-  for (const ComparedPlan& plan : comparison.plans) PrintRetention(plan.plan, plan.retention, out);
+  for (const ComparedPlan& plan : comparison.plans) {
+    PrintRetention(plan.plan, plan.retention, out);
+    PrintFallbacks(plan.plan, plan.use.fallbacks, out);
+  }
 }
 
 nlohmann::ordered_json ComparisonRows(const Comparison& comparison) {
@@ -69,6 +72,7 @@ nlohmann::ordered_json ComparisonRows(const Comparison& comparison) {
                     {"stop", StopReasonName(plan.stop)},
                     {"text", plan.text}});
     AddRetentionKeys(plan.retention, &rows.back());
+    AddPlanUseKeys(plan.use, &rows.back());
   }
   return rows;
 }

@@ -70,6 +70,7 @@ TEST_F(EvalCommand, WindowRowsHaveTheKeysThatProgramsRelyOn) {
   EXPECT_EQ(rows[2]["plan"], "k=q8_0,v=q4_0");
   for (const nlohmann::json& row : rows) {
     for (const char* key : {"ppl", "kl_mean", "kl_p99", "top1", "bytes_per_token", "ratio",
+                            "codebook_bytes", "ratio_all_in_4k", "ratio_all_in_32k",
                             "bits_per_byte", "kl_sem", "dlnppl", "dlnppl_sem"}) {
       EXPECT_TRUE(row[key].is_number()) << key;
     }
@@ -135,6 +136,8 @@ TEST_F(EvalCommand, RecallRowsHaveTheKeysThatProgramsRelyOn) {
     EXPECT_TRUE(row["by_depth"][1]["hits"].is_number());
     EXPECT_TRUE(row["bytes_per_token"].is_number());
     EXPECT_TRUE(row["ratio"].is_number());
+    EXPECT_EQ(row["codebook_bytes"], 0);
+    EXPECT_TRUE(row["fallbacks"].empty());
   }
   EXPECT_EQ(json["rows"][1]["plan"], "q4_0r");
 }

@@ -9,6 +9,7 @@
 
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "cli/plan_use.h"
 #include "cli/retention_report.h"
 
 namespace varve::cli {
@@ -33,12 +34,16 @@ std::vector<DepthCount> CountByDepth(const PlanRecall& plan, size_t num_depths) 
   return counts;
 }
 
-void PrintTable(const RecallResult& result, const RecallOptions& options, std::FILE* out) {
+void PrintTable(const RecallResult& result, const std::vector<PlanUse>& uses,
+                const RecallOptions& options, std::FILE* out) {
   std::vector<std::string> headers = {"plan", ">found"};
   for (const double depth : options.depths) headers.push_back(fmt::format(">at {:.3g}", depth));
   headers.insert(headers.end(), {">bytes/token", ">ratio"});
+  const bool has_codebook = AnyCodebook(uses);
+  if (has_codebook) Extend(headers, PlanUseHeaders());
   TextTable table(headers);
-  for (const PlanRecall& plan : result.plans) {
+  for (size_t i = 0; i < result.plans.size(); ++i) {
+    const PlanRecall& plan = result.plans[i];
     std::vector<std::string> cells = {plan.plan,
                                       fmt::format("{} of {}", plan.hits, plan.answers.size())};
     for (const DepthCount& count : CountByDepth(plan, options.depths.size())) {
@@ -47,6 +52,7 @@ void PrintTable(const RecallResult& result, const RecallOptions& options, std::F
     cells.push_back(
         std::isfinite(plan.bytes_per_token) ? fmt::format("{:.0f}", plan.bytes_per_token) : "-");
     cells.push_back(std::isfinite(plan.ratio) ? fmt::format("{:.2f}", plan.ratio) : "-");
+    if (has_codebook) Extend(cells, PlanUseCells(uses[i]));
     table.AddRow(std::move(cells));
   }
   table.Print(out);
@@ -55,6 +61,7 @@ void PrintTable(const RecallResult& result, const RecallOptions& options, std::F
              "held, tables) when the\ntext has been read (with a policy: and the last question), "
              "ratio is f16's over the "
              "plan's.\n");
+  if (has_codebook) PrintAllInNote(out);
 }
 
 }  // namespace
@@ -62,6 +69,7 @@ void PrintTable(const RecallResult& result, const RecallOptions& options, std::F
 Json RecallRows(const RecallResult& result, const RecallOptions& options,
                 std::span<const EvalPlan> plans, const CacheShape& shape) {
   Json rows = Json::array();
+  const std::vector<PlanUse> uses = UsesOf(result.plans, plans, shape);
   for (size_t i = 0; i < result.plans.size(); ++i) {
     const PlanRecall& plan = result.plans[i];
     Json by_depth = Json::array();
@@ -92,6 +100,7 @@ Json RecallRows(const RecallResult& result, const RecallOptions& options,
                     {"ratio", plan.ratio},
                     {"misses", misses},
                     {"interrupted", result.stopped}});
+    AddPlanUseKeys(uses[i], &rows.back());
     if (i == 0) continue;
     AddRetentionKeys(MakeRetentionReport(plans[i - 1].plan, shape, plan.retention, plan.whole_ratio,
                                          options.ctx),
@@ -130,14 +139,15 @@ Status EvalRecall(const EvalRecallOptions& options) {
              inputs.text_name, Count(result->prompts, "prompt"), recall.ctx,
              Count(recall.facts, "fact"),
              inputs.precision == ProductPrecision::kF32 ? "f32" : "bf16");
-  PrintTable(*result, recall, inputs.out);
   const CacheShape shape = inputs.model.model->cache_shape();
+  PrintTable(*result, UsesOf(result->plans, inputs.plans, shape), recall, inputs.out);
   for (size_t i = 1; i < result->plans.size(); ++i) {
     const PlanRecall& plan = result->plans[i];
     PrintRetention(plan.plan,
                    MakeRetentionReport(inputs.plans[i - 1].plan, shape, plan.retention,
                                        plan.whole_ratio, recall.ctx),
                    inputs.out);
+    PrintFallbacks(plan.plan, plan.use.fallbacks, inputs.out);
   }
   if (result->stopped) {
     fmt::print(inputs.out, "interrupted: the figures are of the prompts that all plans finished\n");

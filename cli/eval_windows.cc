@@ -8,6 +8,7 @@
 
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "cli/plan_use.h"
 #include "cli/retention_report.h"
 #include "runtime/eval/text_windows.h"
 
@@ -45,7 +46,8 @@ void PrintHeader(const EvalInputs& inputs, const WindowEvalResult& result) {
   }
 }
 
-void PrintTable(const WindowEvalResult& result, bool kl_first, std::FILE* out) {
+void PrintTable(const WindowEvalResult& result, const std::vector<PlanUse>& uses, bool kl_first,
+                std::FILE* out) {
   std::vector<std::string> ppl = {">ppl", ">% to f16", ">bits/byte"};
   std::vector<std::string> kl = {">KL mean", ">±", ">KL p99", ">top-1 %"};
   const auto join = [kl_first](const std::string& first, const std::vector<std::string>& ppl_cells,
@@ -59,7 +61,10 @@ void PrintTable(const WindowEvalResult& result, bool kl_first, std::FILE* out) {
     cells.insert(cells.end(), last.begin(), last.end());
     return cells;
   };
-  TextTable table(join("plan", ppl, kl, {">bytes/token", ">ratio"}));
+  std::vector<std::string> memory = {">bytes/token", ">ratio"};
+  const bool has_codebook = AnyCodebook(uses);
+  if (has_codebook) Extend(memory, PlanUseHeaders());
+  TextTable table(join("plan", ppl, kl, memory));
   for (size_t i = 0; i < result.plans.size(); ++i) {
     const PlanQuality& plan = result.plans[i];
     const bool reference = i == 0;
@@ -67,14 +72,16 @@ void PrintTable(const WindowEvalResult& result, bool kl_first, std::FILE* out) {
            Number(plan.bits_per_byte, 4)};
     kl = {Short(plan.kl_mean), reference ? "" : Short(plan.kl_sem), Short(plan.kl_p99),
           Number(100 * plan.top1, 2)};
-    table.AddRow(
-        join(plan.plan, ppl, kl, {Number(plan.bytes_per_token, 0), Number(plan.ratio, 2)}));
+    memory = {Number(plan.bytes_per_token, 0), Number(plan.ratio, 2)};
+    if (has_codebook) Extend(memory, PlanUseCells(uses[i]));
+    table.AddRow(join(plan.plan, ppl, kl, memory));
   }
   table.Print(out);
   fmt::print(out,
              "KL(f16 || plan) in nats per token; ± is one standard error, from blocks of up to 64 "
              "tokens: what lies\nwithin two of them is noise. Bytes are all-in (pages as held, "
              "tables) at the end of a window, ratio is f16's over\nthe plan's.\n");
+  if (has_codebook) PrintAllInNote(out);
 }
 
 }  // namespace
@@ -82,6 +89,7 @@ void PrintTable(const WindowEvalResult& result, bool kl_first, std::FILE* out) {
 Json WindowRows(const WindowEvalResult& result, std::span<const EvalPlan> plans,
                 const CacheShape& shape) {
   Json rows = Json::array();
+  const std::vector<PlanUse> uses = UsesOf(result.plans, plans, shape);
   for (size_t i = 0; i < result.plans.size(); ++i) {
     const PlanQuality& plan = result.plans[i];
     rows.push_back({{"plan", plan.plan},
@@ -102,6 +110,7 @@ Json WindowRows(const WindowEvalResult& result, std::span<const EvalPlan> plans,
                     {"scratch_bytes", plan.scratch_bytes},
                     {"ratio", plan.ratio},
                     {"interrupted", result.stopped}});
+    AddPlanUseKeys(uses[i], &rows.back());
     if (i == 0) continue;
     AddRetentionKeys(
         MakeRetentionReport(plans[i - 1].plan, shape, plan.retention, plan.whole_ratio, result.ctx),
@@ -136,14 +145,15 @@ Status EvalWindows(const EvalWindowsOptions& options) {
                       ShowEvalProgress(command, "window"));
   if (!result.ok()) return result.status();
   PrintHeader(inputs, *result);
-  PrintTable(*result, options.kl_first, inputs.out);
   const CacheShape shape = inputs.model.model->cache_shape();
+  PrintTable(*result, UsesOf(result->plans, inputs.plans, shape), options.kl_first, inputs.out);
   for (size_t i = 1; i < result->plans.size(); ++i) {
     const PlanQuality& plan = result->plans[i];
     PrintRetention(plan.plan,
                    MakeRetentionReport(inputs.plans[i - 1].plan, shape, plan.retention,
                                        plan.whole_ratio, result->ctx),
                    inputs.out);
+    PrintFallbacks(plan.plan, plan.use.fallbacks, inputs.out);
   }
   if (result->stopped) {
     fmt::print(inputs.out, "interrupted: the figures are of what all plans had read by then\n");

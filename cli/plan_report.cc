@@ -9,7 +9,10 @@
 
 #include "cache/layer_plan.h"
 #include "cache/page_pool.h"
+#include "cli/model_argument.h"
 #include "cli/output.h"
+#include "cli/plan_use.h"
+#include "runtime/model_cache.h"
 
 namespace varve::cli {
 namespace {
@@ -120,7 +123,23 @@ double Ratio(const PlanCost& cost) {
                          : static_cast<double>(cost.bytes_f16) / static_cast<double>(cost.bytes);
 }
 
-void PrintReport(const PlanReportOptions& options, const Plan& plan, const PlanCost& cost) {
+// A cache of the plan, to ask what it uses beside its pages. It spills nowhere.
+Result<PlanUse> TryPlan(const Plan& plan, const CacheShape& shape, CacheOptions options) {
+  options.plan = plan;
+  for (LayerRule& rule : options.plan.rules) {
+    rule.spill.reset();
+    rule.spill_mib.reset();
+    rule.keep_mib.reset();
+  }
+  options.num_threads = 1;
+  Result<std::unique_ptr<Cache>> cache = Cache::Create(shape, std::move(options));
+  if (!cache.ok()) return cache.status();
+  CacheUse use = UseOf(**cache);
+  return MakePlanUse(plan, shape, use.codebook_bytes, std::move(use.fallbacks));
+}
+
+void PrintReport(const PlanReportOptions& options, const Plan& plan, const PlanCost& cost,
+                 const PlanUse& use) {
   const std::string text = PrintPlan(plan);
   fmt::print("plan   {}\n", text.empty() ? "(nothing said: f16)" : text);
   fmt::print("model  {} layers, {} query heads on {} KV heads, dim {}\n", options.layers,
@@ -159,6 +178,12 @@ void PrintReport(const PlanReportOptions& options, const Plan& plan, const PlanC
     fmt::print("{} bytes of them are payload: a page takes a multiple of {} bytes\n", cost.payload,
                kSlotGranule);
   }
+  if (use.codebook_bytes > 0) {
+    fmt::print("codebook {} bytes, once for the model: with it {:.2f} times smaller\n",
+               use.codebook_bytes, AllInRatio(cost, use.codebook_bytes));
+  }
+  for (const FallbackUse& fallback : use.fallbacks)
+    fmt::print("fallback: {}\n", FallbackText(fallback));
   for (const RangeCost& range : cost.ranges) {
     if (range.policy_bytes == 0) continue;
     fmt::print(
@@ -168,7 +193,8 @@ void PrintReport(const PlanReportOptions& options, const Plan& plan, const PlanC
   }
 }
 
-Json ReportJson(const PlanReportOptions& options, const Plan& plan, const PlanCost& cost) {
+Json ReportJson(const PlanReportOptions& options, const Plan& plan, const PlanCost& cost,
+                const PlanUse& use) {
   Json ranges = Json::array();
   for (const RangeCost& range : cost.ranges) {
     Json stages = Json::array();
@@ -189,16 +215,19 @@ Json ReportJson(const PlanReportOptions& options, const Plan& plan, const PlanCo
                       {"stages", std::move(stages)}});
   }
   const double ctx = static_cast<double>(std::max<int64_t>(1, options.ctx));
-  return Json::array({{{"plan", options.plan},
-                       {"canonical", PrintPlan(plan)},
-                       {"ctx", options.ctx},
-                       {"page_tokens", cost.page_tokens},
-                       {"bytes", cost.bytes},
-                       {"bytes_payload", cost.payload},
-                       {"bytes_per_token", static_cast<double>(cost.bytes) / ctx},
-                       {"bytes_f16", cost.bytes_f16},
-                       {"ratio", Ratio(cost)},
-                       {"ranges", std::move(ranges)}}});
+  Json rows = Json::array({{{"plan", options.plan},
+                            {"canonical", PrintPlan(plan)},
+                            {"ctx", options.ctx},
+                            {"page_tokens", cost.page_tokens},
+                            {"bytes", cost.bytes},
+                            {"bytes_payload", cost.payload},
+                            {"bytes_per_token", static_cast<double>(cost.bytes) / ctx},
+                            {"bytes_f16", cost.bytes_f16},
+                            {"ratio", Ratio(cost)},
+                            {"ranges", std::move(ranges)}}});
+  AddPlanUseKeys(use, &rows[0]);
+  rows[0]["ratio_all_in"] = AllInRatio(cost, use.codebook_bytes);
+  return rows;
 }
 
 }  // namespace
@@ -243,18 +272,26 @@ Result<PlanCost> CostOfPlan(const Plan& plan, const CacheShape& shape, int64_t n
 
 void AddPlanReportOptions(CLI::App* command, PlanReportOptions* options) {
   command->add_option("PLAN", options->plan, "a plan, or @file.json")->required();
-  command->add_option("--layers", options->layers, "layers of the model")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  command->add_option("--heads", options->heads, "query heads")
-      ->check(CLI::Range(1, 65536))
-      ->capture_default_str();
-  command->add_option("--kv-heads", options->kv_heads, "KV heads")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  command->add_option("--dim", options->dim, "head_dim of K and V")
-      ->check(CLI::Range(16, 512))
-      ->capture_default_str();
+  CLI::Option* model =
+      command->add_option("-m,--model", options->model, "GGUF file whose shape and codebook count")
+          ->type_name("FILE")
+          ->check(CLI::ExistingFile);
+  CLI::Option* embedded =
+      command->add_flag("--embedded-model", options->embedded_model, "those of the embedded model")
+          ->excludes(model);
+  CLI::Option* layers = command->add_option("--layers", options->layers, "layers of the model")
+                            ->check(CLI::Range(1, 1024))
+                            ->capture_default_str();
+  CLI::Option* heads = command->add_option("--heads", options->heads, "query heads")
+                           ->check(CLI::Range(1, 65536))
+                           ->capture_default_str();
+  CLI::Option* kv_heads = command->add_option("--kv-heads", options->kv_heads, "KV heads")
+                              ->check(CLI::Range(1, 1024))
+                              ->capture_default_str();
+  CLI::Option* dim = command->add_option("--dim", options->dim, "head_dim of K and V")
+                         ->check(CLI::Range(16, 512))
+                         ->capture_default_str();
+  for (CLI::Option* shape : {layers, heads, kv_heads, dim}) shape->excludes(model, embedded);
   command->add_option("--ctx", options->ctx, "tokens in the sequence")
       ->check(CLI::Range(int64_t{0}, kMaxContext))
       ->capture_default_str();
@@ -262,7 +299,8 @@ void AddPlanReportOptions(CLI::App* command, PlanReportOptions* options) {
                       "write JSON to FILE (- is stdout, without the table)");
 }
 
-int ReportPlan(const PlanReportOptions& options) {
+int ReportPlan(const PlanReportOptions& asked) {
+  PlanReportOptions options = asked;
   Result<Plan> plan = ReadPlanArgument(options.plan);
   if (!plan.ok()) return ReportError(plan.status());
   if (options.heads % options.kv_heads != 0) {
@@ -275,15 +313,28 @@ int ReportPlan(const PlanReportOptions& options) {
   shape.group_size = options.heads / options.kv_heads;
   shape.key_dim = options.dim;
   shape.value_dim = options.dim;
+  CacheOptions cache_options;
+  if (options.embedded_model || !options.model.empty()) {
+    Result<LoadedModel> model = LoadModel(options.model);
+    if (!model.ok()) return ReportError(model.status());
+    shape = model->model->cache_shape();
+    cache_options = CacheOptionsFor(*model->model);
+    options.layers = shape.num_layers;
+    options.kv_heads = shape.num_kv_heads;
+    options.heads = shape.num_kv_heads * shape.group_size;
+    options.dim = shape.key_dim;
+  }
   Result<PlanCost> cost = CostOfPlan(*plan, shape, options.ctx);
   if (!cost.ok()) {
     if (options.json != "-") fmt::print("plan   {}\n", PrintPlan(*plan));
     std::fflush(stdout);
     return ReportError(cost.status());
   }
-  if (options.json != "-") PrintReport(options, *plan, *cost);
+  Result<PlanUse> use = TryPlan(*plan, shape, std::move(cache_options));
+  if (!use.ok()) return ReportError(use.status());
+  if (options.json != "-") PrintReport(options, *plan, *cost, *use);
   if (!options.json.empty()) {
-    const Status written = WriteJson(options.json, "plan", ReportJson(options, *plan, *cost));
+    const Status written = WriteJson(options.json, "plan", ReportJson(options, *plan, *cost, *use));
     if (!written.ok()) return ReportError(written);
   }
   return kExitDone;

@@ -57,7 +57,9 @@ struct PlanCost {
 Result<PlanCost> CostOfPlan(const Plan& plan, const CacheShape& shape, int64_t num_tokens);
 
 struct PlanReportOptions {
-  std::string plan;  // as typed
+  std::string plan;             // as typed
+  std::string model;            // a GGUF file that gives shape and codebook,
+  bool embedded_model = false;  // or the embedded one; else the shape is:
   int layers = 32;
   int heads = 32;
   int kv_heads = 8;

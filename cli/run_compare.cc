@@ -206,6 +206,8 @@ Status PlanComparison::Write(ComparedLane& lane) {
   const auto index = static_cast<size_t>(&lane - lanes_.data());
   result.retention = MakeRetentionReport(setup_.plans[index], lane.lane.cache->shape(),
                                          stats.retention, WholeRatio(stats), *position);
+  result.use = MakePlanUse(setup_.plans[index], lane.lane.cache->shape(), stats.bytes_codebooks,
+                           stats.fallbacks);
   return Status();
 }
 

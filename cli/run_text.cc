@@ -13,6 +13,7 @@
 #include "cli/interrupt.h"
 #include "cli/lossless_report.h"
 #include "cli/output.h"
+#include "cli/plan_use.h"
 #include "cli/progress.h"
 #include "cli/retention_report.h"
 #include "cli/retention_trace.h"
@@ -271,6 +272,13 @@ Status TextRun::Finish() {
       HumanBytes(static_cast<double>(resident))));
   PrintRetention(options_.plans[0], retention, stderr);
   PrintLossless(options_.plans[0], stats.lossless, stderr);
+  const PlanUse use =
+      MakePlanUse(setup_.plans[0], lane_.cache->shape(), stats.bytes_codebooks, stats.fallbacks);
+  if (use.codebook_bytes > 0) {
+    WriteNote(fmt::format("{}: codebook {}, not in the cache\n", options_.plans[0],
+                          HumanBytes(static_cast<double>(use.codebook_bytes))));
+  }
+  PrintFallbacks(options_.plans[0], use.fallbacks, stderr);
   Status written = options_.trace.empty() ? Status() : WriteTraceFile();
   const Status saved = options_.save.empty() ? Status() : Save();
   if (written.ok()) written = saved;
@@ -295,6 +303,7 @@ Status TextRun::Finish() {
                                 {"text", totals_.text}};
   AddRetentionKeys(retention, &row);
   AddLosslessKeys(stats.lossless, &row);
+  AddPlanUseKeys(use, &row);
   return FinishJson(written, options_.json, "run", nlohmann::ordered_json::array({row}));
 }
 

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "runtime/model_cache.h"
+
 namespace varve {
 
 void CacheFootprint::Sample(const CacheStats& stats, int64_t tokens) {
@@ -38,13 +40,18 @@ double CacheFootprint::whole_ratio() const {
   return static_cast<double>(samples_) / f16_share_sum_;
 }
 
+CacheUse UseOf(const Cache& cache) {
+  CacheStats stats = cache.Stats();
+  return {stats.bytes_codebooks, std::move(stats.fallbacks)};
+}
+
 Result<std::vector<EvalLane>> MakeLanes(const LlamaModel& model, std::span<const EvalPlan> plans,
                                         Executor& executor) {
   std::vector<EvalLane> lanes;
   const auto add = [&](const std::string& name, const Plan& plan) -> Status {
     EvalLane lane;
     lane.name = name;
-    CacheOptions options;
+    CacheOptions options = CacheOptionsFor(model);
     options.plan = plan;
     options.executor = &executor;
     Result<std::unique_ptr<Cache>> cache = Cache::Create(model.cache_shape(), std::move(options));

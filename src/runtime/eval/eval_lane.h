@@ -47,6 +47,13 @@ class CacheFootprint {
   uint64_t scratch_bytes_ = 0;
 };
 
+// What a plan's cache uses beside its pages, and where it runs otherwise than asked.
+struct CacheUse {
+  uint64_t codebook_bytes = 0;
+  std::vector<FallbackUse> fallbacks;
+};
+CacheUse UseOf(const Cache& cache);
+
 struct EvalLane {
   std::string name;
   std::unique_ptr<Cache> cache;

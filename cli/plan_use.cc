@@ -1,0 +1,101 @@
+#include "cli/plan_use.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "cli/output.h"
+
+namespace varve::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string RatioText(double ratio) {
+  return std::isfinite(ratio) ? fmt::format("{:.2f}", ratio) : "-";
+}
+
+}  // namespace
+
+double AllInRatio(const PlanCost& cost, uint64_t codebook_bytes) {
+  uint64_t bytes = 0;
+  uint64_t budget = std::numeric_limits<uint64_t>::max();
+  for (const RangeCost& range : cost.ranges) {
+    const bool has_target = range.policy_bytes > 0 && !range.has_budget;
+    bytes += has_target ? std::min(range.policy_bytes, range.bytes) : range.bytes;
+    if (range.policy_bytes > 0 && range.has_budget) budget = std::min(budget, range.policy_bytes);
+  }
+  const uint64_t all = std::min(bytes, budget) + codebook_bytes;
+  return all == 0 ? 1 : static_cast<double>(cost.bytes_f16) / static_cast<double>(all);
+}
+
+PlanUse MakePlanUse(const Plan& plan, const CacheShape& shape, uint64_t codebook_bytes,
+                    std::vector<FallbackUse> fallbacks) {
+  PlanUse use;
+  use.codebook_bytes = codebook_bytes;
+  use.fallbacks = std::move(fallbacks);
+  const Result<PlanCost> short_cost = CostOfPlan(plan, shape, 4096);
+  if (short_cost.ok()) use.all_in_4k = AllInRatio(*short_cost, codebook_bytes);
+  const Result<PlanCost> long_cost = CostOfPlan(plan, shape, 32768);
+  if (long_cost.ok()) use.all_in_32k = AllInRatio(*long_cost, codebook_bytes);
+  return use;
+}
+
+Json FallbacksJson(const std::vector<FallbackUse>& fallbacks) {
+  Json rows = Json::array();
+  for (const FallbackUse& use : fallbacks) {
+    rows.push_back({{"first_layer", use.first_layer},
+                    {"last_layer", use.last_layer},
+                    {"part", use.part == Part::kKey ? "k" : "v"},
+                    {"asked", use.asked},
+                    {"used", use.used},
+                    {"reason", use.reason}});
+  }
+  return rows;
+}
+
+void AddPlanUseKeys(const PlanUse& use, Json* row) {
+  (*row)["codebook_bytes"] = use.codebook_bytes;
+  (*row)["ratio_all_in_4k"] = use.all_in_4k;
+  (*row)["ratio_all_in_32k"] = use.all_in_32k;
+  (*row)["fallbacks"] = FallbacksJson(use.fallbacks);
+}
+
+std::string FallbackText(const FallbackUse& use) {
+  const std::string layers = use.first_layer == use.last_layer
+                                 ? fmt::format("layer {}", use.first_layer)
+                                 : fmt::format("layers {}-{}", use.first_layer, use.last_layer);
+  return fmt::format("{} {}: {} -> {}: {}", layers, use.part == Part::kKey ? "k" : "v", use.asked,
+                     use.used, use.reason);
+}
+
+void PrintFallbacks(const std::string& plan, const std::vector<FallbackUse>& fallbacks,
+                    std::FILE* out) {
+  for (const FallbackUse& use : fallbacks)
+    WriteNote(fmt::format("{}: fallback: {}\n", plan, FallbackText(use)), out);
+}
+
+bool AnyCodebook(const std::vector<PlanUse>& uses) {
+  return std::any_of(uses.begin(), uses.end(),
+                     [](const PlanUse& use) { return use.codebook_bytes > 0; });
+}
+
+void Extend(std::vector<std::string>& cells, const std::vector<std::string>& more) {
+  cells.insert(cells.end(), more.begin(), more.end());
+}
+
+void PrintAllInNote(std::FILE* out) {
+  fmt::print(out,
+             "Codebooks are constants of the model and in no other figure; all-in is f16's bytes "
+             "of one sequence of 4096 and\nof 32768 tokens over the plan's with its codebooks.\n");
+}
+
+std::vector<std::string> PlanUseHeaders() { return {">codebook", ">all-in 4K", ">all-in 32K"}; }
+
+std::vector<std::string> PlanUseCells(const PlanUse& use) {
+  return {use.codebook_bytes == 0 ? "-" : HumanBytes(static_cast<double>(use.codebook_bytes)),
+          RatioText(use.all_in_4k), RatioText(use.all_in_32k)};
+}
+
+}  // namespace varve::cli

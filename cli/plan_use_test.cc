@@ -1,0 +1,81 @@
+#include "cli/plan_use.h"
+
+#include <gtest/gtest.h>
+
+namespace varve::cli {
+namespace {
+
+CacheShape Shape() {
+  CacheShape shape;
+  shape.num_layers = 2;
+  shape.num_kv_heads = 2;
+  shape.key_dim = 64;
+  shape.value_dim = 64;
+  return shape;
+}
+
+FallbackUse Fallback() { return {0, 7, Part::kKey, "pq64x8", "q4_0r", "no codebook"}; }
+
+TEST(PlanUse, CodebooksWeighLessTheLongerTheText) {
+  const PlanUse none = MakePlanUse(*ParsePlan("f16"), Shape(), 0, {});
+  EXPECT_EQ(none.all_in_4k, 1);
+  EXPECT_EQ(none.all_in_32k, 1);
+  const uint64_t f16_4k = 4096u * 2 * 2 * 128 * 2;
+  const PlanUse use = MakePlanUse(*ParsePlan("f16"), Shape(), f16_4k, {});
+  EXPECT_EQ(use.codebook_bytes, f16_4k);
+  EXPECT_DOUBLE_EQ(use.all_in_4k, 1 / 2.0);
+  EXPECT_DOUBLE_EQ(use.all_in_32k, 8 / 9.0);
+}
+
+TEST(PlanUse, APolicysTargetIsWhatThePlanHolds) {
+  const PlanUse ratio = MakePlanUse(*ParsePlan("evict=h2o,ratio=4"), Shape(), 0, {});
+  EXPECT_DOUBLE_EQ(ratio.all_in_4k, 4);
+  const PlanUse budget = MakePlanUse(*ParsePlan("evict=h2o,budget=1MiB"), Shape(), 1 << 20, {});
+  EXPECT_DOUBLE_EQ(budget.all_in_4k, 2);    // 4 MiB in f16
+  EXPECT_DOUBLE_EQ(budget.all_in_32k, 16);  // 32 MiB
+}
+
+TEST(PlanUse, TheKeysAreAlwaysThere) {
+  nlohmann::ordered_json row;
+  AddPlanUseKeys(MakePlanUse(*ParsePlan("q8_0"), Shape(), 0, {}), &row);
+  EXPECT_EQ(row["codebook_bytes"], 0);
+  EXPECT_GT(row["ratio_all_in_4k"], 1.5);
+  EXPECT_GT(row["ratio_all_in_32k"], 1.5);
+  EXPECT_TRUE(row["fallbacks"].empty());
+  AddPlanUseKeys(MakePlanUse(*ParsePlan("q8_0"), Shape(), 100, {Fallback()}), &row);
+  EXPECT_EQ(row["codebook_bytes"], 100);
+  EXPECT_EQ(row["fallbacks"][0]["asked"], "pq64x8");
+  EXPECT_EQ(row["fallbacks"][0]["used"], "q4_0r");
+  EXPECT_EQ(row["fallbacks"][0]["part"], "k");
+  EXPECT_EQ(row["fallbacks"][0]["last_layer"], 7);
+}
+
+TEST(PlanUse, AFallbackIsALineThatSaysWhy) {
+  FallbackUse use = Fallback();
+  EXPECT_EQ(FallbackText(use), "layers 0-7 k: pq64x8 -> q4_0r: no codebook");
+  use.last_layer = 0;
+  use.part = Part::kValue;
+  EXPECT_EQ(FallbackText(use), "layer 0 v: pq64x8 -> q4_0r: no codebook");
+  std::FILE* file = std::tmpfile();
+  PrintFallbacks("pq4", {use}, file);
+  PrintFallbacks("f16", {}, file);
+  std::string text(200, '\0');
+  std::rewind(file);
+  text.resize(std::fread(text.data(), 1, text.size(), file));
+  std::fclose(file);
+  EXPECT_EQ(text, "pq4: fallback: layer 0 v: pq64x8 -> q4_0r: no codebook\n");
+}
+
+TEST(PlanUse, ColumnsComeWithTheFirstCodebook) {
+  std::vector<PlanUse> uses(2);
+  EXPECT_FALSE(AnyCodebook(uses));
+  uses[1].codebook_bytes = 2048;
+  uses[1].all_in_4k = 3.456;
+  EXPECT_TRUE(AnyCodebook(uses));
+  EXPECT_EQ(PlanUseCells(uses[1]), (std::vector<std::string>{"2.00 KiB", "3.46", "-"}));
+  EXPECT_EQ(PlanUseCells(uses[0])[0], "-");
+  EXPECT_EQ(PlanUseHeaders().size(), PlanUseCells(uses[0]).size());
+}
+
+}  // namespace
+}  // namespace varve::cli
