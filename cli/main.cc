@@ -33,6 +33,7 @@ int RunProgram(int argc, char** argv) {
   }
   int exit_code = varve::cli::kExitDone;
   AddBenchCommand(app, &exit_code);
+  AddCodebookCommand(app, &exit_code);
   AddDumpCommand(app, &exit_code);
   AddEvalCommand(app, &exit_code);
   AddInspectCommand(app, &exit_code);
