@@ -275,15 +275,76 @@ typedef struct varve_stats {
   uint64_t pages_adopted;     // took over the successor that another sequence had encoded
   uint64_t pages_dropped;     // by window= and varve_sequence_slide_window, in all layers
   uint64_t nonfinite_values;  // NaN or out-of-range values that a block rung replaced
+  // From here on since files and packing are part of the ABI.
+  uint64_t bytes_f16_seen;      // what all tokens that the sequences have seen would take in f16
+  uint64_t pages_unread;        // of a loaded file, not asked for yet: they are in no other count,
+  uint64_t bytes_unread;        // and their payload
+  uint64_t bytes_codebooks;     // tables of centroids of pq rungs; a constant, in no other count
+  uint64_t packed_pages;        // packed without loss (pack=) at this moment,
+  uint64_t packed_raw_bytes;    // their raw
+  uint64_t packed_bytes;        // and packed bytes,
+  uint64_t dictionary_bytes;    // and the dictionaries that they share
+  uint64_t decode_cache_bytes;  // held for packed pages that are restored beside their packed form
+  uint64_t pages_spilled;       // of the packed pages, those whose bytes are in the spill file,
+  uint64_t bytes_spilled;       // and these; not in bytes_held
+  uint64_t packing_fallbacks;   // since creation: pages left raw because packing failed,
+  uint64_t restore_failures;    // packed pages that could not be read
 } varve_stats;
 
 // Fills *stats as far as stats->struct_size, which the caller sets, reaches.
 varve_status varve_get_stats(const varve_cache* cache, varve_stats* stats);
 
 // The same as one line of JSON with the names above, and with "plan" and "rungs": a list of
-// {"rung", "state": "filling" | "full" | "sealed", "pages", "bytes"}. Keys may be added, none is
-// renamed. The caller frees it with varve_free.
+// {"rung", "state": "filling" | "full" | "sealed" | "packed", "pages", "bytes"}, and "fallbacks":
+// where fallback= took the place of a rung, {"first_layer", "last_layer", "part": "k" | "v",
+// "asked", "used", "reason"}. Keys may be added, none is renamed. The caller frees it with
+// varve_free.
 varve_status varve_stats_json(const varve_cache* cache, char** json);
+
+// Waits until every page that has been handed to the packing workers (pack=) is packed. Needed for
+// figures that can be repeated only; results never depend on it.
+varve_status varve_wait_for_packing(varve_cache* cache);
+
+// --- files (docs/format/cache-file.md); not while a step is open ---
+
+// A sequence with the ids of its tokens, by position; there may be fewer than the sequence has, or
+// more: tokens that have not been fed yet.
+typedef struct varve_saved_sequence {
+  uint64_t sequence;
+  const int32_t* tokens;  // [num_tokens]; may be null if there are none
+  size_t num_tokens;
+} varve_saved_sequence;
+
+typedef struct varve_save_options {
+  size_t struct_size;
+  // What to save, in this order. Null: every sequence, ascending, without token ids.
+  const varve_saved_sequence* sequences;
+  size_t num_sequences;
+  uint64_t model_fingerprint;  // whatever tells models apart; 0: not said
+  const char* model_name;      // for people, at most 1024 bytes; may be null
+} varve_save_options;
+
+// Writes sequences to a file. The file appears whole or not at all; on an error one that was there
+// before is untouched. `options` may be null (defaults).
+varve_status varve_cache_save(const varve_cache* cache, const char* path,
+                              const varve_save_options* options);
+
+// What a load has added. Made by the library.
+typedef struct varve_loaded {
+  size_t struct_size;  // set by the library
+  size_t num_sequences;
+  const varve_saved_sequence* sequences;  // [num_sequences] under their new ids, in file order
+} varve_loaded;
+
+// Adds the file's sequences to this cache, all or none. Shape and plan must be those of the cache;
+// a model_fingerprint other than 0 must be the file's. Pages are read and checked when they are
+// first needed; until then the file is mapped: replace it by renaming, as varve_cache_save does.
+// On success *loaded is the caller's, who ends it with varve_loaded_free.
+varve_status varve_cache_load(varve_cache* cache, const char* path, uint64_t model_fingerprint,
+                              varve_loaded** loaded);
+
+// Frees what a load returned, not the sequences. Null is allowed.
+void varve_loaded_free(varve_loaded* loaded);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -1,6 +1,6 @@
-// The C ABI: status, plans, the cache and its sequences; steps and statistics have files of their
-// own (c_api_step.cc, c_api_stats.cc). Arguments are checked and turned into those of Cache; what
-// happens around each call is in c_api_guard.h and c_api_handle.h.
+// The C ABI: status, plans, the cache and its sequences; steps, statistics and files have
+// files of their own (c_api_step.cc, c_api_stats.cc, c_api_file.cc). Arguments are checked and
+// turned into those of Cache; what happens around each call is in c_api_guard.h and c_api_handle.h.
 
 #include <cstdint>
 #include <cstdlib>

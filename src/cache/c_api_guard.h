@@ -6,6 +6,7 @@
 #ifndef VARVE_CACHE_C_API_GUARD_H_
 #define VARVE_CACHE_C_API_GUARD_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <exception>
@@ -74,12 +75,13 @@ Status ReadStruct(const char* call, const char* name, const T* from, T* to) {
   return Status();
 }
 
-// Fills a struct of the caller's; what this version does not know becomes zero.
+// Fills a struct of the caller's, which may be that of another version: what this one does not know
+// becomes zero, what the caller's does not have is left out.
 template <typename T>
 void WriteStruct(const T& from, T* to) {
   const size_t size = to->struct_size;
-  std::memset(to, 0, size);
-  std::memcpy(to, &from, sizeof(T));
+  std::memset(static_cast<void*>(to), 0, size);
+  std::memcpy(static_cast<void*>(to), &from, std::min(size, sizeof(T)));
   to->struct_size = size;
 }
 
