@@ -17,12 +17,17 @@
   extern "C" const std::byte symbol##_begin[], symbol##_end[]
 
 VARVE_INCLUDE_FILE(varve_embedded_model, VARVE_EMBEDDED_MODEL_PATH);
+VARVE_INCLUDE_FILE(varve_embedded_codebook, VARVE_EMBEDDED_CODEBOOK_PATH);
 VARVE_INCLUDE_FILE(varve_embedded_text, VARVE_EMBEDDED_TEXT_PATH);
 
 namespace varve {
 
 std::span<const std::byte> EmbeddedModel() {
   return {varve_embedded_model_begin, varve_embedded_model_end};
+}
+
+std::span<const std::byte> EmbeddedCodebook() {
+  return {varve_embedded_codebook_begin, varve_embedded_codebook_end};
 }
 
 std::string_view EmbeddedEvalText() {

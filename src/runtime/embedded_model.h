@@ -1,5 +1,5 @@
-// The model that ships with Varve and a text to evaluate on (models/), as bytes of the program
-// itself: mapped with the executable and read lazily, like any model file.
+// The model that ships with Varve, its codebook and a text to evaluate on (models/), as bytes of
+// the program itself: mapped with the executable and read lazily, like any model file.
 
 #ifndef VARVE_RUNTIME_EMBEDDED_MODEL_H_
 #define VARVE_RUNTIME_EMBEDDED_MODEL_H_
@@ -12,6 +12,10 @@ namespace varve {
 
 // A GGUF file for GgufFile::FromMemory; lives as long as the program.
 std::span<const std::byte> EmbeddedModel();
+
+// The codebook of that model for ParseCodebook: per KV head, K 64x8 64x7 64x6 64x4, V 64x8 64x6
+// 64x5 64x4, trained on text that evaluation does not use.
+std::span<const std::byte> EmbeddedCodebook();
 
 // English prose that the model has not seen in training; models/README.md says what it is.
 std::string_view EmbeddedEvalText();

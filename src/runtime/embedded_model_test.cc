@@ -13,6 +13,8 @@
 #include "runtime/eval/recall_prompts.h"
 #include "runtime/eval/text_windows.h"
 #include "runtime/eval/window_evaluator.h"
+#include "runtime/gguf/gguf_fingerprint.h"
+#include "varve/codebook.h"
 
 namespace varve {
 namespace {
@@ -23,6 +25,7 @@ class EmbeddedModelTest : public testing::Test {
     Result<std::shared_ptr<const GgufFile>> file =
         GgufFile::FromMemory(EmbeddedModel(), "embedded");
     EXPECT_TRUE(file.ok()) << file.status().message();
+    file_ = *file;
     Result<std::shared_ptr<const LlamaModel>> model = LlamaModel::Load(*file);
     EXPECT_TRUE(model.ok()) << model.status().message();
     model_ = *model;
@@ -37,6 +40,7 @@ class EmbeddedModelTest : public testing::Test {
     return plans;
   }
 
+  std::shared_ptr<const GgufFile> file_;
   std::shared_ptr<const LlamaModel> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Executor> executor_ = MakeThreadPool(0);
@@ -46,6 +50,25 @@ class EmbeddedModelTest : public testing::Test {
 class EmbeddedModelSlow : public EmbeddedModelTest {};
 
 TEST_F(EmbeddedModelTest, IsSmallEnoughToShip) { EXPECT_LE(EmbeddedModel().size(), 32'000'000u); }
+
+TEST_F(EmbeddedModelTest, CodebookIsThatOfTheModel) {
+  const Result<Codebook> codebook = ParseCodebook(EmbeddedCodebook(), "embedded");
+  ASSERT_TRUE(codebook.ok()) << codebook.status().message();
+  EXPECT_EQ(codebook->model_fingerprint, ModelFingerprint(*file_));
+  const CacheShape& shape = model_->cache_shape();
+  EXPECT_EQ(codebook->num_layers, shape.num_layers);
+  EXPECT_EQ(codebook->num_kv_heads, shape.num_kv_heads);
+  EXPECT_EQ(codebook->tables.size(), 8u);
+  for (const Part part : {Part::kKey, Part::kValue}) {
+    for (const int bits : {8, part == Part::kKey ? 7 : 5, 6, 4}) {
+      const CodebookTable* table = codebook->Find(part, 64, bits);
+      ASSERT_NE(table, nullptr) << bits;
+      EXPECT_EQ(table->dim, shape.key_dim);
+      EXPECT_EQ(table->grain, CodebookGrain::kHead);
+    }
+  }
+  EXPECT_LE(EmbeddedCodebook().size(), 2'000'000u);
+}
 
 TEST_F(EmbeddedModelTest, EvaluationTextComesBackFromItsTokens) {
   const std::string_view text = EmbeddedEvalText();
