@@ -82,6 +82,8 @@ TEST_F(BenchDecodeTest, ABreakdownIsASecondTableAndKeysOfTheRows) {
       EXPECT_GT(row["stage_us"][stage], 0) << stage << row.dump();
     EXPECT_EQ(row["stage_us"]["encode"] > 0, row["plan"] == "q8_0") << row.dump();
     EXPECT_GT(row["stage_ns_per_token_head"]["scores"], 0);
+    EXPECT_GT(row["fill_ns_per_row"]["append"], 0);
+    EXPECT_EQ(row["fill_ns_per_row"]["encode"] > 0, row["plan"] == "q8_0") << row.dump();
   }
   options_.breakdown = false;
   rows.clear();

@@ -36,6 +36,7 @@ Result<std::unique_ptr<DecodeLane>> DecodeLane::Make(std::string name, const Pla
 
 Status DecodeLane::SetDepth(const SyntheticRows& rows, int64_t depth) {
   const uint64_t before = ResidentBytes();
+  const StageTimes stages_before = cache_->Stats().stages;
   Result<int64_t> position = cache_->NextPosition(sequence_);
   if (!position.ok()) return position.status();
   if (*position > depth) VARVE_RETURN_IF_ERROR(cache_->Truncate(sequence_, depth));
@@ -43,6 +44,7 @@ Status DecodeLane::SetDepth(const SyntheticRows& rows, int64_t depth) {
   VARVE_RETURN_IF_ERROR(cache_->EndPrompt(sequence_));
   cache_->WaitForPacking();
   stats_ = cache_->Stats();
+  AddStages(StagesBetween(stages_before, stats_.stages), &fill_stages_);
   const uint64_t after = ResidentBytes();
   if (after > before) resident_growth_ += after - before;
   return Status();

@@ -30,6 +30,8 @@ class DecodeLane {
   const CacheStats& stats_behind_steps() const { return stats_; }
   // Of the last TimeSteps, where stages are timed.
   const StageTimes& step_stages() const { return step_stages_; }
+  // Of all rows that SetDepth has fed, likewise.
+  const StageTimes& fill_stages() const { return fill_stages_; }
   // What the process grew by while this cache was filled.
   uint64_t resident_growth() const { return resident_growth_; }
 
@@ -52,6 +54,7 @@ class DecodeLane {
   std::vector<float> logits_;
   CacheStats stats_;
   StageTimes step_stages_;
+  StageTimes fill_stages_;
 };
 
 }  // namespace varve::cli

@@ -29,6 +29,7 @@ StageRow StagesOf(const DecodeCase& at, const DecodeRow& row) {
   stages.threads = at.threads;
   stages.token_heads = (static_cast<double>(at.depth) + (at.steps + 1) / 2.0) * shape.num_layers *
                        shape.num_kv_heads;
+  stages.filling = row.lane->fill_stages();
   return stages;
 }
 
