@@ -77,8 +77,22 @@ Status CheckOutput(const std::string& path) {
   return CheckWritable("-o", path);
 }
 
-Result<KvSamples> GetSamples(const CodebookTrainOptions& options) {
-  if (options.samples.empty()) return SampleModel(options.sample);
+Status CheckSizes(const std::vector<CodebookSize>& sizes, int dim) {
+  for (const CodebookSize& size : sizes) VARVE_RETURN_IF_ERROR(CheckSize(size, dim));
+  return Status();
+}
+
+// Sizes that the model cannot have are refused before it reads the text.
+Result<KvSamples> GetSamples(const CodebookTrainOptions& options,
+                             const std::vector<CodebookSize>& key_sizes,
+                             const std::vector<CodebookSize>& value_sizes) {
+  if (options.samples.empty()) {
+    const Result<LoadedModel> model = LoadModel(options.sample.model);
+    if (!model.ok()) return model.status();
+    VARVE_RETURN_IF_ERROR(CheckSizes(key_sizes, model->model->cache_shape().key_dim));
+    VARVE_RETURN_IF_ERROR(CheckSizes(value_sizes, model->model->cache_shape().value_dim));
+    return SampleModel(options.sample);
+  }
   Result<KvSamples> samples = ReadSamples(options.samples);
   if (samples.ok() && samples->model_fingerprint == 0) {
     WriteNote(
@@ -101,7 +115,7 @@ void NoteFewRows(const KvSamples& samples, const PartTraining& training) {
   const size_t rows = SampleRows(samples, training.part, training.grain).NumRows(0);
   for (const CodebookSize& size : training.sizes) {
     const size_t codes = size_t{1} << size.bits;
-    if (rows >= kFewRowsPerCentroid * codes) continue;
+    if (rows < codes || rows >= kFewRowsPerCentroid * codes) continue;
     WriteNote(fmt::format("varve: {} {}: {} rows for {} centroids are few; {} would be enough\n",
                           PartName(training.part), SizeText(size), rows, codes,
                           kFewRowsPerCentroid * codes));
@@ -131,7 +145,7 @@ Status TrainToFile(const CodebookTrainOptions& options) {
   const auto value_sizes = ReadSizes("--v", options.value_sizes, options);
   if (!value_sizes.ok()) return value_sizes.status();
   VARVE_RETURN_IF_ERROR(CheckOutput(options.output));
-  const Result<KvSamples> samples = GetSamples(options);
+  const Result<KvSamples> samples = GetSamples(options, *key_sizes, *value_sizes);
   if (!samples.ok()) return samples.status();
 
   Codebook codebook;
@@ -154,7 +168,8 @@ Status TrainToFile(const CodebookTrainOptions& options) {
 
   const std::unique_ptr<Executor> executor = MakeThreadPool(options.sample.threads);
   const InterruptScope interrupt;
-  Progress progress("train", TrainingWork(parts[0]) + TrainingWork(parts[1]));
+  const TrainingOptions training = {options.iterations, options.seed, options.rotate};
+  Progress progress("train", TrainingWork(parts[0], training) + TrainingWork(parts[1], training));
   const auto start = std::chrono::steady_clock::now();
   double before = 0;
   for (const PartTraining& part : parts) {
@@ -165,7 +180,7 @@ Status TrainToFile(const CodebookTrainOptions& options) {
         });
     if (!tables.ok()) return tables.status();
     std::move(tables->begin(), tables->end(), std::back_inserter(codebook.tables));
-    before += TrainingWork(part);
+    before += TrainingWork(part, training);
   }
   progress.Clear();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;

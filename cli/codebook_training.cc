@@ -50,6 +50,9 @@ double GroupWork(int dim, int bits) {
          static_cast<double>(MostTrainingRows(bits));
 }
 
+// About: OPQ has nearly five times the iterations, on fewer rows, and products of matrices.
+double RotationWork(int dim, int bits) { return 2 * GroupWork(dim, bits); }
+
 class TableTrainer {
  public:
   TableTrainer(const PartTraining& training, const TrainingOptions& options, Executor& executor,
@@ -155,7 +158,8 @@ Status TableTrainer::TrainRotations(CodebookTable& table) {
         return Status();
       }();
     });
-    VARVE_RETURN_IF_ERROR(Advance(0));
+    VARVE_RETURN_IF_ERROR(
+        Advance(RotationWork(table.dim, table.bits) * static_cast<double>(count)));
   }
   for (const Status& status : results) VARVE_RETURN_IF_ERROR(status);
   return Status();
@@ -258,10 +262,11 @@ size_t MostTrainingRows(int bits) {
   return std::max(size_t{65536}, size_t{256} << bits);
 }
 
-double TrainingWork(const PartTraining& training) {
+double TrainingWork(const PartTraining& training, const TrainingOptions& options) {
   double work = 0;
   for (const CodebookSize& size : training.sizes) {
     work += GroupWork(training.dim, size.bits) * training.num_groups;
+    if (options.rotate) work += RotationWork(training.dim, size.bits) * training.num_groups;
   }
   return work;
 }

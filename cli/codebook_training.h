@@ -53,7 +53,7 @@ struct PartTraining {
 
 // Called between pieces of work with what is done of TrainingWork; false ends the training.
 using TrainingProgress = std::function<bool(double done)>;
-double TrainingWork(const PartTraining& training);
+double TrainingWork(const PartTraining& training, const TrainingOptions& options);
 
 // The rows of a group that a table learns from: all, or this many, spread over the others.
 size_t MostTrainingRows(int bits);

@@ -176,7 +176,7 @@ TEST(CodebookTraining, EndsWhenAsked) {
   const std::unique_ptr<Executor> executor = MakeThreadPool(1);
   std::vector<double> seen;
   const auto tables = TrainTables(training, {}, *executor, [&](double done) {
-    seen.push_back(done / TrainingWork(training));
+    seen.push_back(done / TrainingWork(training, {}));
     return seen.size() < 3;
   });
   EXPECT_EQ(tables.status().code(), StatusCode::kFailedPrecondition);

@@ -65,7 +65,7 @@ std::string RenderCodebook(const std::string& name, const Codebook& codebook,
   line("hash", fmt::format("{:016x}", CodebookHash(codebook)));
   std::vector<std::string> headers = {"part",        "rung",    "grain",  "rotation", ">dim",
                                       ">bits/value", ">groups", ">bytes", ">a layer"};
-  if (!errors.empty()) headers.push_back(">error");
+  if (!errors.empty()) headers.emplace_back(">error");
   TextTable table(headers);
   for (size_t i = 0; i < codebook.tables.size(); ++i) {
     const CodebookTable& item = codebook.tables[i];
