@@ -1,9 +1,31 @@
 #include "runtime/model_cache.h"
 
+#include <cstddef>
+#include <span>
+#include <utility>
+
+#include "runtime/embedded_model.h"
+
 namespace varve {
 
-std::shared_ptr<const Codebook> ShippedCodebook(uint64_t /*model_fingerprint*/) {
-  return nullptr;  // none ships yet
+namespace {
+
+// Null if this build has none.
+std::shared_ptr<const Codebook> ParseEmbeddedCodebook() {
+  const std::span<const std::byte> bytes = EmbeddedCodebook();
+  if (bytes.empty()) return nullptr;
+  Result<Codebook> parsed = ParseCodebook(bytes, "the embedded codebook");
+  if (!parsed.ok()) return nullptr;  // a test says that this does not happen
+  return std::make_shared<const Codebook>(std::move(*parsed));
+}
+
+}  // namespace
+
+std::shared_ptr<const Codebook> ShippedCodebook(uint64_t model_fingerprint) {
+  static const std::shared_ptr<const Codebook> embedded = ParseEmbeddedCodebook();
+  const bool fits = embedded != nullptr && model_fingerprint != 0 &&
+                    embedded->model_fingerprint == model_fingerprint;
+  return fits ? embedded : nullptr;
 }
 
 CacheOptions CacheOptionsFor(const LlamaModel& model) {

@@ -15,7 +15,7 @@
 namespace varve {
 
 // The codebook that ships with this program for the model of that fingerprint; null if there is
-// none.
+// none. Parsed once; thread-safe.
 std::shared_ptr<const Codebook> ShippedCodebook(uint64_t model_fingerprint);
 
 // Options with model_fingerprint and codebook filled in, and nothing else. Plan and executor are

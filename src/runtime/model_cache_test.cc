@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/embedded_model.h"
 #include "runtime/gguf/gguf_fingerprint.h"
 #include "tests/tiny_model.h"
 
@@ -19,6 +20,22 @@ TEST(ModelCache, ACacheKnowsTheFingerprintOfItsModel) {
   const CacheOptions options = CacheOptionsFor(**model);
   EXPECT_EQ(options.model_fingerprint, ModelFingerprint(**file));
   EXPECT_EQ(options.codebook, nullptr);  // none ships for this one
+}
+
+TEST(ModelCache, TheEmbeddedModelFindsItsCodebook) {
+  if (EmbeddedModel().empty()) GTEST_SKIP() << "built without the embedded model";
+  const auto file = GgufFile::FromMemory(EmbeddedModel(), "the embedded model");
+  ASSERT_TRUE(file.ok());
+  const auto model = LlamaModel::Load(*file);
+  ASSERT_TRUE(model.ok());
+  const CacheOptions options = CacheOptionsFor(**model);
+  ASSERT_NE(options.codebook, nullptr);
+  EXPECT_EQ(options.codebook->model_fingerprint, (*model)->fingerprint());
+  EXPECT_EQ(options.codebook->num_layers, (*model)->cache_shape().num_layers);
+  EXPECT_NE(options.codebook->Find(Part::kKey, 64, 8), nullptr);
+  EXPECT_EQ(CacheOptionsFor(**model).codebook, options.codebook);  // one for all caches
+  EXPECT_EQ(ShippedCodebook((*model)->fingerprint() + 1), nullptr);
+  EXPECT_EQ(ShippedCodebook(0), nullptr);
 }
 
 TEST(ModelCache, RandomWeightsHaveNoFingerprint) {
