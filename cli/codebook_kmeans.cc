@@ -81,6 +81,13 @@ Result<std::vector<uint16_t>> TrainRotation(const std::vector<float>& rows, int 
     opq.pq = &quantizer;
     opq.niter = 20;
     opq.max_train_points = kRotationRows;
+    // From the identity. FAISS would begin with a random rotation, which takes apart what
+    // neighbouring channels of a key have in common and does not find back: half as much error
+    // again as without any rotation, measured on keys of the embedded model at 64x8.
+    opq.A.assign(static_cast<size_t>(dim) * static_cast<size_t>(dim), 0.0f);
+    for (int i = 0; i < dim; ++i)
+      opq.A[static_cast<size_t>(i) * (static_cast<size_t>(dim) + 1)] = 1;
+    opq.is_trained = true;
     opq.train(static_cast<int64_t>(rows.size()) / dim, rows.data());
     std::vector<uint16_t> rotation(opq.A.size());
     std::transform(opq.A.begin(), opq.A.end(), rotation.begin(), F32ToF16);

@@ -184,13 +184,19 @@ TEST(CodebookTraining, EndsWhenAsked) {
 }
 
 TEST(CodebookTraining, RotationsHelpWhereChannelsGoTogether) {
-  // Neighbouring sub-spaces hold nearly the same: without a rotation both store it.
+  // Few numbers, mixed into all channels: without a rotation every sub-space stores some of each.
   SplitMix64 random(8);
+  std::vector<float> mixing(4 * kDim);
+  for (float& value : mixing) value = Noise(random);
   std::vector<float> rows;
   for (int r = 0; r < 600; ++r) {
-    float half[kDim / 2];
-    for (float& value : half) value = Noise(random);
-    for (int d = 0; d < kDim; ++d) rows.push_back(half[d % (kDim / 2)] + 0.05f * Noise(random));
+    float hidden[4];
+    for (float& value : hidden) value = Noise(random);
+    for (size_t d = 0; d < kDim; ++d) {
+      float sum = 0.05f * Noise(random);
+      for (size_t h = 0; h < 4; ++h) sum += hidden[h] * mixing[h * kDim + d];
+      rows.push_back(sum);
+    }
   }
   const Result<Codebook> plain = Train(rows, {8, 4});
   const Result<Codebook> rotated = Train(rows, {8, 4}, 2, {25, 1, true});
