@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/activations_tables.h"
+#include "kernels/simd_table_list.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/simd_activations.cc"
@@ -146,26 +147,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace varve {
 
-std::vector<const ActivationKernels*> SimdActivationKernels() {
-  std::vector<const ActivationKernels*> tables;
-  [[maybe_unused]] const int64_t supported = hwy::SupportedTargets();
-#if HWY_TARGETS & HWY_NEON
-  if (supported & HWY_NEON) tables.push_back(&N_NEON::ActivationTable("neon"));
-#endif
-#if HWY_TARGETS & HWY_SSE4
-  if (supported & HWY_SSE4) tables.push_back(&N_SSE4::ActivationTable("sse4"));
-#endif
-#if HWY_TARGETS & HWY_AVX2
-  if (supported & HWY_AVX2) tables.push_back(&N_AVX2::ActivationTable("avx2"));
-#endif
-#if HWY_TARGETS & HWY_AVX3
-  if (supported & HWY_AVX3) tables.push_back(&N_AVX3::ActivationTable("avx512"));
-#endif
-#if HWY_TARGETS & HWY_AVX3_DL
-  if (supported & HWY_AVX3_DL) tables.push_back(&N_AVX3_DL::ActivationTable("avx512_vnni"));
-#endif
-  return tables;
-}
+std::vector<const ActivationKernels*> SimdActivationKernels() { VARVE_SIMD_TABLES(ActivationKernels, ActivationTable); }
 
 }  // namespace varve
 #endif  // HWY_ONCE

@@ -14,6 +14,7 @@
 
 #include "kernels/exponent_pairs_tables.h"
 #include "kernels/kernels.h"
+#include "kernels/simd_table_list.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/simd_exponent_pairs.cc"
@@ -356,26 +357,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace varve {
 
-std::vector<const PairKernels*> SimdPairKernels() {
-  std::vector<const PairKernels*> tables;
-  [[maybe_unused]] const int64_t supported = hwy::SupportedTargets();
-#if HWY_TARGETS & HWY_NEON
-  if (supported & HWY_NEON) tables.push_back(&N_NEON::PairTable("neon"));
-#endif
-#if HWY_TARGETS & HWY_SSE4
-  if (supported & HWY_SSE4) tables.push_back(&N_SSE4::PairTable("sse4"));
-#endif
-#if HWY_TARGETS & HWY_AVX2
-  if (supported & HWY_AVX2) tables.push_back(&N_AVX2::PairTable("avx2"));
-#endif
-#if HWY_TARGETS & HWY_AVX3
-  if (supported & HWY_AVX3) tables.push_back(&N_AVX3::PairTable("avx512"));
-#endif
-#if HWY_TARGETS & HWY_AVX3_DL
-  if (supported & HWY_AVX3_DL) tables.push_back(&N_AVX3_DL::PairTable("avx512_vnni"));
-#endif
-  return tables;
-}
+std::vector<const PairKernels*> SimdPairKernels() { VARVE_SIMD_TABLES(PairKernels, PairTable); }
 
 }  // namespace varve
 #endif  // HWY_ONCE

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/weights_tables.h"
+#include "kernels/simd_table_list.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/simd_weights.cc"
@@ -59,26 +60,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace varve {
 
-std::vector<const WeightKernels*> SimdWeightKernels() {
-  std::vector<const WeightKernels*> tables;
-  [[maybe_unused]] const int64_t supported = hwy::SupportedTargets();
-#if HWY_TARGETS & HWY_NEON
-  if (supported & HWY_NEON) tables.push_back(&N_NEON::WeightTable("neon"));
-#endif
-#if HWY_TARGETS & HWY_SSE4
-  if (supported & HWY_SSE4) tables.push_back(&N_SSE4::WeightTable("sse4"));
-#endif
-#if HWY_TARGETS & HWY_AVX2
-  if (supported & HWY_AVX2) tables.push_back(&N_AVX2::WeightTable("avx2"));
-#endif
-#if HWY_TARGETS & HWY_AVX3
-  if (supported & HWY_AVX3) tables.push_back(&N_AVX3::WeightTable("avx512"));
-#endif
-#if HWY_TARGETS & HWY_AVX3_DL
-  if (supported & HWY_AVX3_DL) tables.push_back(&N_AVX3_DL::WeightTable("avx512_vnni"));
-#endif
-  return tables;
-}
+std::vector<const WeightKernels*> SimdWeightKernels() { VARVE_SIMD_TABLES(WeightKernels, WeightTable); }
 
 }  // namespace varve
 #endif  // HWY_ONCE

@@ -1,0 +1,158 @@
+// The inner loops of product quantization: scores, weighted values and the nearest centroid, on
+// strips of codes. Raw pointers and sizes, no knowledge of pages or codebooks.
+//
+// A row of dim values is `gain * centroid bytes`: channel d of a token belongs to sub-space
+// m = d / sub_dim and is scale[m] * gain[token] * byte, where the byte is found in the table of
+// channel d under the token's code for m.
+//
+// Strip (docs/format/pages.md has the picture), transposed so that a sub-space of 64 tokens is one
+// vector:
+//   gains   [page_tokens] f16, finite, >= 0
+//   bits 4 … 7:  low four bits of the codes [ceil(M / 2)][page_tokens]: sub-space 2i in the low
+//                half of a byte, 2i + 1 in the high half
+//   bits 8 … 12: low eight bits [M][page_tokens]
+//   what is left [M][bits - 4 or bits - 8][page_tokens / 8]: one bit of every code, token t in bit
+//                t % 8 of byte t / 8
+//
+// One table of functions per instruction set, named as those of kernels.h; `scalar` is the
+// specification. Pure functions, safe to run at once.
+
+#ifndef VARVE_KERNELS_PQ_KERNELS_H_
+#define VARVE_KERNELS_PQ_KERNELS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/kernels.h"
+
+namespace varve {
+
+inline constexpr int kMinPqBits = 4;
+inline constexpr int kMaxPqBits = 12;
+inline constexpr int kMaxByteBits = 8;       // codes that byte lookups take
+inline constexpr int kMaxValuePages = 16;    // pages of one call of add_values_*
+inline constexpr int kMostPqTableRows = 16;  // rows of queries that tables are made for
+
+struct PqShape {
+  int dim = 0;
+  int subspaces = 0;  // M, divides dim
+  int bits = 0;       // 4 … 12
+  int page_tokens = 0;
+
+  int sub_dim() const { return dim / subspaces; }
+  int num_codes() const { return 1 << bits; }
+  int base_bits() const { return bits < 8 ? 4 : 8; }
+  int num_planes() const { return bits - base_bits(); }
+  // Rows of low bits: two sub-spaces share one below 8 bits.
+  int base_rows() const { return bits < 8 ? (subspaces + 1) / 2 : subspaces; }
+  size_t plane_bytes() const { return static_cast<size_t>(page_tokens) / 8; }
+  size_t base_offset() const { return 2 * static_cast<size_t>(page_tokens); }
+  size_t plane_offset() const {
+    return base_offset() + static_cast<size_t>(base_rows()) * static_cast<size_t>(page_tokens);
+  }
+  size_t strip_bytes() const {
+    return plane_offset() + static_cast<size_t>(subspaces) *
+                                static_cast<size_t>(num_planes()) * plane_bytes();
+  }
+};
+
+// The centroids of one group.
+struct PqCentroids {
+  // [dim][num_codes]: for K byte - 128 is the value, for V the byte is the value, signed.
+  const uint8_t* bytes = nullptr;
+  const float* scales = nullptr;  // [M]
+};
+
+// A prepared query, one row:
+//   f32 step, i32 offset, then padding to 64 bytes
+//   i16 levels[dim]: query * scale of its sub-space = step * level; offset = -128 * sum of levels
+//   f32 table[M][num_codes], or not there: query . centroid
+// padded to a multiple of 64 bytes.
+inline constexpr size_t kPqQueryHeaderBytes = 64;
+constexpr size_t PqQueryLevelBytes(int dim) {
+  return (2 * static_cast<size_t>(dim) + 63) / 64 * 64;
+}
+constexpr size_t PqQueryBytes(int dim, size_t table_floats) {
+  return kPqQueryHeaderBytes + PqQueryLevelBytes(dim) + (4 * table_floats + 63) / 64 * 64;
+}
+// The largest level: sums over dim channels of 255 * level stay below 2^31.
+constexpr int PqQueryLevels(int dim) { return dim <= 256 ? 32767 : 16383; }
+
+struct PqScoresArgs {
+  PqShape shape;
+  PqCentroids centroids;
+  const std::byte* strip;
+  int num_tokens;          // scores wanted; the kernel may write up to the next multiple of 16
+  const std::byte* query;  // num_rows prepared queries
+  size_t query_stride;     // bytes from row to row
+  int num_rows;
+  float* scores;  // [num_rows], scores_stride floats apart
+  size_t scores_stride;
+  ReadAhead* ahead = nullptr;
+};
+
+struct PqValuePage {
+  const std::byte* strip;
+  const float* weights;  // [num_rows, page_tokens], >= 0; rows weights_stride apart
+};
+
+struct PqValuesArgs {
+  PqShape shape;
+  PqCentroids centroids;
+  std::span<const PqValuePage> pages;  // at most kMaxValuePages
+  size_t weights_stride;
+  int num_rows;
+  float* accumulators;  // [num_rows, dim], added to
+  ReadAhead* ahead = nullptr;
+};
+
+struct PqKernels {
+  const char* name;
+
+  // query [dim] f32 and, if with_table, the table; layout above.
+  void (*prepare_query)(const PqShape& shape, const PqCentroids& centroids, const float* query,
+                        bool with_table, std::byte* out);
+
+  // Scores by looking the bytes of centroids up and multiplying by the query's levels: exact sums
+  // of integers, equal for every table of kernels up to the last rounding. By bits - 4.
+  void (*scores_bytes[5])(const PqScoresArgs&);
+  // Scores by M reads of the query's own table per token. Any bits.
+  void (*scores_tables)(const PqScoresArgs&);
+
+  // Values by looking the bytes of centroids up and multiplying by weights as integers. Weights
+  // are rounded to 15 bits, relative to the largest weight * gain of the call; to 8 bits, with an
+  // even spread of the rounding errors, where no token has more than 1 / 32 of the sum. By
+  // bits - 4.
+  void (*add_values_bytes[5])(const PqValuesArgs&);
+  // Values by adding up the weight of every code and multiplying by the centroids once. Any bits.
+  void (*add_values_centroids)(const PqValuesArgs&);
+
+  // For each of num_points points [num_points][sub_dim] (in units of the scale, finite) the code
+  // whose centroid is nearest, the lowest of equals. bytes [sub_dim][num_codes], byte - 128.
+  // Distances are sums of squares in f32, in the order of channels.
+  void (*nearest)(const uint8_t* bytes, int sub_dim, int num_codes, const float* points,
+                  int num_points, uint16_t* codes);
+};
+
+const PqKernels& ScalarPqKernels();
+// That of ActiveKernels().
+const PqKernels& ActivePqKernels();
+// Scalar first, best last.
+std::span<const PqKernels* const> AvailablePqKernels();
+
+// Codes of one sub-space of a strip, and back.
+void ReadPqCodes(const PqShape& shape, const std::byte* strip, int subspace, uint16_t* codes);
+void WritePqCodes(const PqShape& shape, int subspace, const uint16_t* codes, std::byte* strip);
+float ReadPqGain(const std::byte* strip, int token);
+
+// Weights of a call of add_values_bytes as integers: which of both ways, and the factor.
+struct PqWeightLevels {
+  bool coarse = false;
+  float factor = 0;  // level = weight * gain * factor
+};
+PqWeightLevels ChoosePqLevels(float largest, float sum);
+
+}  // namespace varve
+
+#endif  // VARVE_KERNELS_PQ_KERNELS_H_

@@ -1,0 +1,317 @@
+// Weighted values of pq strips, for every target. See pq_kernels.h for the layouts and scalar_pq.cc
+// for the arithmetic, which is the same.
+
+#if defined(VARVE_KERNELS_SIMD_PQ_VALUES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef VARVE_KERNELS_SIMD_PQ_VALUES_INL_H_
+#undef VARVE_KERNELS_SIMD_PQ_VALUES_INL_H_
+#else
+#define VARVE_KERNELS_SIMD_PQ_VALUES_INL_H_
+#endif
+
+#include "kernels/kernel_tables.h"
+#include "kernels/simd_pq_keys-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace varve {
+namespace HWY_NAMESPACE {
+
+inline constexpr size_t kMostRunTokens = size_t{kMaxValuePages} * kMaxPageTokens;
+
+// Weights of a few rows over all pages of a call, as integers.
+template <int kRows>
+struct LevelRows {
+  // [kRows][pages * page_tokens]; within a run of kTokens the even tokens first, then the odd ones.
+  alignas(64) int16_t words[kRows][kMostRunTokens];
+  // The same in the order of tokens; filled where all rows are coarse and the target uses it.
+  alignas(64) uint8_t bytes[kRows][kMostRunTokens];
+  PqWeightLevels ways[kRows];
+  bool any = false;         // whether a row has a level that is not 0
+  bool all_coarse = false;  // every level is a byte
+};
+
+// weight * gain of one row over all pages: [pages * page_tokens]; the largest and the sum.
+HWY_INLINE PqWeightLevels WeighTokens(const PqValuesArgs& args, int row, const float* gains,
+                                      float* weighed) {
+  const DF df;
+  const int page_tokens = args.shape.page_tokens;
+  const int lanes = static_cast<int>(hn::Lanes(df));
+  VF largest = hn::Zero(df);
+  VF sum = hn::Zero(df);
+  for (size_t p = 0; p < args.pages.size(); ++p) {
+    const float* weights = args.pages[p].weights + row * args.weights_stride;
+    for (int t = 0; t < page_tokens; t += lanes) {
+      const size_t at = p * page_tokens + t;
+      const VF x = hn::Mul(hn::LoadU(df, weights + t), hn::Load(df, gains + at));
+      hn::Store(x, df, weighed + at);
+      largest = hn::IfThenElse(hn::Gt(x, largest), x, largest);
+      sum = hn::Add(sum, x);
+    }
+  }
+  return ChoosePqLevels(hn::GetLane(hn::MaxOfLanes(df, largest)),
+                        hn::GetLane(hn::SumOfLanes(df, sum)));
+}
+
+template <int kTokens, int kRows>
+HWY_NOINLINE void RoundPqWeights(const PqValuesArgs& args, int row, const float* gains,
+                                 LevelRows<kRows>& out) {
+  const DF df;
+  const DI di;
+  const int page_tokens = args.shape.page_tokens;
+  const int lanes = static_cast<int>(hn::Lanes(df));
+  const size_t tokens = args.pages.size() * page_tokens;
+  alignas(64) float weighed[kRows][kMostRunTokens];
+  out.any = false;
+  out.all_coarse = true;
+  for (int r = 0; r < kRows; ++r) {
+    out.ways[r] = WeighTokens(args, row + r, gains, weighed[r]);
+    if (out.ways[r].factor > 0.0f) out.any = true;
+    if (out.ways[r].factor > 0.0f && !out.ways[r].coarse) out.all_coarse = false;
+  }
+  if (!out.any) return;
+  for (int r = 0; r < kRows; ++r) {
+    const PqWeightLevels way = out.ways[r];
+    const VF factor = hn::Set(df, way.factor);
+    const VF zero = hn::Zero(df);
+    float* x = weighed[r];
+    if (way.coarse) {
+      for (size_t at = 0; at < tokens; at += lanes) {
+        const VF dither = hn::Load(df, kDither.data() + at % page_tokens);
+        hn::Store(hn::Max(hn::Add(hn::Mul(hn::Load(df, x + at), factor), dither), zero), df,
+                  x + at);
+      }
+    } else {
+      // A row without weight may hold NaN: its levels are 0.
+      const auto keep = hn::Gt(factor, zero);
+      for (size_t at = 0; at < tokens; at += lanes) {
+        hn::Store(hn::IfThenElseZero(keep, hn::Mul(hn::Load(df, x + at), factor)), df, x + at);
+      }
+    }
+    if (kByteDot && out.all_coarse) {
+      for (size_t at = 0; at < tokens; at += lanes)
+        StoreLowBytes(NearestLevel(hn::Load(df, x + at)), out.bytes[r] + at);
+      continue;
+    }
+    const hn::Rebind<int16_t, DI> d16;
+    for (size_t at = 0; at < tokens; at += 2 * static_cast<size_t>(lanes)) {
+      VF even, odd;
+      hn::LoadInterleaved2(df, x + at, even, odd);
+      const size_t run = at / kTokens * kTokens;
+      int16_t* to = out.words[r] + run + (at - run) / 2;
+      hn::StoreU(hn::DemoteTo(d16, NearestLevel(even)), d16, to);
+      hn::StoreU(hn::DemoteTo(d16, NearestLevel(odd)), d16, to + kTokens / 2);
+    }
+  }
+}
+
+// The sums of the lanes of four vectors, as four lanes.
+template <class D32, class V = hn::Vec<D32>>
+HWY_INLINE hn::Vec<hn::CappedTag<int32_t, 4>> SumFour(D32 d, V a, V b, V c, V e) {
+  const hn::Repartition<int64_t, D32> d64;
+  const V ab = hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
+  const V ce = hn::Add(hn::InterleaveLower(d, c, e), hn::InterleaveUpper(d, c, e));
+  const auto low = hn::InterleaveLower(d64, hn::BitCast(d64, ab), hn::BitCast(d64, ce));
+  const auto high = hn::InterleaveUpper(d64, hn::BitCast(d64, ab), hn::BitCast(d64, ce));
+  const V sums = hn::Add(hn::BitCast(d, low), hn::BitCast(d, high));
+  const auto fold = [](auto tag, auto v, auto&& self) HWY_ATTR {
+    if constexpr (hn::MaxLanes(tag) == 4) {
+      return v;
+    } else {
+      const hn::Half<decltype(tag)> half;
+      return self(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)), self);
+    }
+  };
+  return fold(d, sums, fold);
+}
+
+template <class D8>
+HWY_INLINE hn::Vec<LanesOf<D8>> EvenSigned(D8, hn::Vec<D8> v) {
+  const LanesOf<D8> d32;
+  const hn::Repartition<int16_t, D8> d16;
+  return hn::BitCast(d32, hn::ShiftRight<8>(hn::ShiftLeft<8>(hn::BitCast(d16, v))));
+}
+template <class D8>
+HWY_INLINE hn::Vec<LanesOf<D8>> OddSigned(D8, hn::Vec<D8> v) {
+  const LanesOf<D8> d32;
+  const hn::Repartition<int16_t, D8> d16;
+  return hn::BitCast(d32, hn::ShiftRight<8>(hn::BitCast(d16, v)));
+}
+
+// Sums of kChannels channels of sub-space m from `channel` on, over all pages: into sums
+// [kChannels][4], a lane per row.
+template <int kBits, int kTokens, int kRows, int kChannels, bool kBytes>
+HWY_INLINE void SumChannels(const PqValuesArgs& args, const LevelRows<kRows>& levels, int m,
+                            int channel, int32_t* sums, LinePrefetcher& prefetcher) {
+  using D8 = TokenBytes<kTokens>;
+  const D8 d8;
+  const LanesOf<D8> d32;
+  using V32 = hn::Vec<LanesOf<D8>>;
+  const PqShape& shape = args.shape;
+  constexpr size_t kCodes = size_t{1} << kBits;
+  const uint8_t* bytes = args.centroids.bytes + channel * kCodes;
+  const ByteTable<kBits, D8> tables[2] = {
+      ByteTable<kBits, D8>(bytes), ByteTable<kBits, D8>(bytes + (kChannels == 2 ? kCodes : 0))};
+  V32 acc[4][kChannels];
+  for (auto& row : acc) {
+    for (V32& sum : row) sum = hn::Zero(d32);
+  }
+  const size_t page_tokens = static_cast<size_t>(shape.page_tokens);
+  for (size_t p = 0; p < args.pages.size(); ++p) {
+    const auto* strip = reinterpret_cast<const uint8_t*>(args.pages[p].strip);
+    prefetcher.Lines<1>();
+    for (size_t t = 0; t < page_tokens; t += kTokens) {
+      const auto codes = LoadPqCodes<kBits>(d8, shape, strip, m, static_cast<int>(t));
+      const size_t at = p * page_tokens + t;
+      for (int c = 0; c < kChannels; ++c) {
+        const auto values = tables[c](codes);
+        if constexpr (kBytes) {
+          for (int r = 0; r < kRows; ++r) {
+            acc[r][c] = DotBytes(acc[r][c], hn::BitCast(d32, hn::Load(d8, levels.bytes[r] + at)),
+                                 hn::BitCast(d32, values));
+          }
+        } else {
+          const V32 even = EvenSigned(d8, values);
+          const V32 odd = OddSigned(d8, values);
+          for (int r = 0; r < kRows; ++r) {
+            const int16_t* words = levels.words[r] + at;
+            const hn::Repartition<int16_t, D8> d16;
+            acc[r][c] = AddPairs(d32, acc[r][c], even, hn::BitCast(d32, hn::LoadU(d16, words)));
+            acc[r][c] = AddPairs(d32, acc[r][c], odd,
+                                 hn::BitCast(d32, hn::LoadU(d16, words + kTokens / 2)));
+          }
+        }
+      }
+    }
+  }
+  const hn::CappedTag<int32_t, 4> di4;
+  for (int c = 0; c < kChannels; ++c)
+    hn::StoreU(SumFour(d32, acc[0][c], acc[1][c], acc[2][c], acc[3][c]), di4, sums + 4 * c);
+}
+
+template <int kBits, int kTokens, int kRows, bool kBytes>
+HWY_NOINLINE void SumAllChannels(const PqValuesArgs& args, const LevelRows<kRows>& levels,
+                                 int32_t* sums, LinePrefetcher& prefetcher) {
+  LinePrefetcher local = prefetcher;  // in registers
+  const int sub_dim = args.shape.sub_dim();
+  for (int m = 0; m < args.shape.subspaces; ++m) {
+    const int first = m * sub_dim;
+    int j = 0;
+    for (; j + 2 <= sub_dim; j += 2) {
+      SumChannels<kBits, kTokens, kRows, 2, kBytes>(args, levels, m, first + j,
+                                                    sums + 4 * (first + j), local);
+    }
+    if (j < sub_dim) {
+      SumChannels<kBits, kTokens, kRows, 1, kBytes>(args, levels, m, first + j,
+                                                    sums + 4 * (first + j), local);
+    }
+  }
+  prefetcher = local;
+}
+
+template <int kBits, int kTokens>
+void AddValuesTokens(const PqValuesArgs& args) {
+  const PqShape& shape = args.shape;
+  alignas(64) float gains[kMostRunTokens];
+  for (size_t p = 0; p < args.pages.size(); ++p)
+    WidenGains(args.pages[p].strip, shape.page_tokens, gains + p * shape.page_tokens);
+  LinePrefetcher prefetcher(args.ahead);
+  alignas(64) int32_t sums[4 * kMaxDim];
+  ForRowTiles(args.num_rows, [&]<int kRows>(int row) HWY_ATTR {
+    LevelRows<kRows> levels;
+    RoundPqWeights<kTokens, kRows>(args, row, gains, levels);
+    if (!levels.any) return;
+    if constexpr (kByteDot && kTokens == 64) {
+      levels.all_coarse
+          ? SumAllChannels<kBits, kTokens, kRows, true>(args, levels, sums, prefetcher)
+          : SumAllChannels<kBits, kTokens, kRows, false>(args, levels, sums, prefetcher);
+    } else {
+      SumAllChannels<kBits, kTokens, kRows, false>(args, levels, sums, prefetcher);
+    }
+    for (int r = 0; r < kRows; ++r) {
+      if (levels.ways[r].factor == 0.0f) continue;
+      float* out = args.accumulators + static_cast<size_t>(row + r) * shape.dim;
+      const int sub_dim = shape.sub_dim();
+      for (int m = 0, d = 0; m < shape.subspaces; ++m) {
+        const float factor = args.centroids.scales[m] / levels.ways[r].factor;
+        for (int j = 0; j < sub_dim; ++j, ++d)
+          out[d] += static_cast<float>(sums[4 * d + r]) * factor;
+      }
+    }
+  });
+  prefetcher.Save();
+}
+
+template <int kBits>
+void AddValuesBytes(const PqValuesArgs& args) {
+  if (kVectorBytes >= 64 && args.shape.page_tokens >= 64) {
+    return AddValuesTokens<kBits, kVectorBytes>(args);
+  }
+  if (kVectorBytes >= 32 && args.shape.page_tokens >= 32) {
+    return AddValuesTokens<kBits, kVectorBytes < 32 ? kVectorBytes : 32>(args);
+  }
+  AddValuesTokens<kBits, 16>(args);
+}
+
+// Up to four rows at a time: the weight of a code is a vector of one lane per row.
+HWY_INLINE void AddValuesCentroidRows(const PqValuesArgs& args, int row, int rows,
+                                      const float* gains, float* weight_of, float* weighed) {
+  const hn::CappedTag<float, 4> df;
+  const PqShape& shape = args.shape;
+  const size_t page_tokens = static_cast<size_t>(shape.page_tokens);
+  const size_t num_codes = static_cast<size_t>(shape.num_codes());
+  for (size_t p = 0; p < args.pages.size(); ++p) {
+    for (size_t t = 0; t < page_tokens; ++t) {
+      for (int r = 0; r < 4; ++r) {
+        weighed[4 * (p * page_tokens + t) + r] =
+            r < rows ? args.pages[p].weights[(row + r) * args.weights_stride + t] *
+                           gains[p * page_tokens + t]
+                     : 0.0f;
+      }
+    }
+  }
+  const int sub_dim = shape.sub_dim();
+  uint16_t codes[kMaxPageTokens];
+  for (int m = 0; m < shape.subspaces; ++m) {
+    for (size_t c = 0; c < num_codes; ++c) hn::Store(hn::Zero(df), df, weight_of + 4 * c);
+    for (size_t p = 0; p < args.pages.size(); ++p) {
+      ReadPqCodes(shape, args.pages[p].strip, m, codes);
+      const float* weights = weighed + 4 * p * page_tokens;
+      for (size_t t = 0; t < page_tokens; ++t) {
+        float* at = weight_of + 4 * static_cast<size_t>(codes[t]);
+        hn::Store(hn::Add(hn::Load(df, at), hn::Load(df, weights + 4 * t)), df, at);
+      }
+    }
+    for (int j = 0; j < sub_dim; ++j) {
+      const int channel = m * sub_dim + j;
+      const uint8_t* bytes = args.centroids.bytes + static_cast<size_t>(channel) * num_codes;
+      auto sum = hn::Zero(df);
+      for (size_t c = 0; c < num_codes; ++c) {
+        const auto value = hn::Set(df, static_cast<float>(static_cast<int8_t>(bytes[c])));
+        sum = hn::MulAdd(hn::Load(df, weight_of + 4 * c), value, sum);
+      }
+      alignas(16) float lanes[4];
+      hn::Store(sum, df, lanes);
+      for (int r = 0; r < rows; ++r) {
+        args.accumulators[static_cast<size_t>(row + r) * shape.dim + channel] +=
+            lanes[r] * args.centroids.scales[m];
+      }
+    }
+  }
+}
+
+void AddValuesCentroids(const PqValuesArgs& args) {
+  alignas(64) float gains[kMostRunTokens];
+  alignas(64) float weighed[4 * kMostRunTokens];
+  alignas(64) float weight_of[size_t{4} << kMaxPqBits];
+  for (size_t p = 0; p < args.pages.size(); ++p)
+    WidenGains(args.pages[p].strip, args.shape.page_tokens, gains + p * args.shape.page_tokens);
+  for (int row = 0; row < args.num_rows; row += 4) {
+    const int rows = args.num_rows - row < 4 ? args.num_rows - row : 4;
+    AddValuesCentroidRows(args, row, rows, gains, weight_of, weighed);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace varve
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
