@@ -46,7 +46,7 @@ struct Attention::Job {
 
   // [kv_heads] blocks of prepared queries: the scaled rows, then every key space at its offset.
   size_t prepared_stride;
-  std::array<size_t, kNumKeySpaces> prepared_offset;
+  std::array<size_t, kMaxKeySpaces> prepared_offset;
   size_t partial_bytes;  // of a chunk
   // Offsets into the shared buffer. Partials [kv_heads, splits] only while one chunk holds all
   // rows; with an observer [kv_heads, rows, pages] maximum and sum of every page, and the
@@ -108,11 +108,11 @@ Attention::Job Attention::MakeJob(int layer, const LayerSpaces& spaces,
   const StripShape key_shape = {layer, 0, shape_.key_dim, shape_.page_tokens};
   job.prepared_stride =
       Align64(static_cast<size_t>(job.all.rows()) * shape_.key_dim * sizeof(float));
-  for (int space = 0; space < kNumKeySpaces; ++space) {
+  for (int space = 0; space < kMaxKeySpaces; ++space) {
     job.prepared_offset[space] = job.prepared_stride;
     if (spaces.key[space] == nullptr) continue;
-    job.prepared_stride +=
-        Align64(spaces.key[space]->PreparedQueryBytes(key_shape, job.all.rows()));
+    job.prepared_stride += Align64(static_cast<size_t>(job.all.rows()) *
+                                   spaces.key[space]->PreparedRowBytes(key_shape, job.all.rows()));
   }
   job.partial_bytes = Partial::Bytes(job.Chunk(0));
   return job;
@@ -138,7 +138,7 @@ void Attention::Prepare(const Job& job, int head) const {
     }
   }
   const StripShape shape = {job.all.layer, head, dim, shape_.page_tokens};
-  for (int space = 0; space < kNumKeySpaces; ++space) {
+  for (int space = 0; space < kMaxKeySpaces; ++space) {
     const Rung* rung = job.all.spaces->key[space];
     if (rung != nullptr)
       rung->PrepareQuery(shape, scaled, job.all.rows(), block + job.prepared_offset[space]);
@@ -148,11 +148,12 @@ void Attention::Prepare(const Job& job, int head) const {
 PreparedQueries Attention::PreparedFor(const Job& job, int head, const QueryRows& chunk) const {
   const StripShape shape = {job.all.layer, head, shape_.key_dim, shape_.page_tokens};
   PreparedQueries prepared = {};
-  for (int space = 0; space < kNumKeySpaces; ++space) {
+  for (int space = 0; space < kMaxKeySpaces; ++space) {
     const Rung* rung = job.all.spaces->key[space];
     if (rung == nullptr) continue;
-    prepared[space] = job.prepared + head * job.prepared_stride + job.prepared_offset[space] +
-                      rung->PreparedQueryBytes(shape, job.FirstRow(chunk));
+    prepared[space] =
+        job.prepared + head * job.prepared_stride + job.prepared_offset[space] +
+        static_cast<size_t>(job.FirstRow(chunk)) * rung->PreparedRowBytes(shape, job.all.rows());
   }
   return prepared;
 }

@@ -112,14 +112,14 @@ struct RungRecord {
   std::array<char, 16> name = {};  // filled up with NUL
   uint64_t key_strip_bytes = 0;    // 0: cannot hold keys of this shape
   uint64_t value_strip_bytes = 0;
-  uint64_t reserved0 = 0;
-  uint64_t reserved1 = 0;
+  uint64_t codebook_hash = 0;  // of a pq rung; 0 for others
+  uint64_t reserved = 0;
 
   static constexpr uint32_t kBytes = 48;
   template <typename Io, typename Record>
   static void Fields(Io& io, Record& r) {
     for (auto& letter : r.name) io(letter);
-    io(r.key_strip_bytes), io(r.value_strip_bytes), io(r.reserved0), io(r.reserved1);
+    io(r.key_strip_bytes), io(r.value_strip_bytes), io(r.codebook_hash), io(r.reserved);
   }
 };
 

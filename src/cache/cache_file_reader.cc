@@ -230,9 +230,13 @@ Status CacheFile::ParseRungs() {
       return Bad("rung {}: value_strip_bytes {} is not {}", i, record.value_strip_bytes,
                  expected(value_shape));
     }
-    if (record.reserved0 != 0 || record.reserved1 != 0)
-      return Bad("rung {}: a reserved field is not 0", i);
+    const bool is_pq = rung->key_space() == KeySpace::kCodebook;
+    if (is_pq != (record.codebook_hash != 0)) {
+      return Bad("rung {}: {} has codebook_hash {:016x}", i, rung_name, record.codebook_hash);
+    }
+    if (record.reserved != 0) return Bad("rung {}: a reserved field is not 0", i);
     rungs_.push_back(rung);
+    codebook_hashes_.push_back(record.codebook_hash);
   }
   return Status();
 }

@@ -53,7 +53,9 @@ class CacheFile final : public PageSource {
   const std::vector<LayerPlan>& layer_plans() const { return layer_plans_; }
   const std::string& model_name() const { return model_name_; }
 
+  // pq rungs without a codebook, and the hash of the one that they had; 0 for others.
   const std::vector<const Rung*>& rungs() const { return rungs_; }
+  const std::vector<uint64_t>& codebook_hashes() const { return codebook_hashes_; }
   const std::vector<SequenceRecord>& sequences() const { return sequences_; }
   const std::vector<int32_t>& tokens() const { return tokens_; }
   // [sequences][layers]
@@ -135,6 +137,7 @@ class CacheFile final : public PageSource {
   std::vector<LayerPlan> layer_plans_;
   std::string model_name_;
   std::vector<const Rung*> rungs_;
+  std::vector<uint64_t> codebook_hashes_;
   std::vector<SequenceRecord> sequences_;
   std::vector<int32_t> tokens_;
   std::vector<TableRecord> tables_;

@@ -9,6 +9,7 @@
 
 #include "cache/cache_file_format.h"
 #include "cache/cache_file_packed.h"
+#include "cache/plan_rungs.h"
 #include "cache/strip_reader.h"
 
 namespace varve {
@@ -204,6 +205,7 @@ class Writer {
       if (rung->CheckDim(key_shape.dim).ok()) record.key_strip_bytes = rung->StripBytes(key_shape);
       if (rung->CheckDim(value_shape.dim).ok())
         record.value_strip_bytes = rung->StripBytes(value_shape);
+      record.codebook_hash = CodebookHashOf(*rung);
       Put(record, &bytes);
     }
     return bytes;

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "cache/plan_rule.h"
+
 namespace varve {
 namespace {
 
@@ -29,12 +31,8 @@ Status CheckShape(const CacheShape& shape) {
 
 LayerSpaces SpacesOf(const LayerPlan& plan) {
   LayerSpaces spaces;
-  const auto add = [&spaces](const Rung* key, const Rung* value) {
-    spaces.key[static_cast<int>(key->key_space())] = key;
-    spaces.value[static_cast<int>(value->value_space())] = value;
-  };
-  add(plan.open_rung, plan.open_rung);
-  for (const LayerPlan::Stage& stage : plan.stages) add(stage.k, stage.v);
+  spaces.Add(plan.open_rung, plan.open_rung);
+  for (const LayerPlan::Stage& stage : plan.stages) spaces.Add(stage.k, stage.v);
   return spaces;
 }
 
@@ -42,7 +40,13 @@ LayerSpaces SpacesOf(const LayerPlan& plan) {
 
 Result<std::unique_ptr<Cache>> Cache::Create(const CacheShape& shape, CacheOptions options) {
   VARVE_RETURN_IF_ERROR(CheckShape(shape));
-  Result<std::vector<LayerPlan>> plans = ResolvePlan(options.plan, shape);
+  Result<Plan> plan = NormalizePlan(options.plan);
+  if (!plan.ok()) return plan.status();
+  VARVE_RETURN_IF_ERROR(CheckSupported(*plan));
+  auto rungs = std::make_unique<PlanRungs>(options.codebook, options.model_fingerprint, shape);
+  Result<Plan> settled = rungs->Settle(*plan);
+  if (!settled.ok()) return settled.status();
+  Result<std::vector<LayerPlan>> plans = ResolvePlan(*settled, shape, rungs.get());
   if (!plans.ok()) return plans.status();
   if (options.num_threads < 0 || options.num_threads > 1024) {
     return InvalidArgument("cache options: num_threads " + std::to_string(options.num_threads) +
@@ -51,7 +55,8 @@ Result<std::unique_ptr<Cache>> Cache::Create(const CacheShape& shape, CacheOptio
   CacheShape filled = shape;
   if (filled.page_tokens == 0) filled.page_tokens = options.plan.PageTokens();
   const PackSettings settings = ResolvePackSettings(options.plan);
-  auto cache = std::make_unique<CacheImpl>(filled, std::move(options), std::move(*plans));
+  auto cache = std::make_unique<CacheImpl>(filled, std::move(options), std::move(*settled),
+                                           std::move(rungs), std::move(*plans));
   if (!settings.spill_file.empty()) {
     Result<std::unique_ptr<SpillFile>> spill =
         SpillFile::Create(settings.spill_file, settings.spill_bytes);
@@ -61,10 +66,12 @@ Result<std::unique_ptr<Cache>> Cache::Create(const CacheShape& shape, CacheOptio
   return std::unique_ptr<Cache>(std::move(cache));
 }
 
-CacheImpl::CacheImpl(const CacheShape& shape, CacheOptions options,
-                     std::vector<LayerPlan> layer_plans)
+CacheImpl::CacheImpl(const CacheShape& shape, CacheOptions options, Plan settled_plan,
+                     std::unique_ptr<PlanRungs> rungs, std::vector<LayerPlan> layer_plans)
     : shape_(shape),
       options_(std::move(options)),
+      settled_plan_(std::move(settled_plan)),
+      rungs_(std::move(rungs)),
       layer_plans_(std::move(layer_plans)),
       own_executor_(options_.executor == nullptr ? MakeThreadPool(options_.num_threads) : nullptr),
       executor_(options_.executor != nullptr ? options_.executor : own_executor_.get()),
@@ -348,6 +355,8 @@ CacheStats CacheImpl::Stats() const {
   stats.lossless.strips_unpacked = attention_.unpacked().strips;
   stats.bytes_held += stats.lossless.dictionary_bytes;
   stats.stages = stages_.Sum();
+  stats.bytes_codebooks = rungs_->codebook_bytes();
+  stats.fallbacks = rungs_->fallbacks();
   return stats;
 }
 

@@ -26,7 +26,8 @@ namespace varve {
 
 class CacheImpl final : public Cache {
  public:
-  CacheImpl(const CacheShape& shape, CacheOptions options, std::vector<LayerPlan> layer_plans);
+  CacheImpl(const CacheShape& shape, CacheOptions options, Plan settled_plan,
+            std::unique_ptr<PlanRungs> rungs, std::vector<LayerPlan> layer_plans);
   ~CacheImpl() override;
 
   const CacheShape& shape() const override { return shape_; }
@@ -101,6 +102,8 @@ class CacheImpl final : public Cache {
   void KillRows(int layer, LayerTable& table, int64_t begin, int64_t end);
 
   Status CheckFile(const CacheFile& file, const LoadOptions& options) const;
+  // This cache's rung, with its codebook, for a rung of a file.
+  const Rung& OwnRung(int layer, const Rung& rung) const;
   void AddSequences(const std::shared_ptr<const CacheFile>& file, std::vector<uint64_t>* ids);
   // Brings pages of the table that still are in a file into memory.
   Status ReadIn(const LayerTable& table) const;
@@ -121,6 +124,8 @@ class CacheImpl final : public Cache {
 
   CacheShape shape_;
   CacheOptions options_;
+  Plan settled_plan_;  // fallbacks in place
+  std::unique_ptr<PlanRungs> rungs_;
   std::vector<LayerPlan> layer_plans_;
   std::vector<LayerSpaces> layer_spaces_;
   std::unique_ptr<Executor> own_executor_;

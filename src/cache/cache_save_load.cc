@@ -54,16 +54,17 @@ Status CacheImpl::SaveThrough(const std::string& path, const SaveOptions& option
     return InvalidArgument(fmt::format("Save: model_name has {} bytes > {}",
                                        options.model_name.size(), kMaxModelNameBytes));
   }
-  Result<Plan> plan = NormalizePlan(options_.plan);
-  if (!plan.ok()) return plan.status();
-  // Where pages may spill to is of this machine.
-  for (LayerRule& rule : plan->rules) {
+  // Where pages may spill to is of this machine, and so is where a codebook lies: the rungs of the
+  // file have its hash.
+  Plan plan = settled_plan_;
+  for (LayerRule& rule : plan.rules) {
     rule.spill.reset();
     rule.spill_mib.reset();
     rule.keep_mib.reset();
+    rule.codebook.reset();
   }
   CacheFileContent content{
-      shape_, PrintPlan(*plan), options.model_fingerprint, options.model_name, {}};
+      shape_, PrintPlan(plan), options.model_fingerprint, options.model_name, {}};
   std::vector<uint64_t> ids;
   if (options.sequences.empty()) {
     for (const auto& [id, sequence] : sequences_) ids.push_back(id);
@@ -117,9 +118,29 @@ Status CacheImpl::CheckFile(const CacheFile& file, const LoadOptions& options) c
     if (file.layer_plans()[layer].GivesSameValues(layer_plans_[layer])) continue;
     return InvalidArgument(
         fmt::format("{}: plan \"{}\" is not \"{}\", the cache's: they differ in layer {}",
-                    file.name(), file.plan_text(), PrintPlan(options_.plan), layer));
+                    file.name(), file.plan_text(), PrintPlan(settled_plan_), layer));
+  }
+  for (const PageRecord& page : file.pages()) {
+    for (const uint32_t index : {page.key_rung, page.value_rung}) {
+      const uint64_t hash =
+          CodebookHashOf(OwnRung(static_cast<int>(page.layer), *file.rungs()[index]));
+      if (file.codebook_hashes()[index] == hash) continue;
+      return InvalidArgument(fmt::format(
+          "{}: rung {}: codebook_hash {:016x} is not {:016x}, that of the codebook in use",
+          file.name(), file.rungs()[index]->name(), file.codebook_hashes()[index], hash));
+    }
   }
   return Status();
+}
+
+// Plans agree by name: what the file's page has, the layer's plan has.
+const Rung& CacheImpl::OwnRung(int layer, const Rung& rung) const {
+  const LayerPlan& plan = layer_plans_[static_cast<size_t>(layer)];
+  for (const LayerPlan::Stage& stage : plan.stages) {
+    if (stage.k->name() == rung.name()) return *stage.k;
+    if (stage.v->name() == rung.name()) return *stage.v;
+  }
+  return rung;
 }
 
 Result<std::vector<SequenceTokens>> CacheImpl::Load(const std::string& path,
@@ -153,11 +174,12 @@ void CacheImpl::AddSequences(const std::shared_ptr<const CacheFile>& file,
   std::vector<Page*> pages;
   for (size_t i = 0; i < file->pages().size(); ++i) {
     const PageRecord& record = file->pages()[i];
-    Page* page =
-        store_.MakeUnread(static_cast<int>(record.layer), record.first_position, StateOf(record),
-                          *file->rungs()[record.key_rung], *file->rungs()[record.value_rung],
-                          std::make_unique<UnreadPage>(
-                              UnreadPage{file, i, PackedBytesOf(record, shape_.num_kv_heads)}));
+    Page* page = store_.MakeUnread(
+        static_cast<int>(record.layer), record.first_position, StateOf(record),
+        OwnRung(static_cast<int>(record.layer), *file->rungs()[record.key_rung]),
+        OwnRung(static_cast<int>(record.layer), *file->rungs()[record.value_rung]),
+        std::make_unique<UnreadPage>(
+            UnreadPage{file, i, PackedBytesOf(record, shape_.num_kv_heads)}));
     page->refs = 0;  // every page is in some table
     page->rows = static_cast<int>(record.rows);
     page->tokens_per_row = static_cast<int>(record.tokens_per_row);

@@ -26,21 +26,30 @@ using Ladder = std::vector<LadderStep>;
 
 struct PartOfRule {
   const std::optional<std::string>& fixed;
+  Part part;
   int dim;
   std::string_view name;
+  PlanRungs* rungs;  // may be null
 };
+
+// The open window where a rule says nothing: codes are for tokens that have settled.
+constexpr int64_t kPqOpenTokens = 128;
 
 // `clause` as the plan spells it, for messages.
 Result<const Rung*> RungFor(std::string_view rung_name, const PartOfRule& part,
                             const std::string& clause, const LayerRule& rule) {
-  const Rung* rung = FindRung(rung_name);
-  if (rung == nullptr) {
-    return Internal(fmt::format("plan: clause \"{}\": rung {} is missing", clause, rung_name));
-  }
-  const Status fits = rung->CheckDim(part.dim);
-  if (fits.ok()) return rung;
-  return Status(fits.code(), fmt::format("plan: layers {}, clause \"{}\": {}: {}", LayersText(rule),
-                                         clause, part.name, fits.message()));
+  const auto find = [&]() -> Result<const Rung*> {
+    if (part.rungs != nullptr) return part.rungs->Get(std::string(rung_name), part.part, rule);
+    const Rung* rung = FindRung(rung_name, part.dim);
+    if (rung == nullptr) return Internal(fmt::format("rung {} is missing", rung_name));
+    VARVE_RETURN_IF_ERROR(rung->CheckDim(part.dim));
+    return rung;
+  };
+  Result<const Rung*> rung = find();
+  if (rung.ok()) return rung;
+  return Status(rung.status().code(),
+                fmt::format("plan: layers {}, clause \"{}\": {}: {}", LayersText(rule), clause,
+                            part.name, rung.status().message()));
 }
 
 Result<Ladder> LadderOf(const LayerRule& rule, const PartOfRule& part) {
@@ -185,9 +194,11 @@ Status AddDemotions(const LayerRule& rule, const CacheShape& shape, int page_tok
   std::vector<RetentionLevel>& levels = layer->retention->levels;
   levels.push_back(LevelOf(layer->stages.back(), shape, page_tokens));
   for (std::string_view name : kDemotions) {
-    Result<const Rung*> k = RungFor(name, {rule.k, shape.key_dim, "k"}, "evict=demote", rule);
+    Result<const Rung*> k =
+        RungFor(name, {rule.k, Part::kKey, shape.key_dim, "k", nullptr}, "evict=demote", rule);
     if (!k.ok()) return k.status();
-    Result<const Rung*> v = RungFor(name, {rule.v, shape.value_dim, "v"}, "evict=demote", rule);
+    Result<const Rung*> v =
+        RungFor(name, {rule.v, Part::kValue, shape.value_dim, "v", nullptr}, "evict=demote", rule);
     if (!v.ok()) return v.status();
     const LayerPlan::Stage stage{*k, *v, LayerPlan::kNeverByAge};
     const RetentionLevel level = LevelOf(stage, shape, page_tokens);
@@ -240,12 +251,32 @@ Status AddRetention(const LayerRule& rule, const CacheShape& shape, LayerPlan* l
   return CheckBudget(rule, shape, page_tokens, *layer);
 }
 
-Result<LayerPlan> ResolveRule(const LayerRule& rule, const CacheShape& shape) {
+bool IsPq(const Rung& rung) { return rung.key_space() == KeySpace::kCodebook; }
+
+// Prepared queries of different codebooks are not shared; a layer has room for a few.
+Status CheckCodebooks(const LayerRule& rule, const LayerPlan& layer) {
+  std::vector<const Rung*> rungs;
+  bool any = false;
+  for (const LayerPlan::Stage& stage : layer.stages) {
+    any = any || IsPq(*stage.k) || IsPq(*stage.v);
+    if (IsPq(*stage.k) && std::find(rungs.begin(), rungs.end(), stage.k) == rungs.end())
+      rungs.push_back(stage.k);
+  }
+  if (rungs.size() > kMaxCodebookSpaces) {
+    return InvalidArgument(fmt::format("plan: layers {}: {} different pq rungs for K > {}",
+                                       LayersText(rule), rungs.size(), kMaxCodebookSpaces));
+  }
+  if (any || !rule.codebook) return Status();
+  return InvalidArgument(fmt::format(
+      "plan: layers {}, clause \"codebook\": means nothing without a pq rung", LayersText(rule)));
+}
+
+Result<LayerPlan> ResolveRule(const LayerRule& rule, const CacheShape& shape, PlanRungs* rungs) {
   VARVE_RETURN_IF_ERROR(CheckCombination(rule));
   const std::string open_name = rule.open_rung.value_or(std::string(kDefaultRung));
   const std::string open_clause = "open_rung=" + open_name;
-  const PartOfRule key_part{rule.k, shape.key_dim, "k"};
-  const PartOfRule value_part{rule.v, shape.value_dim, "v"};
+  const PartOfRule key_part{rule.k, Part::kKey, shape.key_dim, "k", rungs};
+  const PartOfRule value_part{rule.v, Part::kValue, shape.value_dim, "v", rungs};
   Result<const Rung*> open_rung = RungFor(open_name, key_part, open_clause, rule);
   if (open_rung.ok()) open_rung = RungFor(open_name, value_part, open_clause, rule);
   if (!open_rung.ok()) return open_rung.status();
@@ -256,7 +287,11 @@ Result<LayerPlan> ResolveRule(const LayerRule& rule, const CacheShape& shape) {
 
   LayerPlan layer;
   layer.open_rung = *open_rung;
-  layer.stages = MergeLadders(*keys, *values, rule.open_tokens.value_or(0));
+  const bool codes_first = IsPq(*keys->front().rung) || IsPq(*values->front().rung);
+  const int64_t open_tokens =
+      std::min(codes_first ? kPqOpenTokens : 0, rule.window_tokens.value_or(kPqOpenTokens));
+  layer.stages = MergeLadders(*keys, *values, rule.open_tokens.value_or(open_tokens));
+  VARVE_RETURN_IF_ERROR(CheckCodebooks(rule, layer));
   layer.window_tokens = rule.window_tokens.value_or(0);
   layer.sink_tokens = rule.sink_tokens.value_or(0);
   if (rule.evict) VARVE_RETURN_IF_ERROR(AddRetention(rule, shape, &layer));
@@ -298,7 +333,12 @@ Status CheckShape(const Plan& plan, const CacheShape& shape) {
 }  // namespace
 
 bool LayerPlan::GivesSameValues(const LayerPlan& other) const {
-  return open_rung == other.open_rung && stages == other.stages &&
+  const auto same_stage = [](const Stage& a, const Stage& b) {
+    return a.k->name() == b.k->name() && a.v->name() == b.v->name() && a.from_age == b.from_age;
+  };
+  return open_rung == other.open_rung &&
+         std::equal(stages.begin(), stages.end(), other.stages.begin(), other.stages.end(),
+                    same_stage) &&
          window_tokens == other.window_tokens && sink_tokens == other.sink_tokens &&
          retention == other.retention && first_demotion == other.first_demotion;
 }
@@ -333,7 +373,8 @@ PackSettings ResolvePackSettings(const Plan& plan) {
   return settings;
 }
 
-Result<std::vector<LayerPlan>> ResolvePlan(const Plan& plan, const CacheShape& asked) {
+Result<std::vector<LayerPlan>> ResolvePlan(const Plan& plan, const CacheShape& asked,
+                                           PlanRungs* rungs) {
   Result<Plan> valid = NormalizePlan(plan);
   if (!valid.ok()) return valid.status();
   VARVE_RETURN_IF_ERROR(CheckSupported(*valid));
@@ -352,11 +393,11 @@ Result<std::vector<LayerPlan>> ResolvePlan(const Plan& plan, const CacheShape& a
     spilling = &rule;
   }
 
-  Result<LayerPlan> uncovered = ResolveRule(LayerRule(), shape);
+  Result<LayerPlan> uncovered = ResolveRule(LayerRule(), shape, rungs);
   if (!uncovered.ok()) return uncovered.status();
   std::vector<LayerPlan> layers(static_cast<size_t>(shape.num_layers), *uncovered);
   for (const LayerRule& rule : valid->rules) {
-    Result<LayerPlan> layer = ResolveRule(rule, shape);
+    Result<LayerPlan> layer = ResolveRule(rule, shape, rungs);
     if (!layer.ok()) return layer.status();
     const int last = rule.last_layer == -1 ? shape.num_layers - 1 : rule.last_layer;
     for (int i = rule.first_layer; i <= last; ++i) layers[static_cast<size_t>(i)] = *layer;

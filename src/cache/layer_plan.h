@@ -1,7 +1,8 @@
 // LayerPlan: what a plan means for one layer of one cache, with defaults filled in, names turned
 // into rungs and every check done. The cache works from these and never looks at the Plan again.
 //
-// Values without shared state; rungs live for the whole process.
+// Values without shared state; rungs live for the whole process, or as long as the PlanRungs that
+// made them.
 
 #ifndef VARVE_CACHE_LAYER_PLAN_H_
 #define VARVE_CACHE_LAYER_PLAN_H_
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/plan_rungs.h"
 #include "retention/retention.h"
 #include "rungs/rung.h"
 #include "varve/cache.h"
@@ -66,7 +68,7 @@ struct LayerPlan {
   static constexpr int64_t kNeverByAge = int64_t{1} << 60;
 
   bool operator==(const LayerPlan&) const = default;
-  // Equal but for packing.
+  // Equal but for packing; pq rungs are compared by name, whatever their codebooks.
   bool GivesSameValues(const LayerPlan& other) const;
 
   // The stage of a full page of that age, or null while it stays open.
@@ -75,8 +77,10 @@ struct LayerPlan {
 
 // One LayerPlan per layer. The shape's layers and dimensions must be within the limits of
 // CacheShape; page_tokens may be 0. Fails with the clause and the reason where the plan is not
-// valid, not in this build, or does not fit the shape.
-Result<std::vector<LayerPlan>> ResolvePlan(const Plan& plan, const CacheShape& shape);
+// valid, not in this build, or does not fit the shape. Without `rungs` pq rungs have no codebook,
+// and fallback= is not looked at: for what a plan means and costs.
+Result<std::vector<LayerPlan>> ResolvePlan(const Plan& plan, const CacheShape& shape,
+                                           PlanRungs* rungs = nullptr);
 
 PackSettings ResolvePackSettings(const Plan& plan);
 

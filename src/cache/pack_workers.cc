@@ -78,6 +78,11 @@ Result<std::shared_ptr<const PackDictionaries>> LearnDictionaries(const CacheSha
   for (int head = 0; head < shape.num_kv_heads; ++head) {
     for (const Part part : {Part::kKey, Part::kValue}) {
       const size_t strip = StripIndex(part, head);
+      // Codes of a codebook have no pattern that a dictionary could know.
+      if (StripPartShape(shape, *job.pages[0], part).lane == store::LaneType::kBytes) {
+        learned->of_strip.push_back(nullptr);
+        continue;
+      }
       if (!job.learn_all && job.dictionaries->Of(strip)->num_rows() == 0) {
         learned->of_strip.push_back(job.dictionaries->of_strip[strip]);
         continue;

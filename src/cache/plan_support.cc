@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "cache/plan_grammar.h"
-#include "rungs/rung.h"
 #include "varve/plan.h"
 
 namespace varve {
@@ -20,9 +19,9 @@ struct MissingFeature {
 };
 
 constexpr MissingFeature kMissing[] = {
-    {"codebook", "product quantization"}, {"fold", "the learned compressor"},
-    {"image", "the learned compressor"},  {"cross", "a rung of its own for the cross cache"},
-    {"fallback", "a fallback rung"},
+    {"fold", "the learned compressor"},
+    {"image", "the learned compressor"},
+    {"cross", "a rung of its own for the cross cache"},
 };
 
 Status NotInThisBuild(std::string_view clause_text, std::string_view feature) {
@@ -30,21 +29,10 @@ Status NotInThisBuild(std::string_view clause_text, std::string_view feature) {
       fmt::format("plan: clause \"{}\": {} is not in this build yet", clause_text, feature));
 }
 
-Status CheckRungExists(std::string_view rung, std::string_view clause_text) {
-  if (FindRung(rung) != nullptr) return Status();
-  return NotInThisBuild(clause_text, fmt::format("rung \"{}\"", rung));
-}
-
-Status CheckClause(const ClauseSpec& clause, std::string_view value, const LayerRule& rule) {
-  const std::string text = ClauseText(clause, value);
+Status CheckClause(const ClauseSpec& clause, std::string_view value) {
   for (const MissingFeature& missing : kMissing) {
-    if (missing.clause == clause.name) return NotInThisBuild(text, missing.feature);
-  }
-  if (clause.kind == ClauseKind::kRung || clause.kind == ClauseKind::kBothRungs) {
-    return CheckRungExists(value, text);
-  }
-  if (clause.kind == ClauseKind::kAge) {
-    for (const AgeStep& step : rule.age) VARVE_RETURN_IF_ERROR(CheckRungExists(step.rung, text));
+    if (missing.clause == clause.name)
+      return NotInThisBuild(ClauseText(clause, value), missing.feature);
   }
   return Status();
 }
@@ -55,7 +43,7 @@ Status CheckSupported(const Plan& plan) {
   for (const LayerRule& rule : plan.rules) {
     for (const ClauseSpec& clause : Clauses()) {
       const std::optional<std::string> value = ClauseValue(clause, rule);
-      if (value) VARVE_RETURN_IF_ERROR(CheckClause(clause, *value, rule));
+      if (value) VARVE_RETURN_IF_ERROR(CheckClause(clause, *value));
     }
   }
   return Status();

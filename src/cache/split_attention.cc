@@ -95,8 +95,9 @@ void AddVisibleRuns(const QueryRows& rows, const TableEntry& entry, int head,
       }
       int end = row + 1;
       while (end < entry.rows && RowVisible(rows, entry, query, end)) ++end;
-      rung.AddValues(shape, strip, row, end - row, weights + first_row * stride, stride,
-                     weight_sum + first_row, group, accumulators + first_row * floats, nullptr);
+      const ValuePage run = {strip, row, end - row, weights + first_row * stride};
+      rung.AddValuePages(shape, {&run, 1}, stride, weight_sum + first_row, group,
+                         accumulators + first_row * floats, nullptr);
       row = end;
     }
   }
@@ -115,6 +116,18 @@ void AddRead(const Page& page, Part part, int head, ReadAhead& ahead) {
 }
 
 }  // namespace
+
+void LayerSpaces::Add(const Rung* key_rung, const Rung* value_rung) {
+  value[static_cast<size_t>(value_rung->value_space())] = value_rung;
+  const size_t space = static_cast<size_t>(key_rung->key_space());
+  if (space < kNumSharedKeySpaces) {
+    key[space] = key_rung;
+    return;
+  }
+  size_t index = kNumSharedKeySpaces;
+  while (key[index] != nullptr && key[index] != key_rung) ++index;
+  key[index] = key_rung;
+}
 
 size_t Partial::Bytes(const QueryRows& rows) {
   size_t bytes = 2 * Align64(rows.rows() * sizeof(float)) + 64;
@@ -191,8 +204,8 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
     }
     SetRate(ahead, (*strips_read)++);
     page.key_rung->Scores(KeyShape(rows, head), reader.Get(page, Part::kKey, head),
-                          prepared[static_cast<int>(page.key_rung->key_space())], num_rows,
-                          entry.rows, page_scores, stride, &ahead);
+                          prepared[rows.spaces->KeyIndex(*page.key_rung)], num_rows, entry.rows,
+                          page_scores, stride, &ahead);
     if (rows.options->soft_cap > 0.0f || entry.rows < rows.shape->page_tokens ||
         !PageFullyVisible(rows, entry)) {
       FinishScores(rows, entry, page_scores, stride);
@@ -206,12 +219,28 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
   clock.Lap(&StageTimes::softmax_us);
 
   *partial.touched = 0;
+  const StripShape shape = ValueShape(rows, head);
+  std::array<ValuePage, kSplitPages> run;
+  size_t run_pages = 0;
+  const Rung* run_rung = nullptr;
+  const auto finish_run = [&] {
+    if (run_pages == 0) return;
+    run_rung->AddValuePages(shape, {run.data(), run_pages}, stride, partial.sum, num_rows,
+                            partial.accumulators[static_cast<size_t>(run_rung->value_space())],
+                            &ahead);
+    run_pages = 0;
+  };
   for (size_t p = 0; p < count; ++p) {
     if (!visible[p]) continue;
-    SetRate(ahead, (*strips_read)++);
     const TableEntry& entry = entries[begin + p];
     const Rung& rung = *entry.page->value_rung;
-    const StripShape shape = ValueShape(rows, head);
+    // The reader unpacks into one buffer: a packed page is a run of its own.
+    if (&rung != run_rung || run_pages == static_cast<size_t>(rung.most_value_pages()) ||
+        !entry.page->HasRaw()) {
+      finish_run();
+    }
+    run_rung = &rung;
+    SetRate(ahead, (*strips_read)++);
     const int space = static_cast<int>(rung.value_space());
     float* accumulators = partial.accumulators[space];
     if (!Touched(partial, space)) {
@@ -224,9 +253,10 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
       AddVisibleRuns(rows, entry, head, strip, weights, stride, partial.sum, accumulators);
       continue;
     }
-    rung.AddValues(shape, strip, 0, entry.rows, weights, stride, partial.sum, num_rows,
-                   accumulators, &ahead);
+    run[run_pages++] = {strip, 0, entry.rows, weights};
+    if (!entry.page->HasRaw()) finish_run();
   }
+  finish_run();
   clock.Lap(&StageTimes::values_us);
 }
 

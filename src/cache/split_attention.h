@@ -24,9 +24,20 @@ namespace varve {
 inline constexpr int kSplitPages = 16;
 
 // One rung for every key space and value space that pages of a layer may be in; null if unused.
+inline constexpr int kMaxKeySpaces = kNumSharedKeySpaces + kMaxCodebookSpaces;
 struct LayerSpaces {
-  std::array<const Rung*, kNumKeySpaces> key = {};
+  std::array<const Rung*, kMaxKeySpaces> key = {};  // shared ones by KeySpace, then codebooks
   std::array<const Rung*, kNumValueSpaces> value = {};
+
+  // Where the queries for a rung's keys are. Requires that it was added.
+  int KeyIndex(const Rung& rung) const {
+    const int space = static_cast<int>(rung.key_space());
+    if (space < kNumSharedKeySpaces) return space;
+    int index = kNumSharedKeySpaces;
+    while (key[static_cast<size_t>(index)] != &rung) ++index;
+    return index;
+  }
+  void Add(const Rung* key_rung, const Rung* value_rung);
 };
 
 // Some consecutive queries of one request in one layer. Row = query * group_size + head in group.
@@ -57,7 +68,7 @@ struct Partial {
 };
 
 // The prepared queries of the rows, per key space.
-using PreparedQueries = std::array<const std::byte*, kNumKeySpaces>;
+using PreparedQueries = std::array<const std::byte*, kMaxKeySpaces>;
 
 // Scores of a split for `rows` rows: [rows, 16 * page_tokens] f32.
 size_t SplitScratchBytes(const QueryRows& rows);

@@ -30,9 +30,8 @@ namespace varve {
 
 inline constexpr int kMinPqBits = 4;
 inline constexpr int kMaxPqBits = 12;
-inline constexpr int kMaxByteBits = 8;       // codes that byte lookups take
-inline constexpr int kMaxValuePages = 16;    // pages of one call of add_values_*
-inline constexpr int kMostPqTableRows = 16;  // rows of queries that tables are made for
+inline constexpr int kMaxByteBits = 8;     // codes that byte lookups take
+inline constexpr int kMaxValuePages = 16;  // pages of one call of add_values_*
 
 struct PqShape {
   int dim = 0;
@@ -52,30 +51,36 @@ struct PqShape {
     return base_offset() + static_cast<size_t>(base_rows()) * static_cast<size_t>(page_tokens);
   }
   size_t strip_bytes() const {
-    return plane_offset() + static_cast<size_t>(subspaces) *
-                                static_cast<size_t>(num_planes()) * plane_bytes();
+    return plane_offset() +
+           static_cast<size_t>(subspaces) * static_cast<size_t>(num_planes()) * plane_bytes();
   }
 };
 
 // The centroids of one group.
 struct PqCentroids {
-  // [dim][num_codes]: for K byte - 128 is the value, for V the byte is the value, signed.
+  // [dim][num_codes]; byte - 128 is the value
   const uint8_t* bytes = nullptr;
   const float* scales = nullptr;  // [M]
 };
 
 // A prepared query, one row:
-//   f32 step, i32 offset, then padding to 64 bytes
+//   f32 step, i32 offset, u32 has_table, then padding to 64 bytes
 //   i16 levels[dim]: query * scale of its sub-space = step * level; offset = -128 * sum of levels
-//   f32 table[M][num_codes], or not there: query . centroid
-// padded to a multiple of 64 bytes.
+//   f32 query[dim]
+//   f32 table[M][num_codes], if has_table: query . centroid
+// each padded to a multiple of 64 bytes.
 inline constexpr size_t kPqQueryHeaderBytes = 64;
-constexpr size_t PqQueryLevelBytes(int dim) {
-  return (2 * static_cast<size_t>(dim) + 63) / 64 * 64;
+constexpr size_t PqQueryFloatOffset(int dim) {
+  return kPqQueryHeaderBytes + (2 * static_cast<size_t>(dim) + 63) / 64 * 64;
+}
+constexpr size_t PqQueryTableOffset(int dim) {
+  return PqQueryFloatOffset(dim) + (4 * static_cast<size_t>(dim) + 63) / 64 * 64;
 }
 constexpr size_t PqQueryBytes(int dim, size_t table_floats) {
-  return kPqQueryHeaderBytes + PqQueryLevelBytes(dim) + (4 * table_floats + 63) / 64 * 64;
+  return PqQueryTableOffset(dim) + (4 * table_floats + 63) / 64 * 64;
 }
+inline bool HasPqTable(const std::byte* query) { return query[8] != std::byte{0}; }
+inline void MarkPqTable(std::byte* query) { query[8] = std::byte{1}; }
 // The largest level: sums over dim channels of 255 * level stay below 2^31.
 constexpr int PqQueryLevels(int dim) { return dim <= 256 ? 32767 : 16383; }
 

@@ -22,8 +22,7 @@ int KeyByte(const PqScoresArgs& args, int channel, int code) {
 }
 
 int ValueByte(const PqValuesArgs& args, int channel, int code) {
-  return static_cast<int8_t>(
-      args.centroids.bytes[static_cast<size_t>(channel) * args.shape.num_codes() + code]);
+  return args.centroids.bytes[static_cast<size_t>(channel) * args.shape.num_codes() + code] - 128;
 }
 
 void PrepareQuery(const PqShape& shape, const PqCentroids& centroids, const float* query,
@@ -40,7 +39,7 @@ void PrepareQuery(const PqShape& shape, const PqCentroids& centroids, const floa
   }
   const float factor = step > 0.0f && std::isfinite(step) ? 1.0f / step : 0.0f;
   auto* level = reinterpret_cast<int16_t*>(out + kPqQueryHeaderBytes);
-  std::memset(out, 0, kPqQueryHeaderBytes + PqQueryLevelBytes(shape.dim));
+  std::memset(out, 0, PqQueryFloatOffset(shape.dim));
   int32_t sum = 0;
   for (int d = 0; d < shape.dim && factor > 0.0f; ++d) {
     const float x = std::nearbyint(query[d] * centroids.scales[d / sub_dim] * factor);
@@ -51,9 +50,10 @@ void PrepareQuery(const PqShape& shape, const PqCentroids& centroids, const floa
   const int32_t offset = -128 * sum;
   std::memcpy(out, &step, 4);
   std::memcpy(out + 4, &offset, 4);
+  std::memcpy(out + PqQueryFloatOffset(shape.dim), query, sizeof(float) * shape.dim);
   if (!with_table) return;
-  auto* table =
-      reinterpret_cast<float*>(out + kPqQueryHeaderBytes + PqQueryLevelBytes(shape.dim));
+  MarkPqTable(out);
+  auto* table = reinterpret_cast<float*>(out + PqQueryTableOffset(shape.dim));
   const int num_codes = shape.num_codes();
   for (int m = 0; m < shape.subspaces; ++m) {
     float* row = table + static_cast<size_t>(m) * num_codes;
@@ -104,10 +104,9 @@ void ScoresTables(const PqScoresArgs& args) {
   for (int m = 0; m < shape.subspaces; ++m) {
     ReadPqCodes(shape, args.strip, m, codes);
     for (int row = 0; row < args.num_rows; ++row) {
-      const auto* table =
-          reinterpret_cast<const float*>(args.query + row * args.query_stride +
-                                         kPqQueryHeaderBytes + PqQueryLevelBytes(shape.dim)) +
-          m * num_codes;
+      const auto* table = reinterpret_cast<const float*>(args.query + row * args.query_stride +
+                                                         PqQueryTableOffset(shape.dim)) +
+                          m * num_codes;
       float* scores = args.scores + row * args.scores_stride;
       for (int token = 0; token < args.num_tokens; ++token) scores[token] += table[codes[token]];
     }
@@ -251,16 +250,15 @@ std::span<const PqKernels* const> AvailablePqKernels() { return Tables(); }
 void ReadPqCodes(const PqShape& shape, const std::byte* strip, int subspace, uint16_t* codes) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(strip);
   const bool halves = shape.bits < 8;
-  const uint8_t* base =
-      bytes + shape.base_offset() +
-      static_cast<size_t>(halves ? subspace / 2 : subspace) * shape.page_tokens;
+  const uint8_t* base = bytes + shape.base_offset() +
+                        static_cast<size_t>(halves ? subspace / 2 : subspace) * shape.page_tokens;
   const int shift = halves && subspace % 2 == 1 ? 4 : 0;
   for (int t = 0; t < shape.page_tokens; ++t)
     codes[t] = static_cast<uint16_t>(halves ? base[t] >> shift & 15 : base[t]);
   for (int plane = 0; plane < shape.num_planes(); ++plane) {
-    const uint8_t* row = bytes + shape.plane_offset() +
-                         (static_cast<size_t>(subspace) * shape.num_planes() + plane) *
-                             shape.plane_bytes();
+    const uint8_t* row =
+        bytes + shape.plane_offset() +
+        (static_cast<size_t>(subspace) * shape.num_planes() + plane) * shape.plane_bytes();
     for (int t = 0; t < shape.page_tokens; ++t) {
       codes[t] = static_cast<uint16_t>(codes[t] | (row[t / 8] >> (t % 8) & 1)
                                                       << (shape.base_bits() + plane));
@@ -283,13 +281,13 @@ void WritePqCodes(const PqShape& shape, int subspace, const uint16_t* codes, std
     }
   }
   for (int plane = 0; plane < shape.num_planes(); ++plane) {
-    uint8_t* row = bytes + shape.plane_offset() +
-                   (static_cast<size_t>(subspace) * shape.num_planes() + plane) *
-                       shape.plane_bytes();
+    uint8_t* row =
+        bytes + shape.plane_offset() +
+        (static_cast<size_t>(subspace) * shape.num_planes() + plane) * shape.plane_bytes();
     std::memset(row, 0, shape.plane_bytes());
     for (int t = 0; t < shape.page_tokens; ++t) {
-      row[t / 8] = static_cast<uint8_t>(
-          row[t / 8] | (codes[t] >> (shape.base_bits() + plane) & 1) << (t % 8));
+      row[t / 8] = static_cast<uint8_t>(row[t / 8] | (codes[t] >> (shape.base_bits() + plane) & 1)
+                                                         << (t % 8));
     }
   }
 }

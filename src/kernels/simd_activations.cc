@@ -147,7 +147,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace varve {
 
-std::vector<const ActivationKernels*> SimdActivationKernels() { VARVE_SIMD_TABLES(ActivationKernels, ActivationTable); }
+std::vector<const ActivationKernels*> SimdActivationKernels() {
+  VARVE_SIMD_TABLES(ActivationKernels, ActivationTable);
+}
 
 }  // namespace varve
 #endif  // HWY_ONCE

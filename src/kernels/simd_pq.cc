@@ -27,14 +27,14 @@ void PrepareQuery(const PqShape& shape, const PqCentroids& centroids, const floa
                   bool with_table, std::byte* out) {
   ScalarPqKernels().prepare_query(shape, centroids, query, false, out);
   if (!with_table) return;
+  MarkPqTable(out);
   const DF df;
   const DI di;
   const hn::Rebind<uint8_t, DI> d8;
   const size_t lanes = hn::Lanes(df);
   const size_t num_codes = static_cast<size_t>(shape.num_codes());
   const int sub_dim = shape.sub_dim();
-  float* table =
-      reinterpret_cast<float*>(out + kPqQueryHeaderBytes + PqQueryLevelBytes(shape.dim));
+  float* table = reinterpret_cast<float*>(out + PqQueryTableOffset(shape.dim));
   const VI middle = hn::Set(di, 128);
   for (int m = 0; m < shape.subspaces; ++m) {
     float* row = table + static_cast<size_t>(m) * num_codes;
@@ -86,8 +86,8 @@ HWY_INLINE void NearestPoints(const float* centroids, int sub_dim, int num_codes
   for (int p = 0; p < kPoints; ++p) {
     const VF least = hn::MinOfLanes(df, best[p]);
     const auto is_least = hn::RebindMask(di, hn::Eq(best[p], least));
-    const VI candidates = hn::IfThenElse(is_least, best_code[p],
-                                         hn::Set(di, std::numeric_limits<int32_t>::max()));
+    const VI candidates =
+        hn::IfThenElse(is_least, best_code[p], hn::Set(di, std::numeric_limits<int32_t>::max()));
     codes[p] = static_cast<uint16_t>(hn::GetLane(hn::MinOfLanes(di, candidates)));
   }
 }

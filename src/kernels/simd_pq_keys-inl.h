@@ -19,7 +19,8 @@ HWY_INLINE const std::byte* PqLevels(const PqScoresArgs& args, int row) {
 }
 
 HWY_INLINE const float* QueryTable(const PqScoresArgs& args, int row) {
-  return reinterpret_cast<const float*>(PqLevels(args, row) + PqQueryLevelBytes(args.shape.dim));
+  return reinterpret_cast<const float*>(args.query + row * args.query_stride +
+                                        PqQueryTableOffset(args.shape.dim));
 }
 
 // sums[r][k] += the query's two levels times the bytes of two channels, which lie side by side as
@@ -61,7 +62,7 @@ HWY_INLINE void ScoreBytesTile(const PqScoresArgs& args, int row, int token, con
   constexpr size_t kCodes = size_t{1} << kBits;
   const auto* strip = reinterpret_cast<const uint8_t*>(args.strip);
   const auto look_up = [&](int channel, hn::Vec<D8> codes) HWY_ATTR {
-    return ByteTable<kBits, D8>(args.centroids.bytes + channel * kCodes)(codes);
+    return ByteTable<kBits, false, D8>(args.centroids.bytes + channel * kCodes)(codes);
   };
 
   V32 sums[kRows][4];
@@ -70,20 +71,26 @@ HWY_INLINE void ScoreBytesTile(const PqScoresArgs& args, int row, int token, con
     __builtin_memcpy(&offset, args.query + (row + r) * args.query_stride + 4, 4);
     for (V32& sum : sums[r]) sum = hn::Set(d32, offset);
   }
+  prefetcher.BeginRange();
   if (sub_dim % 2 == 0) {
-    for (int m = 0, channel = 0; m < shape.subspaces; ++m) {
-      const auto codes = LoadPqCodes<kBits>(d8, shape, strip, m, token);
-      prefetcher.Lines<1>();
-      for (const int end = channel + sub_dim; channel < end; channel += 2) {
-        AddTwoChannels<kRows, D8>(args, row, channel, look_up(channel, codes),
-                                  look_up(channel + 1, codes), sums);
+    auto codes = hn::Zero(d8);
+    int left = 0;  // channels of the sub-space that are still to come
+    int m = -1;
+    for (int channel = 0; channel < shape.dim; channel += 2, left -= 2) {
+      if (left == 0) {
+        codes = LoadPqCodes<kBits>(d8, shape, strip, ++m, token);
+        prefetcher.Line();
+        left = sub_dim;
       }
+      AddTwoChannels<kRows, D8>(args, row, channel, look_up(channel, codes),
+                                look_up(channel + 1, codes), sums);
     }
   } else {
     // Pairs of channels cross from sub-space to sub-space.
     for (int channel = 0; channel < shape.dim; channel += 2) {
       const auto first = LoadPqCodes<kBits>(d8, shape, strip, channel / sub_dim, token);
       const auto second = LoadPqCodes<kBits>(d8, shape, strip, (channel + 1) / sub_dim, token);
+      prefetcher.Line();
       AddTwoChannels<kRows, D8>(args, row, channel, look_up(channel, first),
                                 look_up(channel + 1, second), sums);
     }
@@ -131,7 +138,8 @@ void ScoresBytesTokens(const PqScoresArgs& args) {
 }
 
 // Bytes of the widest vector.
-inline constexpr int kVectorBytes = static_cast<int>(4 * HWY_MAX_BYTES / 4 < 64 ? HWY_MAX_BYTES : 64);
+inline constexpr int kVectorBytes =
+    static_cast<int>(4 * HWY_MAX_BYTES / 4 < 64 ? HWY_MAX_BYTES : 64);
 
 template <int kBits>
 void ScoresBytes(const PqScoresArgs& args) {
@@ -139,7 +147,7 @@ void ScoresBytes(const PqScoresArgs& args) {
     return ScoresBytesTokens<kBits, kVectorBytes>(args);
   }
   if (kVectorBytes >= 32 && args.shape.page_tokens >= 32) {
-    return ScoresBytesTokens<kBits, kVectorBytes < 32 ? kVectorBytes : 32>(args);
+    return ScoresBytesTokens < kBits, kVectorBytes < 32 ? kVectorBytes : 32 > (args);
   }
   ScoresBytesTokens<kBits, 16>(args);
 }

@@ -47,8 +47,9 @@ HWY_INLINE hn::Vec<D8> LoadPqCodes(D8 d, const PqShape& shape, const uint8_t* st
   }
 }
 
-// A table of 2^kBits bytes, in registers where they are wide enough for that.
-template <int kBits, class D8>
+// A table of 2^kBits bytes, in registers where they are wide enough for that. kSigned: what is
+// found is byte - 128, as a signed byte.
+template <int kBits, bool kSigned, class D8>
 class ByteTable {
  public:
   using V = hn::Vec<D8>;
@@ -58,10 +59,12 @@ class ByteTable {
     if constexpr (kBits == 4) {
       low_[0] = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
     } else if constexpr (kBits == 5) {
-      low_[0] =
-          _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(table)));
+      low_[0] = _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(table)));
     } else {
       for (int i = 0; i < kRegisters; ++i) low_[i] = _mm512_loadu_si512(table + 64 * i);
+    }
+    if constexpr (kSigned) {
+      for (__m512i& low : low_) low = _mm512_xor_si512(low, _mm512_set1_epi8(-128));
     }
   }
 
@@ -110,7 +113,7 @@ class ByteTable {
         found = hn::IfThenElse(hn::Eq(high, hn::Set(d, static_cast<uint8_t>(i))), here, found);
       }
     }
-    return found;
+    return kSigned ? hn::Xor(found, hn::Set(d, 0x80)) : found;
   }
 
  private:
@@ -130,8 +133,8 @@ HWY_INLINE V AddPairs(D32 d, V acc, V a, V b) {
   V unused = hn::Zero(d);  // pmaddwd: lane-exact, the second sum stays empty
   return hn::ReorderWidenMulAccumulate(d, hn::BitCast(d16, a), hn::BitCast(d16, b), acc, unused);
 #else
-  const auto low = hn::Mul(hn::ShiftRight<16>(hn::ShiftLeft<16>(a)),
-                           hn::ShiftRight<16>(hn::ShiftLeft<16>(b)));
+  const auto low =
+      hn::Mul(hn::ShiftRight<16>(hn::ShiftLeft<16>(a)), hn::ShiftRight<16>(hn::ShiftLeft<16>(b)));
   return hn::Add(acc, hn::Add(low, hn::Mul(hn::ShiftRight<16>(a), hn::ShiftRight<16>(b))));
 #endif
 }

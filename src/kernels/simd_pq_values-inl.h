@@ -15,6 +15,9 @@ HWY_BEFORE_NAMESPACE();
 namespace varve {
 namespace HWY_NAMESPACE {
 
+// Whether 16 accumulators and what they need fit in the register file.
+inline constexpr bool kPairSubspaces = kRowTile == 4;
+
 inline constexpr size_t kMostRunTokens = size_t{kMaxValuePages} * kMaxPageTokens;
 
 // Weights of a few rows over all pages of a call, as integers.
@@ -72,33 +75,43 @@ HWY_NOINLINE void RoundPqWeights(const PqValuesArgs& args, int row, const float*
     const PqWeightLevels way = out.ways[r];
     const VF factor = hn::Set(df, way.factor);
     const VF zero = hn::Zero(df);
-    float* x = weighed[r];
-    if (way.coarse) {
-      for (size_t at = 0; at < tokens; at += lanes) {
-        const VF dither = hn::Load(df, kDither.data() + at % page_tokens);
-        hn::Store(hn::Max(hn::Add(hn::Mul(hn::Load(df, x + at), factor), dither), zero), df,
-                  x + at);
-      }
-    } else {
-      // A row without weight may hold NaN: its levels are 0.
-      const auto keep = hn::Gt(factor, zero);
-      for (size_t at = 0; at < tokens; at += lanes) {
-        hn::Store(hn::IfThenElseZero(keep, hn::Mul(hn::Load(df, x + at), factor)), df, x + at);
-      }
-    }
+    // A row without weight may hold NaN: its levels are 0.
+    const auto keep = hn::Gt(factor, zero);
+    const auto level = [&](VF x, VF dither) HWY_ATTR {
+      const VF scaled = hn::IfThenElseZero(keep, hn::Mul(x, factor));
+      return NearestLevel(way.coarse ? hn::Max(hn::Add(scaled, dither), zero) : scaled);
+    };
+    const float* x = weighed[r];
     if (kByteDot && out.all_coarse) {
-      for (size_t at = 0; at < tokens; at += lanes)
-        StoreLowBytes(NearestLevel(hn::Load(df, x + at)), out.bytes[r] + at);
+      for (size_t p = 0; p < args.pages.size(); ++p) {
+        for (size_t t = 0; t < static_cast<size_t>(page_tokens); t += lanes) {
+          const size_t at = p * page_tokens + t;
+          StoreLowBytes(level(hn::Load(df, x + at), hn::Load(df, kDither.data() + t)),
+                        out.bytes[r] + at);
+        }
+      }
       continue;
     }
-    const hn::Rebind<int16_t, DI> d16;
-    for (size_t at = 0; at < tokens; at += 2 * static_cast<size_t>(lanes)) {
-      VF even, odd;
-      hn::LoadInterleaved2(df, x + at, even, odd);
-      const size_t run = at / kTokens * kTokens;
-      int16_t* to = out.words[r] + run + (at - run) / 2;
-      hn::StoreU(hn::DemoteTo(d16, NearestLevel(even)), d16, to);
-      hn::StoreU(hn::DemoteTo(d16, NearestLevel(odd)), d16, to + kTokens / 2);
+    // A vector of levels covers half a run of tokens, or all of a short one.
+    for (size_t p = 0; p < args.pages.size(); ++p) {
+      for (size_t t = 0; t < static_cast<size_t>(page_tokens);
+           t += 2 * static_cast<size_t>(lanes)) {
+        const size_t at = p * page_tokens + t;
+        int16_t* to = out.words[r] + at / kTokens * kTokens + at % kTokens / 2;
+        if constexpr (2 * hn::MaxLanes(df) <= kTokens) {
+          const hn::Rebind<int16_t, DI> d16;
+          VF even, odd, even_dither, odd_dither;
+          hn::LoadInterleaved2(df, x + at, even, odd);
+          hn::LoadInterleaved2(df, kDither.data() + t, even_dither, odd_dither);
+          hn::StoreU(hn::DemoteTo(d16, level(even, even_dither)), d16, to);
+          hn::StoreU(hn::DemoteTo(d16, level(odd, odd_dither)), d16, to + kTokens / 2);
+        } else {
+          alignas(64) int32_t natural[hn::MaxLanes(di)];
+          hn::Store(level(hn::Load(df, x + at), hn::Load(df, kDither.data() + t)), di, natural);
+          for (int i = 0; i < kTokens; ++i)
+            to[i / 2 + i % 2 * (kTokens / 2)] = static_cast<int16_t>(natural[i]);
+        }
+      }
     }
   }
 }
@@ -136,54 +149,64 @@ HWY_INLINE hn::Vec<LanesOf<D8>> OddSigned(D8, hn::Vec<D8> v) {
   return hn::BitCast(d32, hn::ShiftRight<8>(hn::BitCast(d16, v)));
 }
 
-// Sums of kChannels channels of sub-space m from `channel` on, over all pages: into sums
-// [kChannels][4], a lane per row.
-template <int kBits, int kTokens, int kRows, int kChannels, bool kBytes>
+// The next sums of kChannels channels of kSubspaces sub-spaces from m on, beginning with `channel`
+// (of each sub-space all, if there are several), over all pages: into sums [.., 4], a lane per row.
+template <int kBits, int kTokens, int kRows, int kSubspaces, int kChannels, bool kBytes>
 HWY_INLINE void SumChannels(const PqValuesArgs& args, const LevelRows<kRows>& levels, int m,
                             int channel, int32_t* sums, LinePrefetcher& prefetcher) {
   using D8 = TokenBytes<kTokens>;
+  using Table = ByteTable<kBits, true, D8>;
   const D8 d8;
   const LanesOf<D8> d32;
   using V32 = hn::Vec<LanesOf<D8>>;
+  constexpr int kSums = kSubspaces * kChannels;
   const PqShape& shape = args.shape;
-  constexpr size_t kCodes = size_t{1} << kBits;
-  const uint8_t* bytes = args.centroids.bytes + channel * kCodes;
-  const ByteTable<kBits, D8> tables[2] = {
-      ByteTable<kBits, D8>(bytes), ByteTable<kBits, D8>(bytes + (kChannels == 2 ? kCodes : 0))};
-  V32 acc[4][kChannels];
+  const uint8_t* bytes = args.centroids.bytes + (static_cast<size_t>(channel) << kBits);
+  const auto table = [&](int i) HWY_ATTR {
+    return Table(bytes + (static_cast<size_t>(i < kSums ? i : 0) << kBits));
+  };
+  const Table tables[4] = {table(0), table(1), table(2), table(3)};
+  V32 acc[4][kSums];
   for (auto& row : acc) {
     for (V32& sum : row) sum = hn::Zero(d32);
   }
   const size_t page_tokens = static_cast<size_t>(shape.page_tokens);
   for (size_t p = 0; p < args.pages.size(); ++p) {
     const auto* strip = reinterpret_cast<const uint8_t*>(args.pages[p].strip);
-    prefetcher.Lines<1>();
+    prefetcher.Line();
     for (size_t t = 0; t < page_tokens; t += kTokens) {
-      const auto codes = LoadPqCodes<kBits>(d8, shape, strip, m, static_cast<int>(t));
       const size_t at = p * page_tokens + t;
-      for (int c = 0; c < kChannels; ++c) {
-        const auto values = tables[c](codes);
-        if constexpr (kBytes) {
-          for (int r = 0; r < kRows; ++r) {
-            acc[r][c] = DotBytes(acc[r][c], hn::BitCast(d32, hn::Load(d8, levels.bytes[r] + at)),
-                                 hn::BitCast(d32, values));
-          }
-        } else {
-          const V32 even = EvenSigned(d8, values);
-          const V32 odd = OddSigned(d8, values);
-          for (int r = 0; r < kRows; ++r) {
-            const int16_t* words = levels.words[r] + at;
-            const hn::Repartition<int16_t, D8> d16;
-            acc[r][c] = AddPairs(d32, acc[r][c], even, hn::BitCast(d32, hn::LoadU(d16, words)));
-            acc[r][c] = AddPairs(d32, acc[r][c], odd,
-                                 hn::BitCast(d32, hn::LoadU(d16, words + kTokens / 2)));
+      HWY_UNROLL(2)
+      for (int s = 0; s < kSubspaces; ++s) {
+        const auto codes = LoadPqCodes<kBits>(d8, shape, strip, m + s, static_cast<int>(t));
+        HWY_UNROLL(2)
+        for (int i = 0; i < kChannels; ++i) {
+          const int c = s * kChannels + i;
+          const auto values = tables[c](codes);
+          if constexpr (kBytes) {
+            HWY_UNROLL(4)
+            for (int r = 0; r < kRows; ++r) {
+              acc[r][c] = DotBytes(acc[r][c], hn::BitCast(d32, hn::Load(d8, levels.bytes[r] + at)),
+                                   hn::BitCast(d32, values));
+            }
+          } else {
+            const V32 even = EvenSigned(d8, values);
+            const V32 odd = OddSigned(d8, values);
+            HWY_UNROLL(4)
+            for (int r = 0; r < kRows; ++r) {
+              const int16_t* words = levels.words[r] + at;
+              const hn::Repartition<int16_t, D8> d16;
+              acc[r][c] = AddPairs(d32, acc[r][c], even, hn::BitCast(d32, hn::LoadU(d16, words)));
+              acc[r][c] = AddPairs(d32, acc[r][c], odd,
+                                   hn::BitCast(d32, hn::LoadU(d16, words + kTokens / 2)));
+            }
           }
         }
       }
     }
   }
   const hn::CappedTag<int32_t, 4> di4;
-  for (int c = 0; c < kChannels; ++c)
+  for (int c = 0; c < kSums; ++c)
     hn::StoreU(SumFour(d32, acc[0][c], acc[1][c], acc[2][c], acc[3][c]), di4, sums + 4 * c);
 }
 
@@ -192,16 +215,25 @@ HWY_NOINLINE void SumAllChannels(const PqValuesArgs& args, const LevelRows<kRows
                                  int32_t* sums, LinePrefetcher& prefetcher) {
   LinePrefetcher local = prefetcher;  // in registers
   const int sub_dim = args.shape.sub_dim();
-  for (int m = 0; m < args.shape.subspaces; ++m) {
+  int m = 0;
+  // Two sub-spaces share the bytes of their codes, and the weights that are read for them.
+  if constexpr (kBits < 8 && kPairSubspaces) {
+    for (; sub_dim == 2 && m + 2 <= args.shape.subspaces; m += 2) {
+      local.BeginRange();
+      SumChannels<kBits, kTokens, kRows, 2, 2, kBytes>(args, levels, m, 2 * m, sums + 8 * m, local);
+    }
+  }
+  for (; m < args.shape.subspaces; ++m) {
     const int first = m * sub_dim;
+    local.BeginRange();
     int j = 0;
     for (; j + 2 <= sub_dim; j += 2) {
-      SumChannels<kBits, kTokens, kRows, 2, kBytes>(args, levels, m, first + j,
-                                                    sums + 4 * (first + j), local);
+      SumChannels<kBits, kTokens, kRows, 1, 2, kBytes>(args, levels, m, first + j,
+                                                       sums + 4 * (first + j), local);
     }
     if (j < sub_dim) {
-      SumChannels<kBits, kTokens, kRows, 1, kBytes>(args, levels, m, first + j,
-                                                    sums + 4 * (first + j), local);
+      SumChannels<kBits, kTokens, kRows, 1, 1, kBytes>(args, levels, m, first + j,
+                                                       sums + 4 * (first + j), local);
     }
   }
   prefetcher = local;
@@ -246,7 +278,7 @@ void AddValuesBytes(const PqValuesArgs& args) {
     return AddValuesTokens<kBits, kVectorBytes>(args);
   }
   if (kVectorBytes >= 32 && args.shape.page_tokens >= 32) {
-    return AddValuesTokens<kBits, kVectorBytes < 32 ? kVectorBytes : 32>(args);
+    return AddValuesTokens < kBits, kVectorBytes < 32 ? kVectorBytes : 32 > (args);
   }
   AddValuesTokens<kBits, 16>(args);
 }
@@ -285,7 +317,7 @@ HWY_INLINE void AddValuesCentroidRows(const PqValuesArgs& args, int row, int row
       const uint8_t* bytes = args.centroids.bytes + static_cast<size_t>(channel) * num_codes;
       auto sum = hn::Zero(df);
       for (size_t c = 0; c < num_codes; ++c) {
-        const auto value = hn::Set(df, static_cast<float>(static_cast<int8_t>(bytes[c])));
+        const auto value = hn::Set(df, static_cast<float>(bytes[c] - 128));
         sum = hn::MulAdd(hn::Load(df, weight_of + 4 * c), value, sum);
       }
       alignas(16) float lanes[4];

@@ -190,6 +190,15 @@ class LinePrefetcher {
     Issue<kCount>();
     if (cursor_.rate > 1) Issue<kCount>();
   }
+  // The same for loops that must not hold a call, which would cost them their registers: Line goes
+  // no further than the end of the range, BeginRange on to the next one.
+  void BeginRange() {
+    if (cursor_.rate > 0 && cursor_.at >= cursor_.end && !ahead_->Next(cursor_)) cursor_.rate = 0;
+  }
+  HWY_INLINE void Line() {
+    for (int i = 0; i < cursor_.rate && cursor_.at < cursor_.end; ++i, cursor_.at += 64)
+      __builtin_prefetch(cursor_.at, 0, 2);
+  }
   void Save() {
     if (ahead_ != nullptr) ahead_->cursor = cursor_;
   }

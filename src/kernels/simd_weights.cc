@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "kernels/weights_tables.h"
 #include "kernels/simd_table_list.h"
+#include "kernels/weights_tables.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/simd_weights.cc"
@@ -60,7 +60,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace varve {
 
-std::vector<const WeightKernels*> SimdWeightKernels() { VARVE_SIMD_TABLES(WeightKernels, WeightTable); }
+std::vector<const WeightKernels*> SimdWeightKernels() {
+  VARVE_SIMD_TABLES(WeightKernels, WeightTable);
+}
 
 }  // namespace varve
 #endif  // HWY_ONCE

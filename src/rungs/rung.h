@@ -11,13 +11,14 @@
 //   PrepareQuery once per Attend and key space, Scores per page; AddValues per page into one
 //   accumulator per value space, FinishValues once per head brings the spaces together.
 // Rungs with the same key_space() share a prepared query, rungs with the same value_space() an
-// accumulator.
+// accumulator. Only kCodebook is a space of each rung's own: no two of them prepare the same.
 
 #ifndef VARVE_RUNGS_RUNG_H_
 #define VARVE_RUNGS_RUNG_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "kernels/kernels.h"
@@ -34,10 +35,19 @@ struct StripShape {
 };
 
 // Spaces that exist. A later family adds its own.
-enum class KeySpace : uint8_t { kPlain, kBlock, kBlockRotated };
+enum class KeySpace : uint8_t { kPlain, kBlock, kBlockRotated, kCodebook };
 enum class ValueSpace : uint8_t { kPlain, kRotated };
-inline constexpr int kNumKeySpaces = 3;
+inline constexpr int kNumSharedKeySpaces = 3;
+inline constexpr int kMaxCodebookSpaces = 4;  // of one layer
 inline constexpr int kNumValueSpaces = 2;
+
+// One page's part in a weighted sum. Weights outside [first, first + count) are zero.
+struct ValuePage {
+  const std::byte* strip;
+  int first;
+  int count;
+  const float* weights;  // [num_rows, page_tokens]
+};
 
 class Rung {
  public:
@@ -71,13 +81,15 @@ class Rung {
   // --- keys ---
 
   virtual KeySpace key_space() const = 0;
-  // Linear in num_rows: rows are prepared independently and lie one after the other.
-  virtual size_t PreparedQueryBytes(const StripShape& shape, int num_rows) const = 0;
-  // queries [num_rows, dim] f32, softmax scale multiplied in.
+  // Rows are prepared independently and lie one after the other, this far apart. How they are
+  // prepared may depend on how many there are in all.
+  virtual size_t PreparedRowBytes(const StripShape& shape, int total_rows) const = 0;
+  // queries [num_rows, dim] f32, softmax scale multiplied in; all rows at once.
   virtual void PrepareQuery(const StripShape& shape, const float* queries, int num_rows,
                             std::byte* prepared) const = 0;
   // scores [num_rows] rows of f32, scores_stride apart = query . key for tokens [0, num_tokens);
-  // columns up to the next multiple of 16 may be written with anything. `ahead` may be null.
+  // columns up to page_tokens may be written with anything. `prepared` may begin at any row.
+  // `ahead` may be null.
   virtual void Scores(const StripShape& shape, const std::byte* strip, const std::byte* prepared,
                       int num_rows, int num_tokens, float* scores, size_t scores_stride,
                       ReadAhead* ahead) const = 0;
@@ -86,12 +98,14 @@ class Rung {
 
   virtual ValueSpace value_space() const = 0;
   virtual size_t AccumulatorFloats(const StripShape& shape) const = 0;
-  // accumulators [num_rows, AccumulatorFloats] += weights [num_rows, page_tokens] x values, over
-  // tokens [first, first + count), rows of weights weights_stride apart. Weights outside the range
-  // are zero; weight_sum [num_rows] is the sum that they are a part of, at least that of the page.
-  virtual void AddValues(const StripShape& shape, const std::byte* strip, int first, int count,
-                         const float* weights, size_t weights_stride, const float* weight_sum,
-                         int num_rows, float* accumulators, ReadAhead* ahead) const = 0;
+  // How many pages one call of AddValuePages takes.
+  virtual int most_value_pages() const { return 1; }
+  // accumulators [num_rows, AccumulatorFloats] += weights x values of all pages, rows of weights
+  // weights_stride apart; weight_sum [num_rows] is the sum that the weights are a part of, at
+  // least that of the pages.
+  virtual void AddValuePages(const StripShape& shape, std::span<const ValuePage> pages,
+                             size_t weights_stride, const float* weight_sum, int num_rows,
+                             float* accumulators, ReadAhead* ahead) const = 0;
   // output [num_rows, dim] += accumulators brought back to plain values.
   virtual void FinishValues(const StripShape& shape, const float* accumulators, int num_rows,
                             float* output) const = 0;
@@ -100,10 +114,12 @@ class Rung {
   virtual bool values_always_finite() const = 0;
 };
 
-// The rung of that name, or null. Rungs live for the whole process.
-const Rung* FindRung(std::string_view name);
+// The rung of that name, or null. Rungs live for the whole process. A pq rung that is found here
+// has no codebook: its bytes can be counted and checked, not read. Its aliases (pq4, …) mean
+// something for rows of `dim` values only.
+const Rung* FindRung(std::string_view name, int dim = 0);
 
-// "f32 f16 bf16 …", in order of precision, for error messages.
+// "f32 f16 bf16 … pq4 pq3 pq2", in order of precision, for error messages.
 std::string_view KnownRungNames();
 
 }  // namespace varve

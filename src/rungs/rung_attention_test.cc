@@ -64,7 +64,7 @@ TEST_P(RungAttention, ScoresAreTheDotProductsWithTheDecodedKeys) {
       const StoredRows key = Store(rung(), Part::kKey, dim, page_tokens,
                                    random.Gaussians(static_cast<size_t>(num_tokens) * dim));
       const std::vector<float> queries = random.Gaussians(static_cast<size_t>(num_rows) * dim);
-      std::vector<std::byte> prepared(rung().PreparedQueryBytes(key.shape, num_rows));
+      std::vector<std::byte> prepared(num_rows * rung().PreparedRowBytes(key.shape, num_rows));
       rung().PrepareQuery(key.shape, queries.data(), num_rows, prepared.data());
       GuardedBuffer<float> scores(static_cast<size_t>(num_rows) * page_tokens);
       rung().Scores(key.shape, key.strip.data(), prepared.data(), num_rows, num_tokens,
@@ -173,8 +173,8 @@ TEST_P(RungAttention, AddedValuesAreTheWeightedSumOfTheDecodedRows) {
       sums.Fill(0.0f);
       const std::vector<float> before = random.Gaussians(output.size());
       output.Assign(before);
-      rung().AddValues(value.shape, value.strip.data(), first, count, w.values.data(), page_tokens,
-                       w.max.data(), num_rows, sums.data(), nullptr);
+      AddPage(rung(), value.shape, value.strip.data(), first, count, w.values.data(), page_tokens,
+              w.max.data(), num_rows, sums.data());
       rung().FinishValues(value.shape, sums.data(), num_rows, output.data());
       ASSERT_TRUE(sums.ZonesIntact() && output.ZonesIntact());
       const std::vector<float> stored = InRoundingSpace(value.decoded, dim);
@@ -225,9 +225,8 @@ TEST(RungSpaces, PagesOfDifferentRungsShareAnAccumulatorPerSpace) {
     const StoredRows value =
         Store(rung, Part::kValue, dim, page_tokens, random.Gaussians(size_t{32} * dim));
     const Weights w = RandomWeights(num_rows, page_tokens, 0, page_tokens, random);
-    rung.AddValues(shape, value.strip.data(), 0, page_tokens, w.values.data(), page_tokens,
-                   w.max.data(), num_rows, sums[static_cast<int>(rung.value_space())].data(),
-                   nullptr);
+    AddPage(rung, shape, value.strip.data(), 0, page_tokens, w.values.data(), page_tokens,
+            w.max.data(), num_rows, sums[static_cast<int>(rung.value_space())].data());
     for (int i = 0; i < num_rows * dim; ++i) {
       for (int t = 0; t < page_tokens; ++t) {
         const double term = double{w.values[i / dim * page_tokens + t]} * value.value(t, i % dim);
@@ -250,7 +249,7 @@ TEST(RungSpaces, RungsOfOneKeySpaceShareThePreparedQuery) {
   const StripShape shape{0, 0, 128, 16};
   const std::vector<float> queries = random.Gaussians(size_t{3} * 128);
   const auto prepare = [&](const char* name) {
-    std::vector<std::byte> prepared(FindRung(name)->PreparedQueryBytes(shape, 3));
+    std::vector<std::byte> prepared(3 * FindRung(name)->PreparedRowBytes(shape, 3));
     FindRung(name)->PrepareQuery(shape, queries.data(), 3, prepared.data());
     return prepared;
   };
@@ -276,8 +275,8 @@ TEST_P(RungAttention, SmallWeightsBesideASinkKeepTheirShare) {
         Store(rung(), Part::kValue, dim, 64, random.Gaussians(size_t{64} * dim));
     std::vector<float> weights(64, 5e-4f), sums(dim, 0.0f), output(dim, 0.0f);
     weights[0] = 1.0f;
-    rung().AddValues(value.shape, value.strip.data(), 0, 64, weights.data(), 64, weights.data(), 1,
-                     sums.data(), nullptr);
+    AddPage(rung(), value.shape, value.strip.data(), 0, 64, weights.data(), 64, weights.data(), 1,
+            sums.data());
     rung().FinishValues(value.shape, sums.data(), 1, output.data());
     double error = 0.0, share = 0.0;
     for (int d = 0; d < dim; ++d) {

@@ -1,7 +1,13 @@
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "rungs/block/block_rung.h"
 #include "rungs/float/float_rung.h"
+#include "rungs/pq/pq_rung.h"
 #include "rungs/rung.h"
 
 namespace varve {
@@ -21,9 +27,21 @@ const Rung* const* AllRungs(size_t* count) {
   return rungs;
 }
 
+// Of every size that has been asked for: 512 x 9 at most.
+const Rung* PqWithoutCodebook(const PqSize& size) {
+  static std::mutex mutex;
+  static std::map<std::pair<int, int>, std::unique_ptr<const PqRung>> rungs;
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<const PqRung>& rung = rungs[{size.subspaces, size.bits}];
+  if (rung == nullptr) rung = std::make_unique<const PqRung>(size);
+  return rung.get();
+}
+
 }  // namespace
 
-const Rung* FindRung(std::string_view name) {
+const Rung* FindRung(std::string_view name, int dim) {
+  if (const std::optional<PqSize> size = ParsePqName(name, dim))
+    return size->subspaces > 0 ? PqWithoutCodebook(*size) : nullptr;
   size_t count = 0;
   const Rung* const* rungs = AllRungs(&count);
   for (size_t i = 0; i < count; ++i) {
@@ -41,13 +59,13 @@ std::string_view KnownRungNames() {
       if (i > 0) joined += ' ';
       joined += rungs[i]->name();
     }
-    return joined;
+    return joined + " pq4 pq3 pq2";
   }();
   return names;
 }
 
 Result<double> RungBytesPerRow(const std::string& rung, Part, int dim, int page_tokens) {
-  const Rung* found = FindRung(rung);
+  const Rung* found = FindRung(rung, dim);
   if (found == nullptr) {
     return InvalidArgument("unknown rung \"" + rung +
                            "\"; known: " + std::string(KnownRungNames()));

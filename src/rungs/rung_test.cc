@@ -239,12 +239,12 @@ TEST(RungKernels, RunTheTableInUse) {
   const std::vector<float> rows(16 * 32, 1.0f), weights(16, 1.0f);
   const StoredRows key = Store(q8, Part::kKey, 32, 16, rows);
   const StoredRows value = Store(*FindRung("f16"), Part::kValue, 32, 16, rows);
-  std::vector<std::byte> query(q8.PreparedQueryBytes(key.shape, 1));
+  std::vector<std::byte> query(q8.PreparedRowBytes(key.shape, 1));
   std::vector<float> scores(16), sums(32, 0.0f);
   q8.PrepareQuery(key.shape, rows.data(), 1, query.data());
   q8.Scores(key.shape, key.strip.data(), query.data(), 1, 16, scores.data(), 16, nullptr);
-  FindRung("f16")->AddValues(value.shape, value.strip.data(), 0, 16, weights.data(), 16,
-                             weights.data(), 1, sums.data(), nullptr);
+  AddPage(*FindRung("f16"), value.shape, value.strip.data(), 0, 16, weights.data(), 16,
+          weights.data(), 1, sums.data());
   EXPECT_EQ(g_quantized, 1);
   EXPECT_EQ(g_scored, 1);
   EXPECT_EQ(g_added, 1);

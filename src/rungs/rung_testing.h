@@ -56,6 +56,15 @@ inline StoredRows Store(const Rung& rung, Part part, int dim, int page_tokens,
   return stored;
 }
 
+// Weighted values of one page.
+inline void AddPage(const Rung& rung, const StripShape& shape, const std::byte* strip, int first,
+                    int count, const float* weights, size_t weights_stride, const float* weight_sum,
+                    int num_rows, float* accumulators) {
+  const ValuePage page = {strip, first, count, weights};
+  rung.AddValuePages(shape, {&page, 1}, weights_stride, weight_sum, num_rows, accumulators,
+                     nullptr);
+}
+
 inline double Norm(const float* values, size_t count) {
   double sum = 0.0;
   for (size_t i = 0; i < count; ++i) sum += static_cast<double>(values[i]) * values[i];

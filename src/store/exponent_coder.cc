@@ -148,6 +148,7 @@ SplitElements SplitPlane(const FloatPlane& plane, const std::byte* data, size_t 
 
 FloatPlane PlaneOf(const PartShape& shape) {
   FloatPlane plane;
+  if (shape.lane == LaneType::kBytes) return plane;
   plane.lane = shape.lane;
   plane.num_rows = shape.num_rows;
   plane.dim = shape.head_dim;

@@ -25,15 +25,21 @@ Status CheckMultiple(const char* field, int value, int of) {
 }  // namespace
 
 Status PartShape::Check() const {
-  if (lane > LaneType::kQ4) {
-    return InvalidArgument(fmt::format("part: lane type {} > 4", static_cast<int>(lane)));
+  if (lane > LaneType::kBytes) {
+    return InvalidArgument(fmt::format("part: lane type {} > 5", static_cast<int>(lane)));
   }
   if (layout > PartLayout::kRows) {
     return InvalidArgument(fmt::format("part: layout {} > 2", static_cast<int>(layout)));
   }
   VARVE_RETURN_IF_ERROR(CheckField("num_heads", num_heads, kMaxPartHeads));
   VARVE_RETURN_IF_ERROR(CheckField("num_rows", num_rows, kMaxPartRows));
-  VARVE_RETURN_IF_ERROR(CheckField("head_dim", head_dim, kMaxPartDim));
+  const bool bytes = lane == LaneType::kBytes;
+  VARVE_RETURN_IF_ERROR(CheckField("head_dim", head_dim, bytes ? kMaxPartBytes : kMaxPartDim));
+  if (bytes) {
+    if (layout == PartLayout::kRows) return Status();
+    return InvalidArgument(
+        fmt::format("part: lane type 5 has the rows layout only, not {}", static_cast<int>(layout)));
+  }
   if (layout == PartLayout::kRows) {
     if (IsFloat(lane)) return Status();
     return InvalidArgument(
@@ -47,6 +53,7 @@ Status PartShape::Check() const {
 size_t PartShape::StripBytes() const {
   const size_t values = static_cast<size_t>(num_rows) * static_cast<size_t>(head_dim);
   if (IsFloat(lane)) return values * ElementBytes(lane);
+  if (lane == LaneType::kBytes) return values;
   const BlockType type = lane == LaneType::kQ8 ? BlockType::kQ8 : BlockType::kQ4;
   return values / kBlockValues * (2 + BlockCodeBytes(type));
 }

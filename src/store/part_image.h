@@ -15,12 +15,12 @@
 namespace varve::store {
 
 // Numbers are part of the format. The rotated rungs q8_0r and q4_0r have the bytes of q8_0 and
-// q4_0.
-enum class LaneType : uint8_t { kF32 = 0, kF16 = 1, kBF16 = 2, kQ8 = 3, kQ4 = 4 };
+// q4_0. kBytes is a strip that is taken as it is (pq): num_rows * head_dim bytes, in any two factors.
+enum class LaneType : uint8_t { kF32 = 0, kF16 = 1, kBF16 = 2, kQ8 = 3, kQ4 = 4, kBytes = 5 };
 enum class PartLayout : uint8_t {
   kKey = 0,    // strips of K: rows in tiles of 16
   kValue = 1,  // strips of V: channels in chunks of 32 or 16; blocks: rows in fours
-  kRows = 2,   // [num_rows][head_dim], floats only: rows that are not in a page
+  kRows = 2,   // [num_rows][head_dim], floats: rows that are not in a page; bytes: always
 };
 
 constexpr bool IsFloat(LaneType lane) { return lane <= LaneType::kBF16; }
@@ -28,19 +28,20 @@ constexpr bool IsFloat(LaneType lane) { return lane <= LaneType::kBF16; }
 inline constexpr int kMaxPartHeads = 1024;
 inline constexpr int kMaxPartRows = 128;
 inline constexpr int kMaxPartDim = 512;
+inline constexpr int kMaxPartBytes = 65535;  // head_dim of kBytes
 
 struct PartShape {
   LaneType lane = LaneType::kF16;
   PartLayout layout = PartLayout::kRows;
   int num_heads = 0;  // 1 … 1024
   int num_rows = 0;   // 1 … 128: page_tokens, written or not; kKey: of 16, kValue of blocks: of 4
-  int head_dim = 0;   // 1 … 512; strips: a multiple of 16, blocks: of 32
+  int head_dim = 0;   // 1 … 512; strips: a multiple of 16, blocks: of 32; kBytes: 1 … 65535
 
   bool operator==(const PartShape&) const = default;
 
   // Names the field that is out of range.
   Status Check() const;
-  // Of a shape that passes Check. At most 2^18 and 2^28.
+  // Of a shape that passes Check. At most 2^23 and 2^33.
   size_t StripBytes() const;
   size_t Bytes() const { return static_cast<size_t>(num_heads) * StripBytes(); }
 };

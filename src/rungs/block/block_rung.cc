@@ -104,8 +104,8 @@ void BlockRung::Decode(Part part, const StripShape& shape, const std::byte* stri
   if (rotated_) UnrotateRows(rows, count, shape.dim);
 }
 
-size_t BlockRung::PreparedQueryBytes(const StripShape& shape, int num_rows) const {
-  return static_cast<size_t>(num_rows) * BlockQueryBytes(shape.dim);
+size_t BlockRung::PreparedRowBytes(const StripShape& shape, int) const {
+  return BlockQueryBytes(shape.dim);
 }
 
 void BlockRung::PrepareQuery(const StripShape& shape, const float* queries, int num_rows,
@@ -131,12 +131,14 @@ void BlockRung::Scores(const StripShape& shape, const std::byte* strip, const st
                                                              scores_stride, ahead});
 }
 
-void BlockRung::AddValues(const StripShape& shape, const std::byte* strip, int first, int count,
-                          const float* weights, size_t weights_stride, const float* weight_sum,
-                          int num_rows, float* accumulators, ReadAhead* ahead) const {
-  ActiveKernels().add_values_block[static_cast<int>(type_)](
-      {strip, shape.dim, shape.page_tokens, first, count, weights, weights_stride, weight_sum,
-       num_rows, accumulators, ahead});
+void BlockRung::AddValuePages(const StripShape& shape, std::span<const ValuePage> pages,
+                              size_t weights_stride, const float* weight_sum, int num_rows,
+                              float* accumulators, ReadAhead* ahead) const {
+  for (const ValuePage& page : pages) {
+    ActiveKernels().add_values_block[static_cast<int>(type_)](
+        {page.strip, shape.dim, shape.page_tokens, page.first, page.count, page.weights,
+         weights_stride, weight_sum, num_rows, accumulators, ahead});
+  }
 }
 
 void BlockRung::FinishValues(const StripShape& shape, const float* accumulators, int num_rows,

@@ -43,7 +43,7 @@ class BlockRung final : public Rung {
   KeySpace key_space() const override {
     return rotated_ ? KeySpace::kBlockRotated : KeySpace::kBlock;
   }
-  size_t PreparedQueryBytes(const StripShape& shape, int num_rows) const override;
+  size_t PreparedRowBytes(const StripShape& shape, int total_rows) const override;
   void PrepareQuery(const StripShape& shape, const float* queries, int num_rows,
                     std::byte* prepared) const override;
   void Scores(const StripShape& shape, const std::byte* strip, const std::byte* prepared,
@@ -54,9 +54,9 @@ class BlockRung final : public Rung {
     return rotated_ ? ValueSpace::kRotated : ValueSpace::kPlain;
   }
   size_t AccumulatorFloats(const StripShape& shape) const override { return shape.dim; }
-  void AddValues(const StripShape& shape, const std::byte* strip, int first, int count,
-                 const float* weights, size_t weights_stride, const float* weight_sum, int num_rows,
-                 float* accumulators, ReadAhead* ahead) const override;
+  void AddValuePages(const StripShape& shape, std::span<const ValuePage> pages,
+                     size_t weights_stride, const float* weight_sum, int num_rows,
+                     float* accumulators, ReadAhead* ahead) const override;
   void FinishValues(const StripShape& shape, const float* accumulators, int num_rows,
                     float* output) const override;
   bool values_always_finite() const override { return true; }

@@ -109,13 +109,13 @@ void FloatRung::Decode(Part part, const StripShape& shape, const std::byte* stri
   }
 }
 
-size_t FloatRung::PreparedQueryBytes(const StripShape& shape, int num_rows) const {
-  return static_cast<size_t>(num_rows) * shape.dim * sizeof(float);
+size_t FloatRung::PreparedRowBytes(const StripShape& shape, int) const {
+  return static_cast<size_t>(shape.dim) * sizeof(float);
 }
 
 void FloatRung::PrepareQuery(const StripShape& shape, const float* queries, int num_rows,
                              std::byte* prepared) const {
-  std::memcpy(prepared, queries, PreparedQueryBytes(shape, num_rows));
+  std::memcpy(prepared, queries, num_rows * PreparedRowBytes(shape, num_rows));
 }
 
 void FloatRung::Scores(const StripShape& shape, const std::byte* strip, const std::byte* prepared,
@@ -126,12 +126,14 @@ void FloatRung::Scores(const StripShape& shape, const std::byte* strip, const st
                                                              scores_stride, ahead});
 }
 
-void FloatRung::AddValues(const StripShape& shape, const std::byte* strip, int first, int count,
-                          const float* weights, size_t weights_stride, const float* weight_sum,
-                          int num_rows, float* accumulators, ReadAhead* ahead) const {
-  ActiveKernels().add_values_float[static_cast<int>(type_)](
-      {strip, shape.dim, shape.page_tokens, first, count, weights, weights_stride, weight_sum,
-       num_rows, accumulators, ahead});
+void FloatRung::AddValuePages(const StripShape& shape, std::span<const ValuePage> pages,
+                              size_t weights_stride, const float* weight_sum, int num_rows,
+                              float* accumulators, ReadAhead* ahead) const {
+  for (const ValuePage& page : pages) {
+    ActiveKernels().add_values_float[static_cast<int>(type_)](
+        {page.strip, shape.dim, shape.page_tokens, page.first, page.count, page.weights,
+         weights_stride, weight_sum, num_rows, accumulators, ahead});
+  }
 }
 
 void FloatRung::FinishValues(const StripShape& shape, const float* accumulators, int num_rows,

@@ -1,0 +1,56 @@
+#include "rungs/pq/pq_methods.h"
+
+#include <atomic>
+
+#include "kernels/pq_kernels.h"
+
+namespace varve {
+namespace {
+
+std::atomic<PqKeyMethod> forced_keys{PqKeyMethod::kAuto};
+std::atomic<PqValueMethod> forced_values{PqValueMethod::kAuto};
+
+bool IsScalar() { return &ActivePqKernels() == &ScalarPqKernels(); }
+
+}  // namespace
+
+void SetPqMethods(const PqMethods& methods) {
+  forced_keys = methods.keys;
+  forced_values = methods.values;
+}
+
+bool ParsePqKeyMethod(std::string_view name, PqKeyMethod* method) {
+  if (name == "auto") return *method = PqKeyMethod::kAuto, true;
+  if (name == "bytes") return *method = PqKeyMethod::kBytes, true;
+  if (name == "tables") return *method = PqKeyMethod::kTables, true;
+  if (name == "decode") return *method = PqKeyMethod::kDecode, true;
+  return false;
+}
+
+bool ParsePqValueMethod(std::string_view name, PqValueMethod* method) {
+  if (name == "auto") return *method = PqValueMethod::kAuto, true;
+  if (name == "bytes") return *method = PqValueMethod::kBytes, true;
+  if (name == "centroids") return *method = PqValueMethod::kCentroids, true;
+  if (name == "decode") return *method = PqValueMethod::kDecode, true;
+  return false;
+}
+
+PqKeyMethod ChoosePqKeyMethod(int bits, int total_rows) {
+  PqKeyMethod method = forced_keys.load(std::memory_order_relaxed);
+  if (method == PqKeyMethod::kAuto || (method == PqKeyMethod::kBytes && bits > kMaxByteBits))
+    method = bits <= kMaxByteBits && !IsScalar() ? PqKeyMethod::kBytes : PqKeyMethod::kTables;
+  if (method == PqKeyMethod::kTables && total_rows > kMostTableRows) return PqKeyMethod::kDecode;
+  return method;
+}
+
+PqValueMethod ChoosePqValueMethod(int bits, int sub_dim) {
+  const PqValueMethod method = forced_values.load(std::memory_order_relaxed);
+  if (method == PqValueMethod::kCentroids || method == PqValueMethod::kDecode) return method;
+  if (bits <= kMaxByteBits && (method == PqValueMethod::kBytes || !IsScalar()))
+    return PqValueMethod::kBytes;
+  // Adding up costs a read and a write per code, the centroids num_codes * sub_dim products per
+  // code and 16 pages; decoding sub_dim products per token.
+  return bits <= kMaxByteBits && sub_dim > 1 ? PqValueMethod::kCentroids : PqValueMethod::kDecode;
+}
+
+}  // namespace varve

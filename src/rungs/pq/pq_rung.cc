@@ -1,0 +1,351 @@
+#include "rungs/pq/pq_rung.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/half.h"
+#include "rungs/float/float_rung.h"
+#include "rungs/pq/pq_methods.h"
+
+namespace varve {
+namespace {
+
+constexpr float kLargestGain = 65504.0f;
+
+// Work buffers of a thread, kept between calls: attention must not allocate per page.
+float* Scratch(int which, size_t floats) {
+  static thread_local std::vector<float> buffers[3];
+  if (buffers[which].size() < floats) buffers[which].resize(floats);
+  return buffers[which].data();
+}
+
+// y [num_rows, dim] = rows * rotation^T: y[i] = sum over j of rotation[i][j] * x[j].
+void RotateRows(const uint16_t* rotation, int dim, const float* rows, int num_rows, float* y) {
+  const Kernels& kernels = ActiveKernels();
+  float line[kMaxDim];
+  for (int i = 0; i < dim; ++i) {
+    kernels.widen_f16(rotation + static_cast<size_t>(i) * dim, static_cast<size_t>(dim), line);
+    for (int row = 0; row < num_rows; ++row) {
+      const float* x = rows + static_cast<size_t>(row) * dim;
+      // Four sums, so that the additions need not wait for each other.
+      float sums[4] = {};
+      for (int j = 0; j < dim; j += 4) {
+        for (int k = 0; k < 4; ++k) sums[k] += line[j + k] * x[j + k];
+      }
+      y[static_cast<size_t>(row) * dim + i] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    }
+  }
+}
+
+// x [num_rows, dim] += rows * rotation: back again.
+void AddUnrotated(const uint16_t* rotation, int dim, const float* rows, int num_rows, float* x) {
+  const Kernels& kernels = ActiveKernels();
+  float line[kMaxDim];
+  for (int i = 0; i < dim; ++i) {
+    kernels.widen_f16(rotation + static_cast<size_t>(i) * dim, static_cast<size_t>(dim), line);
+    for (int row = 0; row < num_rows; ++row) {
+      const size_t at = static_cast<size_t>(row) * dim;
+      kernels.add_scaled(x + at, line, static_cast<size_t>(dim), rows[at + i]);
+    }
+  }
+}
+
+// Copies rows with NaN replaced by 0 and the rest cut off at the range of f16, divided by their
+// norm, which goes to norms [num_rows]. Returns how many values changed.
+uint64_t NormalizeRows(const float* rows, int num_rows, int dim, float* unit, float* norms) {
+  uint64_t replaced = 0;
+  for (int row = 0; row < num_rows; ++row) {
+    const float* x = rows + static_cast<size_t>(row) * dim;
+    float* y = unit + static_cast<size_t>(row) * dim;
+    double sum = 0.0;
+    for (int d = 0; d < dim; ++d) {
+      const bool fits = std::abs(x[d]) <= kLargestGain;
+      replaced += fits ? 0 : 1;
+      y[d] = fits ? x[d] : std::isnan(x[d]) ? 0.0f : std::copysign(kLargestGain, x[d]);
+      sum += static_cast<double>(y[d]) * y[d];
+    }
+    norms[row] = static_cast<float>(std::sqrt(sum));
+    const float inverse = norms[row] > 0.0f ? static_cast<float>(1.0 / std::sqrt(sum)) : 0.0f;
+    for (int d = 0; d < dim; ++d) y[d] *= inverse;
+  }
+  return replaced;
+}
+
+// The gain that brings gain * centroids closest to norm * unit; within what f16 can hold.
+uint16_t GainBits(const float* unit, const float* centroids, int dim, float norm) {
+  double dot = 0.0;
+  double energy = 0.0;
+  for (int d = 0; d < dim; ++d) {
+    dot += static_cast<double>(unit[d]) * centroids[d];
+    energy += static_cast<double>(centroids[d]) * centroids[d];
+  }
+  const double gain = energy > 0.0 ? norm * dot / energy : 0.0;
+  return F32ToF16(static_cast<float>(std::clamp(gain, 0.0, static_cast<double>(kLargestGain))));
+}
+
+}  // namespace
+
+PqRung::PqRung(const PqSize& size) : size_(size), name_(PqName(size)) {}
+
+PqRung::PqRung(const PqSize& size, std::shared_ptr<const Codebook> codebook)
+    : size_(size), name_(PqName(size)), codebook_(std::move(codebook)) {
+  keys_ = codebook_->Find(Part::kKey, size.subspaces, size.bits);
+  values_ = codebook_->Find(Part::kValue, size.subspaces, size.bits);
+}
+
+Status PqRung::CheckDim(int dim) const {
+  if (dim <= 0 || dim > kMaxDim || dim % 16 != 0) {
+    return InvalidArgument(fmt::format("rung {}: head_dim {} is not a multiple of 16 in 16 … {}",
+                                       name_, dim, kMaxDim));
+  }
+  if (dim % size_.subspaces == 0) return Status();
+  return InvalidArgument(
+      fmt::format("rung {}: {} sub-spaces do not divide head_dim {}", name_, size_.subspaces, dim));
+}
+
+Status PqRung::CheckPart(Part part, int dim) const {
+  VARVE_RETURN_IF_ERROR(CheckDim(dim));
+  const char* letter = part == Part::kKey ? "K" : "V";
+  if (codebook_ == nullptr) {
+    return FailedPrecondition(fmt::format("rung {}: there is no codebook", name_));
+  }
+  const CodebookTable* table = part == Part::kKey ? keys_ : values_;
+  if (table == nullptr) {
+    std::string sizes;
+    for (const CodebookTable& known : codebook_->tables) {
+      if (known.part != part) continue;
+      sizes += (sizes.empty() ? "" : " ") + PqName({known.num_subspaces, known.bits});
+    }
+    return FailedPrecondition(
+        fmt::format("rung {}: the codebook has no table of that size for {}; "
+                    "it has {}",
+                    name_, letter, sizes.empty() ? "none" : sizes));
+  }
+  if (table->dim == dim) return Status();
+  return InvalidArgument(fmt::format("rung {}: the codebook's {} rows have {} values, not {}",
+                                     name_, letter, table->dim, dim));
+}
+
+size_t PqRung::StripBytes(const StripShape& shape) const { return ShapeOf(shape).strip_bytes(); }
+
+PqCentroids PqRung::CentroidsOf(Part part, const StripShape& shape) const {
+  const CodebookTable& table = TableOf(part);
+  const size_t group =
+      static_cast<size_t>(codebook_->GroupOf(table.grain, shape.layer, shape.kv_head));
+  return {table.centroids.data() + group * table.dim * table.num_codes(),
+          table.scales.data() + group * table.num_subspaces};
+}
+
+const uint16_t* PqRung::RotationOf(Part part, const StripShape& shape) const {
+  const CodebookTable& table = TableOf(part);
+  if (table.rotation.empty()) return nullptr;
+  const size_t group =
+      static_cast<size_t>(codebook_->GroupOf(table.grain, shape.layer, shape.kv_head));
+  return table.rotation.data() + group * table.dim * table.dim;
+}
+
+uint64_t PqRung::Encode(Part part, const StripShape& shape, const float* rows, int num_rows,
+                        std::byte* strip) const {
+  const PqShape pq = ShapeOf(shape);
+  const PqCentroids centroids = CentroidsOf(part, shape);
+  const int dim = shape.dim;
+  const int sub_dim = pq.sub_dim();
+  const size_t floats = static_cast<size_t>(num_rows) * dim;
+  std::vector<float> unit(floats);
+  std::vector<float> norms(static_cast<size_t>(num_rows));
+  const uint64_t replaced = NormalizeRows(rows, num_rows, dim, unit.data(), norms.data());
+  if (const uint16_t* rotation = RotationOf(part, shape)) {
+    std::vector<float> turned(floats);
+    RotateRows(rotation, dim, unit.data(), num_rows, turned.data());
+    unit.swap(turned);
+  }
+
+  std::memset(strip, 0, pq.strip_bytes());
+  std::vector<float> decoded(floats);
+  std::vector<float> points(static_cast<size_t>(num_rows) * sub_dim);
+  uint16_t codes[kMaxPageTokens] = {};
+  const PqKernels& kernels = ActivePqKernels();
+  for (int m = 0; m < pq.subspaces; ++m) {
+    const float scale = centroids.scales[m];
+    const uint8_t* bytes = centroids.bytes + static_cast<size_t>(m) * sub_dim * pq.num_codes();
+    for (int row = 0; row < num_rows; ++row) {
+      for (int j = 0; j < sub_dim; ++j)
+        points[static_cast<size_t>(row) * sub_dim + j] =
+            unit[static_cast<size_t>(row) * dim + m * sub_dim + j] / scale;
+    }
+    kernels.nearest(bytes, sub_dim, pq.num_codes(), points.data(), num_rows, codes);
+    WritePqCodes(pq, m, codes, strip);
+    for (int row = 0; row < num_rows; ++row) {
+      for (int j = 0; j < sub_dim; ++j) {
+        decoded[static_cast<size_t>(row) * dim + m * sub_dim + j] =
+            scale *
+            static_cast<float>(bytes[static_cast<size_t>(j) * pq.num_codes() + codes[row]] - 128);
+      }
+    }
+  }
+  for (int row = 0; row < num_rows; ++row) {
+    const size_t at = static_cast<size_t>(row) * dim;
+    const uint16_t gain = GainBits(&unit[at], &decoded[at], dim, norms[static_cast<size_t>(row)]);
+    std::memcpy(strip + 2 * row, &gain, 2);
+  }
+  return replaced;
+}
+
+void PqRung::DecodeCentroids(Part part, const StripShape& shape, const std::byte* strip, int first,
+                             int count, float* rows) const {
+  const PqShape pq = ShapeOf(shape);
+  const PqCentroids centroids = CentroidsOf(part, shape);
+  const int sub_dim = pq.sub_dim();
+  uint16_t codes[kMaxPageTokens];
+  for (int m = 0; m < pq.subspaces; ++m) {
+    ReadPqCodes(pq, strip, m, codes);
+    for (int j = 0; j < sub_dim; ++j) {
+      const int d = m * sub_dim + j;
+      const uint8_t* bytes = centroids.bytes + static_cast<size_t>(d) * pq.num_codes();
+      for (int i = 0; i < count; ++i) {
+        rows[static_cast<size_t>(i) * shape.dim + d] =
+            centroids.scales[m] * static_cast<float>(bytes[codes[first + i]] - 128);
+      }
+    }
+  }
+  for (int i = 0; i < count; ++i) {
+    const float gain = ReadPqGain(strip, first + i);
+    float* row = rows + static_cast<size_t>(i) * shape.dim;
+    for (int d = 0; d < shape.dim; ++d) row[d] *= gain;
+  }
+}
+
+void PqRung::Decode(Part part, const StripShape& shape, const std::byte* strip, int first,
+                    int count, float* rows) const {
+  DecodeCentroids(part, shape, strip, first, count, rows);
+  const uint16_t* rotation = RotationOf(part, shape);
+  if (rotation == nullptr) return;
+  const std::vector<float> turned(rows, rows + static_cast<size_t>(count) * shape.dim);
+  std::fill_n(rows, turned.size(), 0.0f);
+  AddUnrotated(rotation, shape.dim, turned.data(), count, rows);
+}
+
+Status PqRung::CheckStrip(const StripShape& shape, const std::byte* strip) const {
+  for (int token = 0; token < shape.page_tokens; ++token) {
+    uint16_t bits;
+    std::memcpy(&bits, strip + 2 * token, 2);
+    if (bits <= 0x7BFF) continue;
+    const float gain = F16ToF32(bits);
+    return Status(StatusCode::kDataLoss,
+                  fmt::format("rung {}: gain {} is {}{}", name_, token, gain,
+                              std::isfinite(gain) ? " < 0" : ", not finite"));
+  }
+  return Status();
+}
+
+size_t PqRung::PreparedRowBytes(const StripShape& shape, int total_rows) const {
+  const bool table = ChoosePqKeyMethod(size_.bits, total_rows) == PqKeyMethod::kTables;
+  const size_t floats = table ? static_cast<size_t>(size_.subspaces) << size_.bits : 0;
+  return PqQueryBytes(shape.dim, floats);
+}
+
+void PqRung::PrepareQuery(const StripShape& shape, const float* queries, int num_rows,
+                          std::byte* prepared) const {
+  const PqShape pq = ShapeOf(shape);
+  const PqCentroids centroids = CentroidsOf(Part::kKey, shape);
+  const size_t stride = PreparedRowBytes(shape, num_rows);
+  const bool table = ChoosePqKeyMethod(size_.bits, num_rows) == PqKeyMethod::kTables;
+  if (const uint16_t* rotation = RotationOf(Part::kKey, shape)) {
+    float* turned = Scratch(0, static_cast<size_t>(num_rows) * shape.dim);
+    RotateRows(rotation, shape.dim, queries, num_rows, turned);
+    queries = turned;
+  }
+  for (int row = 0; row < num_rows; ++row) {
+    ActivePqKernels().prepare_query(pq, centroids, queries + static_cast<size_t>(row) * shape.dim,
+                                    table, prepared + row * stride);
+  }
+}
+
+void PqRung::Scores(const StripShape& shape, const std::byte* strip, const std::byte* prepared,
+                    int num_rows, int num_tokens, float* scores, size_t scores_stride,
+                    ReadAhead* ahead) const {
+  const PqShape pq = ShapeOf(shape);
+  const bool table = HasPqTable(prepared);
+  const size_t floats = table ? static_cast<size_t>(size_.subspaces) << size_.bits : 0;
+  const PqScoresArgs args = {pq,
+                             CentroidsOf(Part::kKey, shape),
+                             strip,
+                             num_tokens,
+                             prepared,
+                             PqQueryBytes(shape.dim, floats),
+                             num_rows,
+                             scores,
+                             scores_stride,
+                             ahead};
+  // Whether there are tables was decided for all rows of the request; these may be some of them.
+  if (table) return ActivePqKernels().scores_tables(args);
+  if (ChoosePqKeyMethod(size_.bits, num_rows) == PqKeyMethod::kBytes)
+    return ActivePqKernels().scores_bytes[size_.bits - kMinPqBits](args);
+
+  const size_t dim = static_cast<size_t>(shape.dim);
+  float* rows = Scratch(0, dim * shape.page_tokens);
+  DecodeCentroids(Part::kKey, shape, strip, 0, shape.page_tokens, rows);
+  static const FloatRung f32("f32", FloatType::kF32);
+  float* plain = Scratch(1, dim * shape.page_tokens);
+  f32.Encode(Part::kKey, shape, rows, shape.page_tokens, reinterpret_cast<std::byte*>(plain));
+  float* queries = Scratch(2, dim * static_cast<size_t>(num_rows));
+  for (int row = 0; row < num_rows; ++row) {
+    std::memcpy(queries + row * dim,
+                prepared + row * args.query_stride + PqQueryFloatOffset(shape.dim),
+                dim * sizeof(float));
+  }
+  f32.Scores(shape, reinterpret_cast<const std::byte*>(plain),
+             reinterpret_cast<const std::byte*>(queries), num_rows, num_tokens, scores,
+             scores_stride, ahead);
+}
+
+void PqRung::AddValuePages(const StripShape& shape, std::span<const ValuePage> pages,
+                           size_t weights_stride, const float* weight_sum, int num_rows,
+                           float* accumulators, ReadAhead* ahead) const {
+  const PqShape pq = ShapeOf(shape);
+  const size_t dim = static_cast<size_t>(shape.dim);
+  const uint16_t* rotation = RotationOf(Part::kValue, shape);
+  float* into = accumulators;
+  if (rotation != nullptr) {
+    into = Scratch(2, dim * static_cast<size_t>(num_rows));
+    std::fill_n(into, dim * static_cast<size_t>(num_rows), 0.0f);
+  }
+  const PqValueMethod method = ChoosePqValueMethod(size_.bits, pq.sub_dim());
+  if (method == PqValueMethod::kDecode) {
+    static const FloatRung f32("f32", FloatType::kF32);
+    float* rows = Scratch(0, dim * shape.page_tokens);
+    float* plain = Scratch(1, dim * shape.page_tokens);
+    for (const ValuePage& page : pages) {
+      DecodeCentroids(Part::kValue, shape, page.strip, 0, shape.page_tokens, rows);
+      f32.Encode(Part::kValue, shape, rows, shape.page_tokens, reinterpret_cast<std::byte*>(plain));
+      const ValuePage decoded = {reinterpret_cast<const std::byte*>(plain), page.first, page.count,
+                                 page.weights};
+      f32.AddValuePages(shape, {&decoded, 1}, weights_stride, weight_sum, num_rows, into, ahead);
+    }
+  } else {
+    PqValuePage runs[kMaxValuePages];
+    for (size_t p = 0; p < pages.size(); ++p) runs[p] = {pages[p].strip, pages[p].weights};
+    const PqValuesArgs args = {pq,
+                               CentroidsOf(Part::kValue, shape),
+                               {runs, pages.size()},
+                               weights_stride,
+                               num_rows,
+                               into,
+                               ahead};
+    const PqKernels& kernels = ActivePqKernels();
+    method == PqValueMethod::kBytes ? kernels.add_values_bytes[size_.bits - kMinPqBits](args)
+                                    : kernels.add_values_centroids(args);
+  }
+  if (rotation != nullptr) AddUnrotated(rotation, shape.dim, into, num_rows, accumulators);
+}
+
+void PqRung::FinishValues(const StripShape& shape, const float* accumulators, int num_rows,
+                          float* output) const {
+  ActiveKernels().add_scaled(output, accumulators, static_cast<size_t>(num_rows) * shape.dim, 1.0f);
+}
+
+}  // namespace varve

@@ -1,0 +1,91 @@
+// PqRung: rows as indices of trained centroids (product quantization). docs/format/pages.md has the
+// strip, include/varve/codebook.h what is learned.
+//
+// Encoding divides a row by its norm, rotates it if the codebook does, and takes the nearest
+// centroid in every sub-space. The gain that is stored is then the factor that brings the centroids
+// closest to the row (not the norm itself): it costs nothing and undoes what the centroids are too
+// short.
+//
+// Precision: codes of 4 bits for two channels are 2 bits per value, of 8 bits 4; 16 bits more per
+// row for the gain. Rejected: a gain per sub-space (bits), rows without a gain (measured: 1.5 times
+// the error), centroids in f16 (twice the codebook, no better).
+//
+// A rung without a codebook knows the bytes and cannot read them: for files and for what a plan
+// costs. Encode, Decode and attention must not be called then. Immutable; thread-safe.
+
+#ifndef VARVE_RUNGS_PQ_PQ_RUNG_H_
+#define VARVE_RUNGS_PQ_PQ_RUNG_H_
+
+#include <memory>
+#include <string>
+
+#include "kernels/pq_kernels.h"
+#include "rungs/pq/pq_name.h"
+#include "rungs/rung.h"
+#include "varve/codebook.h"
+
+namespace varve {
+
+class PqRung final : public Rung {
+ public:
+  // Without a codebook.
+  explicit PqRung(const PqSize& size);
+  // The tables of that size, K or V or both; those of the part that is stored must be there. The
+  // codebook has passed CheckCodebook.
+  PqRung(const PqSize& size, std::shared_ptr<const Codebook> codebook);
+
+  std::string_view name() const override { return name_; }
+  const PqSize& size() const { return size_; }
+  const Codebook* codebook() const { return codebook_.get(); }
+  // Ok if rows of that part can be coded; otherwise says what the codebook lacks.
+  Status CheckPart(Part part, int dim) const;
+
+  Status CheckDim(int dim) const override;
+  size_t StripBytes(const StripShape& shape) const override;
+
+  uint64_t Encode(Part part, const StripShape& shape, const float* rows, int num_rows,
+                  std::byte* strip) const override;
+  void Decode(Part part, const StripShape& shape, const std::byte* strip, int first, int count,
+              float* rows) const override;
+  Status CheckStrip(const StripShape& shape, const std::byte* strip) const override;
+
+  KeySpace key_space() const override { return KeySpace::kCodebook; }
+  size_t PreparedRowBytes(const StripShape& shape, int total_rows) const override;
+  void PrepareQuery(const StripShape& shape, const float* queries, int num_rows,
+                    std::byte* prepared) const override;
+  void Scores(const StripShape& shape, const std::byte* strip, const std::byte* prepared,
+              int num_rows, int num_tokens, float* scores, size_t scores_stride,
+              ReadAhead* ahead) const override;
+
+  ValueSpace value_space() const override { return ValueSpace::kPlain; }
+  size_t AccumulatorFloats(const StripShape& shape) const override { return shape.dim; }
+  int most_value_pages() const override { return kMaxValuePages; }
+  void AddValuePages(const StripShape& shape, std::span<const ValuePage> pages,
+                     size_t weights_stride, const float* weight_sum, int num_rows,
+                     float* accumulators, ReadAhead* ahead) const override;
+  void FinishValues(const StripShape& shape, const float* accumulators, int num_rows,
+                    float* output) const override;
+  bool values_always_finite() const override { return true; }
+
+ private:
+  PqShape ShapeOf(const StripShape& shape) const {
+    return {shape.dim, size_.subspaces, size_.bits, shape.page_tokens};
+  }
+  const CodebookTable& TableOf(Part part) const { return part == Part::kKey ? *keys_ : *values_; }
+  PqCentroids CentroidsOf(Part part, const StripShape& shape) const;
+  // Of the group, [dim, dim] f16 bits; null without.
+  const uint16_t* RotationOf(Part part, const StripShape& shape) const;
+  // Decode without turning back: [count, dim].
+  void DecodeCentroids(Part part, const StripShape& shape, const std::byte* strip, int first,
+                       int count, float* rows) const;
+
+  PqSize size_;
+  std::string name_;
+  std::shared_ptr<const Codebook> codebook_;
+  const CodebookTable* keys_ = nullptr;
+  const CodebookTable* values_ = nullptr;
+};
+
+}  // namespace varve
+
+#endif  // VARVE_RUNGS_PQ_PQ_RUNG_H_
