@@ -5,6 +5,7 @@
 #include <random>
 
 #include "cache/page_pool.h"
+#include "cli/synthetic_codebook.h"
 
 namespace varve::cli {
 namespace {
@@ -147,8 +148,10 @@ Status Feed(Cache& cache, SequenceId sequence, int64_t ctx, const float* keys, c
 }
 
 Result<std::unique_ptr<Cache>> MakeCache(const CacheShape& shape, const Plan& plan,
+                                         std::shared_ptr<const Codebook> codebook,
                                          Executor& executor, bool time_stages) {
   CacheOptions options;
+  options.codebook = std::move(codebook);
   options.plan = plan;
   options.executor = &executor;
   options.time_stages = time_stages;
@@ -168,9 +171,13 @@ uint64_t BytesInSlots(const CacheStats& stats) {
 Result<FilledCache> FillCache(const Workload& workload, const Plan& plan, int layers, int batch,
                               Executor& executor, bool time_stages) {
   const WorkloadShape& shape = workload.shape();
+  const CacheShape cache_shape = {layers,    shape.kv_heads, shape.heads / shape.kv_heads,
+                                  shape.dim, shape.dim,      0};
+  Result<std::shared_ptr<const Codebook>> codebook =
+      SyntheticCodebook(plan, cache_shape, workload.keys(), workload.values(), executor);
+  if (!codebook.ok()) return codebook.status();
   Result<std::unique_ptr<Cache>> cache =
-      MakeCache({layers, shape.kv_heads, shape.heads / shape.kv_heads, shape.dim, shape.dim, 0},
-                plan, executor, time_stages);
+      MakeCache(cache_shape, plan, std::move(*codebook), executor, time_stages);
   if (!cache.ok()) return cache.status();
   FilledCache filled;
   filled.cache = std::move(*cache);
@@ -193,8 +200,11 @@ Result<FilledCache> FillCache(const Workload& workload, const Plan& plan, int la
 
 Result<uint64_t> EstimateLayerBytes(const WorkloadShape& shape, const Plan& plan) {
   std::unique_ptr<Executor> executor = MakeThreadPool(1);
-  Result<std::unique_ptr<Cache>> cache = MakeCache(
-      {1, 1, shape.heads / shape.kv_heads, shape.dim, shape.dim, 0}, plan, *executor, false);
+  const CacheShape cache_shape = {1, 1, shape.heads / shape.kv_heads, shape.dim, shape.dim, 0};
+  Result<std::shared_ptr<const Codebook>> codebook = GaussianCodebook(plan, cache_shape, *executor);
+  if (!codebook.ok()) return codebook.status();
+  Result<std::unique_ptr<Cache>> cache =
+      MakeCache(cache_shape, plan, std::move(*codebook), *executor, false);
   if (!cache.ok()) return cache.status();
   Result<SequenceId> sequence = (*cache)->CreateSequence();
   if (!sequence.ok()) return sequence.status();

@@ -8,6 +8,7 @@
 
 #include "base/machine.h"
 #include "cli/stage_report.h"
+#include "cli/synthetic_codebook.h"
 #include "runtime/model_cache.h"
 
 namespace varve::cli {
@@ -19,6 +20,13 @@ Result<std::unique_ptr<DecodeLane>> DecodeLane::Make(std::string name, const Pla
   options.plan = plan;
   options.executor = &executor;
   options.time_stages = time_stages;
+  if (options.codebook == nullptr) {
+    // The rows that fill the depth are nobody's: any codebook codes them as fast.
+    Result<std::shared_ptr<const Codebook>> codebook =
+        GaussianCodebook(plan, model.cache_shape(), executor);
+    if (!codebook.ok()) return codebook.status();
+    options.codebook = std::move(*codebook);
+  }
   Result<std::unique_ptr<Cache>> cache = Cache::Create(model.cache_shape(), std::move(options));
   if (!cache.ok()) {
     return Status(cache.status().code(),

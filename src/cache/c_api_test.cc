@@ -112,8 +112,10 @@ TEST(CApiCreate, RefusesNullAndBadValuesByName) {
   ErrorSays("cache is null");
   EXPECT_EQ(varve_cache_create(&good, "k=q9", nullptr, &cache), VARVE_INVALID_ARGUMENT);
   ErrorSays("q9");
-  EXPECT_EQ(varve_cache_create(&good, "pq4", nullptr, &cache), VARVE_UNIMPLEMENTED);
-  ErrorSays("pq4");
+  EXPECT_EQ(varve_cache_create(&good, "fold=a", nullptr, &cache), VARVE_UNIMPLEMENTED);
+  ErrorSays("fold=a");
+  EXPECT_EQ(varve_cache_create(&good, "pq4", nullptr, &cache), VARVE_FAILED_PRECONDITION);
+  ErrorSays("there is no codebook for this model");
   varve_shape shape = good;
   shape.num_layers = 0;
   EXPECT_EQ(varve_cache_create(&shape, "", nullptr, &cache), VARVE_INVALID_ARGUMENT);

@@ -22,14 +22,18 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 TEST(RungRegistry, KnowsItsNamesInOrderOfPrecision) {
-  EXPECT_EQ(KnownRungNames(), "f32 f16 bf16 q8_0 q8_0r q4_0 q4_0r");
+  EXPECT_EQ(KnownRungNames(), "f32 f16 bf16 q8_0 q8_0r q4_0 q4_0r pq4 pq3 pq2");
   for (const std::string& name : AllRungNames()) {
     ASSERT_NE(FindRung(name), nullptr) << name;
     EXPECT_EQ(FindRung(name)->name(), name);
   }
-  for (const char* name : {"", "f64", "q8", "q8_0 ", "Q8_0", "q8_0rr"}) {
+  for (const char* name : {"", "f64", "q8", "q8_0 ", "Q8_0", "q8_0rr", "pq", "pq0x8", "pq64x13"}) {
     EXPECT_EQ(FindRung(name), nullptr) << name;
   }
+  // An alias means something for rows of a length.
+  EXPECT_EQ(FindRung("pq4"), nullptr);
+  EXPECT_EQ(FindRung("pq4", 128)->name(), "pq64x8");
+  EXPECT_EQ(FindRung("pq2", 64), FindRung("pq32x4"));
 }
 
 TEST(RungRegistry, BytesPerRowCountTheScales) {
