@@ -114,7 +114,7 @@ TEST_F(BenchDecodeTest, PoliciesKeepToTheirBudgetAtEveryDepth) {
 TEST_F(BenchDecodeTest, RefusesWhatCannotWorkBeforeItMeasures) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   options_.plans = {"q8_0", "pq4,codebook=/nowhere/absent"};
-  EXPECT_EQ(BenchDecodeModel(options_, model_, sink_, rows).code(), StatusCode::kIoError);
+  EXPECT_EQ(BenchDecodeModel(options_, model_, sink_, rows).code(), StatusCode::kNotFound);
   options_.plans = {"q8_0", "fold=absent"};
   EXPECT_EQ(BenchDecodeModel(options_, model_, sink_, rows).code(), StatusCode::kUnimplemented);
   options_.plans = {"q9"};

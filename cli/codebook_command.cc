@@ -122,6 +122,15 @@ void NoteFewRows(const KvSamples& samples, const PartTraining& training) {
   }
 }
 
+TrainingOptions OptionsFor(const CodebookTrainOptions& options, Part part) {
+  const char letter = part == Part::kKey ? 'k' : 'v';
+  const bool turned = options.rotate != "none" && options.rotate.find(letter) != std::string::npos;
+  return {options.iterations, options.seed,
+          !turned       ? RotationKind::kNone
+          : options.opq ? RotationKind::kOpq
+                        : RotationKind::kBalanced};
+}
+
 }  // namespace
 
 Status SampleToFolder(const CodebookSampleOptions& options) {
@@ -156,7 +165,11 @@ Status TrainToFile(const CodebookTrainOptions& options) {
   codebook.trained_on = Shorten(
       fmt::format("{} tokens of {} in windows of {}; {} iterations, seed {}{}", samples->num_tokens,
                   samples->text_name.empty() ? "a text" : samples->text_name, samples->ctx,
-                  options.iterations, options.seed, options.rotate ? ", OPQ" : ""),
+                  options.iterations, options.seed,
+                  options.rotate == "none"
+                      ? ""
+                      : fmt::format(", {} turned to principal axes{}", options.rotate,
+                                    options.opq ? ", OPQ" : "")),
       kMaxTrainedOnBytes);
   const SampleRows key_rows(*samples, Part::kKey, *grain);
   const SampleRows value_rows(*samples, Part::kValue, *grain);
@@ -168,19 +181,19 @@ Status TrainToFile(const CodebookTrainOptions& options) {
 
   const std::unique_ptr<Executor> executor = MakeThreadPool(options.sample.threads);
   const InterruptScope interrupt;
-  const TrainingOptions training = {options.iterations, options.seed, options.rotate};
-  Progress progress("train", TrainingWork(parts[0], training) + TrainingWork(parts[1], training));
+  Progress progress("train", TrainingWork(parts[0], OptionsFor(options, parts[0].part)) +
+                                 TrainingWork(parts[1], OptionsFor(options, parts[1].part)));
   const auto start = std::chrono::steady_clock::now();
   double before = 0;
   for (const PartTraining& part : parts) {
-    Result<std::vector<CodebookTable>> tables = TrainTables(
-        part, {options.iterations, options.seed, options.rotate}, *executor, [&](double done) {
+    Result<std::vector<CodebookTable>> tables =
+        TrainTables(part, OptionsFor(options, part.part), *executor, [&](double done) {
           progress.Update(before + done, PartName(part.part));
           return !InterruptScope::interrupted();
         });
     if (!tables.ok()) return tables.status();
     std::move(tables->begin(), tables->end(), std::back_inserter(codebook.tables));
-    before += TrainingWork(part, training);
+    before += TrainingWork(part, OptionsFor(options, part.part));
   }
   progress.Clear();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
@@ -250,7 +263,15 @@ void AddTrain(CLI::App* parent, int* exit_code) {
                    "What shares centroids: the model, a layer, or a KV head of a layer")
       ->capture_default_str()
       ->check(CLI::IsMember({"model", "layer", "head"}));
-  command->add_flag("--opq", options->rotate, "Learn a rotation per group and size first (OPQ)");
+  command
+      ->add_option(
+          "--rotate", options->rotate,
+          "Parts whose rows are turned to their principal axes first, strong and weak ones "
+          "side by side; the matrix is stored")
+      ->check(CLI::IsMember({"none", "k", "v", "kv"}))
+      ->capture_default_str();
+  command->add_flag("--opq", options->opq,
+                    "Go on from there with OPQ: minutes per group and size, little gain");
   command->add_option("--iterations", options->iterations, "Of k-means")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
@@ -264,7 +285,8 @@ void AddTrain(CLI::App* parent, int* exit_code) {
       "  varve codebook train -m model.gguf -f books.txt -M 64 --nbits 8 -o model.codebook\n"
       "  varve codebook train -f books.txt --k 64x8 64x7 --v 64x8 64x5 --tokens 65536 -o "
       "a.codebook\n"
-      "  varve codebook train --samples rows -M 32 --nbits 8 --grain layer --opq -o b.codebook");
+      "  varve codebook train --samples rows -M 32 --nbits 8 --grain layer --rotate none -o "
+      "b.codebook");
   command->callback([options, exit_code] {
     const Status status = TrainToFile(*options);
     if (!status.ok()) *exit_code = ReportError(status);

@@ -27,7 +27,8 @@ struct CodebookTrainOptions {
   std::vector<std::string> key_sizes;    // --k: "64x8"
   std::vector<std::string> value_sizes;  // --v
   std::string grain = "head";
-  bool rotate = false;
+  std::string rotate = "k";  // the parts that are turned first: none, k, v, kv
+  bool opq = false;
   int iterations = 25;
   uint64_t seed = 1;
 };

@@ -141,7 +141,8 @@ TEST_F(CodebookCommand, ShortFormIsOneSizeForBothParts) {
   options.key_sizes = options.value_sizes = {};
   options.num_subspaces = 8;
   options.bits = 4;
-  options.rotate = true;
+  options.rotate = "kv";
+  options.opq = true;
   ASSERT_TRUE(TrainToFile(options).ok());
   const auto codebook = LoadCodebook(options.output);
   ASSERT_TRUE(codebook.ok());

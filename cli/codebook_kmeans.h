@@ -17,11 +17,18 @@ namespace varve::cli {
 Result<std::vector<float>> KMeans(const std::vector<float>& points, int dim, int num_centroids,
                                   int iterations, uint64_t seed);
 
-// rows [n, dim] -> f16 bits [dim, dim], row major: the rotation that suits M sub-spaces of 2^bits
-// centroids (OPQ). At most kRotationRows rows are used. Deterministic.
+// What is done to rows before they are cut.
+//   kBalanced  principal axes, the strong ones spread over the sub-spaces, so that every sub-space
+//              has as much to tell: codes of one width then leave an error that is as large in
+//              every direction
+//   kOpq       from there on, alternating between rotation and centroids (OPQ): minutes per group
+enum class RotationKind { kNone, kBalanced, kOpq };
+
+// rows [n, dim] -> f16 bits [dim, dim], row major, for M sub-spaces of 2^bits centroids. At most
+// kRotationRows rows are used. Deterministic. Not for kNone.
 inline constexpr size_t kRotationRows = 16384;
-Result<std::vector<uint16_t>> TrainRotation(const std::vector<float>& rows, int dim,
-                                            int num_subspaces, int bits);
+Result<std::vector<uint16_t>> TrainRotation(RotationKind kind, const std::vector<float>& rows,
+                                            int dim, int num_subspaces, int bits);
 
 }  // namespace varve::cli
 

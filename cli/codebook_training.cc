@@ -51,7 +51,9 @@ double GroupWork(int dim, int bits) {
 }
 
 // About: OPQ has nearly five times the iterations, on fewer rows, and products of matrices.
-double RotationWork(int dim, int bits) { return 2 * GroupWork(dim, bits); }
+double RotationWork(RotationKind kind, int dim, int bits) {
+  return (kind == RotationKind::kOpq ? 2 : 0.1) * GroupWork(dim, bits);
+}
 
 class TableTrainer {
  public:
@@ -66,7 +68,7 @@ class TableTrainer {
       tables_.push_back(EmptyTable(size));
       wanted = std::max(wanted, MostTrainingRows(size.bits));
     }
-    if (options_.rotate) {
+    if (options_.rotation != RotationKind::kNone) {
       for (CodebookTable& table : tables_) VARVE_RETURN_IF_ERROR(TrainRotations(table));
     }
     for (int group = 0; group < training_.num_groups; ++group) {
@@ -150,16 +152,16 @@ Status TableTrainer::TrainRotations(CodebookTable& table) {
                                              kRotationRows, Seed(group, -1, table.num_subspaces));
         if (!rows.ok()) return rows.status();
         FillUp(*rows, table);
-        const Result<std::vector<uint16_t>> rotation =
-            TrainRotation(rows->values, table.dim, table.num_subspaces, table.bits);
+        const Result<std::vector<uint16_t>> rotation = TrainRotation(
+            options_.rotation, rows->values, table.dim, table.num_subspaces, table.bits);
         if (!rotation.ok()) return rotation.status();
         std::copy(rotation->begin(), rotation->end(),
                   table.rotation.begin() + static_cast<ptrdiff_t>((begin + i) * stride));
         return Status();
       }();
     });
-    VARVE_RETURN_IF_ERROR(
-        Advance(RotationWork(table.dim, table.bits) * static_cast<double>(count)));
+    VARVE_RETURN_IF_ERROR(Advance(RotationWork(options_.rotation, table.dim, table.bits) *
+                                  static_cast<double>(count)));
   }
   for (const Status& status : results) VARVE_RETURN_IF_ERROR(status);
   return Status();
@@ -172,7 +174,7 @@ Status TableTrainer::TrainGroup(const UnitRows& all, int group, CodebookTable& t
   const size_t codes = static_cast<size_t>(table.num_codes());
   UnitRows rows = Thin(all, MostTrainingRows(table.bits), dim);
   FillUp(rows, table);
-  if (options_.rotate) {
+  if (options_.rotation != RotationKind::kNone) {
     rows = Rotate(rows, &table.rotation[static_cast<size_t>(group) * dim * dim], dim, executor_);
   }
   std::vector<Status> results(num_subspaces);
@@ -266,7 +268,8 @@ double TrainingWork(const PartTraining& training, const TrainingOptions& options
   double work = 0;
   for (const CodebookSize& size : training.sizes) {
     work += GroupWork(training.dim, size.bits) * training.num_groups;
-    if (options.rotate) work += RotationWork(training.dim, size.bits) * training.num_groups;
+    if (options.rotation != RotationKind::kNone)
+      work += RotationWork(options.rotation, training.dim, size.bits) * training.num_groups;
   }
   return work;
 }

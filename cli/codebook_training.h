@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/codebook_kmeans.h"
 #include "cli/codebook_rows.h"
 #include "varve/codebook.h"
 #include "varve/executor.h"
@@ -38,7 +39,7 @@ Status CheckSize(const CodebookSize& size, int dim);
 struct TrainingOptions {
   int iterations = 25;  // of k-means
   uint64_t seed = 1;
-  bool rotate = false;  // OPQ: learn a rotation per group and size first
+  RotationKind rotation = RotationKind::kNone;  // learned first, per group and size
 };
 
 // What the tables of one part are made from.

@@ -199,10 +199,10 @@ TEST(CodebookTraining, RotationsHelpWhereChannelsGoTogether) {
     }
   }
   const Result<Codebook> plain = Train(rows, {8, 4});
-  const Result<Codebook> rotated = Train(rows, {8, 4}, 2, {25, 1, true});
+  const Result<Codebook> rotated = Train(rows, {8, 4}, 2, {25, 1, RotationKind::kOpq});
   ASSERT_TRUE(plain.ok() && rotated.ok()) << rotated.status().message();
   EXPECT_EQ(rotated->tables[0].rotation.size(), size_t{kDim * kDim});
-  EXPECT_TRUE(*rotated == *Train(rows, {8, 4}, 1, {25, 1, true}));
+  EXPECT_TRUE(*rotated == *Train(rows, {8, 4}, 1, {25, 1, RotationKind::kOpq}));
   std::vector<float> turned(rows.size());
   for (size_t r = 0; r < rows.size() / kDim; ++r) {
     for (size_t i = 0; i < kDim; ++i) {

@@ -274,12 +274,14 @@ TEST(CacheFileCorrupt, PageAndRungFieldsAreNamed) {
     ExpectRefused(Changed<RungRecord>(SectionKind::kRungs, 0, change), message);
   };
   rung([](RungRecord& r) { r.name[0] = 'x'; },
-       "rung 0: \"x8_0\" is not known to this build; known: f32 f16 bf16 q8_0 q8_0r q4_0 q4_0r pq4 pq3 pq2");
+       "rung 0: \"x8_0\" is not known to this build; known: f32 f16 bf16 q8_0 q8_0r q4_0 q4_0r pq4 "
+       "pq3 pq2");
   rung([](RungRecord& r) { r.name[15] = 'x'; }, "rung 0: its name has bytes behind its end");
   rung([](RungRecord& r) { r.key_strip_bytes = 1; }, "rung 0: key_strip_bytes 1 is not 2176");
   rung([](RungRecord& r) { r.value_strip_bytes = 1; }, "rung 0: value_strip_bytes 1 is not 2176");
   rung([](RungRecord& r) { r.reserved = 1; }, "rung 0: a reserved field is not 0");
-  rung([](RungRecord& r) { r.codebook_hash = 1; }, "rung 0: q8_0 has codebook_hash 0000000000000001");
+  rung([](RungRecord& r) { r.codebook_hash = 1; },
+       "rung 0: q8_0 has codebook_hash 0000000000000001");
 }
 
 TEST(CacheFileCorrupt, SectionsOfAnotherKindAreRefusedUnlessTheyMayBeIgnored) {

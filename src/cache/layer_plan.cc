@@ -255,16 +255,20 @@ bool IsPq(const Rung& rung) { return rung.key_space() == KeySpace::kCodebook; }
 
 // Prepared queries of different codebooks are not shared; a layer has room for a few.
 Status CheckCodebooks(const LayerRule& rule, const LayerPlan& layer) {
-  std::vector<const Rung*> rungs;
   bool any = false;
-  for (const LayerPlan::Stage& stage : layer.stages) {
-    any = any || IsPq(*stage.k) || IsPq(*stage.v);
-    if (IsPq(*stage.k) && std::find(rungs.begin(), rungs.end(), stage.k) == rungs.end())
-      rungs.push_back(stage.k);
-  }
-  if (rungs.size() > kMaxCodebookSpaces) {
-    return InvalidArgument(fmt::format("plan: layers {}: {} different pq rungs for K > {}",
-                                       LayersText(rule), rungs.size(), kMaxCodebookSpaces));
+  for (const bool key : {true, false}) {
+    std::vector<const Rung*> rungs;
+    for (const LayerPlan::Stage& stage : layer.stages) {
+      const Rung* rung = key ? stage.k : stage.v;
+      if (IsPq(*rung) && std::find(rungs.begin(), rungs.end(), rung) == rungs.end())
+        rungs.push_back(rung);
+    }
+    any = any || !rungs.empty();
+    if (rungs.size() > kMaxCodebookSpaces) {
+      return InvalidArgument(fmt::format("plan: layers {}: {} different pq rungs for {} > {}",
+                                         LayersText(rule), rungs.size(), key ? "K" : "V",
+                                         kMaxCodebookSpaces));
+    }
   }
   if (any || !rule.codebook) return Status();
   return InvalidArgument(fmt::format(

@@ -130,13 +130,8 @@ Result<Plan> PlanRungs::Settle(const Plan& plan) {
 uint64_t PlanRungs::codebook_bytes() const {
   uint64_t bytes = 0;
   for (const Made& made : made_) {
-    const PqSize& size = made.rung->size();
-    const auto add = [&](Part part, bool used) {
-      const CodebookTable* table = made.rung->codebook()->Find(part, size.subspaces, size.bits);
-      if (used && table != nullptr) bytes += table->bytes();
-    };
-    add(Part::kKey, made.keys);
-    add(Part::kValue, made.values);
+    if (made.keys) bytes += made.rung->TableBytes(Part::kKey);
+    if (made.values) bytes += made.rung->TableBytes(Part::kValue);
   }
   return bytes;
 }

@@ -118,15 +118,13 @@ void AddRead(const Page& page, Part part, int head, ReadAhead& ahead) {
 }  // namespace
 
 void LayerSpaces::Add(const Rung* key_rung, const Rung* value_rung) {
-  value[static_cast<size_t>(value_rung->value_space())] = value_rung;
-  const size_t space = static_cast<size_t>(key_rung->key_space());
-  if (space < kNumSharedKeySpaces) {
-    key[space] = key_rung;
-    return;
-  }
-  size_t index = kNumSharedKeySpaces;
-  while (key[index] != nullptr && key[index] != key_rung) ++index;
-  key[index] = key_rung;
+  const auto add = [](auto& rungs, size_t shared, size_t space, const Rung* rung) {
+    size_t index = space < shared ? space : shared;
+    while (space >= shared && rungs[index] != nullptr && rungs[index] != rung) ++index;
+    rungs[index] = rung;
+  };
+  add(key, kNumSharedKeySpaces, static_cast<size_t>(key_rung->key_space()), key_rung);
+  add(value, kNumSharedValueSpaces, static_cast<size_t>(value_rung->value_space()), value_rung);
 }
 
 size_t Partial::Bytes(const QueryRows& rows) {
@@ -145,7 +143,7 @@ Partial Partial::At(const QueryRows& rows, std::byte* base) {
   partial.sum = reinterpret_cast<float*>(base + row_bytes);
   partial.touched = reinterpret_cast<uint32_t*>(base + 2 * row_bytes);
   base += 2 * row_bytes + 64;
-  for (int space = 0; space < kNumValueSpaces; ++space) {
+  for (int space = 0; space < kMaxValueSpaces; ++space) {
     const Rung* rung = rows.spaces->value[space];
     if (rung == nullptr) continue;
     partial.accumulators[space] = reinterpret_cast<float*>(base);
@@ -225,9 +223,9 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
   const Rung* run_rung = nullptr;
   const auto finish_run = [&] {
     if (run_pages == 0) return;
-    run_rung->AddValuePages(shape, {run.data(), run_pages}, stride, partial.sum, num_rows,
-                            partial.accumulators[static_cast<size_t>(run_rung->value_space())],
-                            &ahead);
+    run_rung->AddValuePages(
+        shape, {run.data(), run_pages}, stride, partial.sum, num_rows,
+        partial.accumulators[static_cast<size_t>(rows.spaces->ValueIndex(*run_rung))], &ahead);
     run_pages = 0;
   };
   for (size_t p = 0; p < count; ++p) {
@@ -241,7 +239,7 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
     }
     run_rung = &rung;
     SetRate(ahead, (*strips_read)++);
-    const int space = static_cast<int>(rung.value_space());
+    const int space = rows.spaces->ValueIndex(rung);
     float* accumulators = partial.accumulators[space];
     if (!Touched(partial, space)) {
       *partial.touched |= 1u << space;
@@ -263,7 +261,7 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
 void MergePartial(const QueryRows& rows, Partial& total, const Partial& part) {
   const Kernels& kernels = ActiveKernels();
   const StripShape shape = ValueShape(rows, 0);
-  for (int space = 0; space < kNumValueSpaces; ++space) {
+  for (int space = 0; space < kMaxValueSpaces; ++space) {
     if (!Touched(part, space) || Touched(total, space)) continue;
     *total.touched |= 1u << space;
     std::fill_n(total.accumulators[space],
@@ -275,7 +273,7 @@ void MergePartial(const QueryRows& rows, Partial& total, const Partial& part) {
     const float add = part.max[row] == new_max ? 1.0f : std::exp(part.max[row] - new_max);
     total.max[row] = new_max;
     total.sum[row] = total.sum[row] * keep + part.sum[row] * add;
-    for (int space = 0; space < kNumValueSpaces; ++space) {
+    for (int space = 0; space < kMaxValueSpaces; ++space) {
       if (!Touched(total, space)) continue;
       const size_t floats = rows.spaces->value[space]->AccumulatorFloats(shape);
       float* into = total.accumulators[space] + row * floats;
@@ -289,7 +287,7 @@ void MergePartial(const QueryRows& rows, Partial& total, const Partial& part) {
 float FinishRow(const QueryRows& rows, int head, const Partial& total, int row, float* output) {
   const StripShape shape = ValueShape(rows, head);
   std::fill_n(output, shape.dim, 0.0f);
-  for (int space = 0; space < kNumValueSpaces; ++space) {
+  for (int space = 0; space < kMaxValueSpaces; ++space) {
     if (!Touched(total, space)) continue;
     const Rung* rung = rows.spaces->value[space];
     rung->FinishValues(shape, total.accumulators[space] + row * rung->AccumulatorFloats(shape), 1,

@@ -25,19 +25,30 @@ inline constexpr int kSplitPages = 16;
 
 // One rung for every key space and value space that pages of a layer may be in; null if unused.
 inline constexpr int kMaxKeySpaces = kNumSharedKeySpaces + kMaxCodebookSpaces;
+inline constexpr int kMaxValueSpaces = kNumSharedValueSpaces + kMaxCodebookSpaces;
 struct LayerSpaces {
   std::array<const Rung*, kMaxKeySpaces> key = {};  // shared ones by KeySpace, then codebooks
-  std::array<const Rung*, kNumValueSpaces> value = {};
+  std::array<const Rung*, kMaxValueSpaces> value = {};
 
-  // Where the queries for a rung's keys are. Requires that it was added.
+  // Where the queries for a rung's keys are, and the sums of its values. Requires that it was
+  // added.
   int KeyIndex(const Rung& rung) const {
-    const int space = static_cast<int>(rung.key_space());
-    if (space < kNumSharedKeySpaces) return space;
-    int index = kNumSharedKeySpaces;
-    while (key[static_cast<size_t>(index)] != &rung) ++index;
-    return index;
+    return Index(key, kNumSharedKeySpaces, static_cast<int>(rung.key_space()), rung);
+  }
+  int ValueIndex(const Rung& rung) const {
+    return Index(value, kNumSharedValueSpaces, static_cast<int>(rung.value_space()), rung);
   }
   void Add(const Rung* key_rung, const Rung* value_rung);
+
+ private:
+  template <size_t kSize>
+  static int Index(const std::array<const Rung*, kSize>& rungs, int shared, int space,
+                   const Rung& rung) {
+    if (space < shared) return space;
+    int index = shared;
+    while (rungs[static_cast<size_t>(index)] != &rung) ++index;
+    return index;
+  }
 };
 
 // Some consecutive queries of one request in one layer. Row = query * group_size + head in group.
@@ -59,7 +70,7 @@ struct Partial {
   float* max = nullptr;         // [rows]
   float* sum = nullptr;         // [rows]
   uint32_t* touched = nullptr;  // bit per value space that has an accumulator
-  std::array<float*, kNumValueSpaces> accumulators = {};  // [rows, AccumulatorFloats]
+  std::array<float*, kMaxValueSpaces> accumulators = {};  // [rows, AccumulatorFloats]
 
   static size_t Bytes(const QueryRows& rows);
   static Partial At(const QueryRows& rows, std::byte* base);

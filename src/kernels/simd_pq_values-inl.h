@@ -18,6 +18,12 @@ namespace HWY_NAMESPACE {
 // Whether 16 accumulators and what they need fit in the register file.
 inline constexpr bool kPairSubspaces = kRowTile == 4;
 
+// Whether coarse levels are multiplied as bytes.
+template <int kTokens>
+constexpr bool UsesByteLevels() {
+  return kByteDot && kTokens == 64;
+}
+
 inline constexpr size_t kMostRunTokens = size_t{kMaxValuePages} * kMaxPageTokens;
 
 // Weights of a few rows over all pages of a call, as integers.
@@ -82,7 +88,7 @@ HWY_NOINLINE void RoundPqWeights(const PqValuesArgs& args, int row, const float*
       return NearestLevel(way.coarse ? hn::Max(hn::Add(scaled, dither), zero) : scaled);
     };
     const float* x = weighed[r];
-    if (kByteDot && out.all_coarse) {
+    if (UsesByteLevels<kTokens>() && out.all_coarse) {
       for (size_t p = 0; p < args.pages.size(); ++p) {
         for (size_t t = 0; t < static_cast<size_t>(page_tokens); t += lanes) {
           const size_t at = p * page_tokens + t;
@@ -251,7 +257,7 @@ void AddValuesTokens(const PqValuesArgs& args) {
     LevelRows<kRows> levels;
     RoundPqWeights<kTokens, kRows>(args, row, gains, levels);
     if (!levels.any) return;
-    if constexpr (kByteDot && kTokens == 64) {
+    if constexpr (UsesByteLevels<kTokens>()) {
       levels.all_coarse
           ? SumAllChannels<kBits, kTokens, kRows, true>(args, levels, sums, prefetcher)
           : SumAllChannels<kBits, kTokens, kRows, false>(args, levels, sums, prefetcher);

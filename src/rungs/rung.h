@@ -11,7 +11,7 @@
 //   PrepareQuery once per Attend and key space, Scores per page; AddValues per page into one
 //   accumulator per value space, FinishValues once per head brings the spaces together.
 // Rungs with the same key_space() share a prepared query, rungs with the same value_space() an
-// accumulator. Only kCodebook is a space of each rung's own: no two of them prepare the same.
+// accumulator. Only the kCodebook spaces are each rung's own.
 
 #ifndef VARVE_RUNGS_RUNG_H_
 #define VARVE_RUNGS_RUNG_H_
@@ -36,10 +36,10 @@ struct StripShape {
 
 // Spaces that exist. A later family adds its own.
 enum class KeySpace : uint8_t { kPlain, kBlock, kBlockRotated, kCodebook };
-enum class ValueSpace : uint8_t { kPlain, kRotated };
+enum class ValueSpace : uint8_t { kPlain, kRotated, kCodebook };
 inline constexpr int kNumSharedKeySpaces = 3;
 inline constexpr int kMaxCodebookSpaces = 4;  // of one layer
-inline constexpr int kNumValueSpaces = 2;
+inline constexpr int kNumSharedValueSpaces = 2;
 
 // One page's part in a weighted sum. Weights outside [first, first + count) are zero.
 struct ValuePage {

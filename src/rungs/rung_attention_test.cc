@@ -217,7 +217,7 @@ TEST(RungSpaces, PagesOfDifferentRungsShareAnAccumulatorPerSpace) {
   TestRandom random(53);
   const int dim = 96, page_tokens = 32, num_rows = 3;
   const StripShape shape{0, 0, dim, page_tokens};
-  std::vector<float> sums[kNumValueSpaces];
+  std::vector<float> sums[kNumSharedValueSpaces];
   for (auto& sum : sums) sum.assign(num_rows * dim, 0.0f);
   std::vector<double> exact(num_rows * dim, 0.0), size(num_rows * dim, 0.0);
   for (const std::string& name : AllRungNames()) {

@@ -23,35 +23,21 @@ float* Scratch(int which, size_t floats) {
   return buffers[which].data();
 }
 
-// y [num_rows, dim] = rows * rotation^T: y[i] = sum over j of rotation[i][j] * x[j].
-void RotateRows(const uint16_t* rotation, int dim, const float* rows, int num_rows, float* y) {
-  const Kernels& kernels = ActiveKernels();
-  float line[kMaxDim];
-  for (int i = 0; i < dim; ++i) {
-    kernels.widen_f16(rotation + static_cast<size_t>(i) * dim, static_cast<size_t>(dim), line);
-    for (int row = 0; row < num_rows; ++row) {
-      const float* x = rows + static_cast<size_t>(row) * dim;
-      // Four sums, so that the additions need not wait for each other.
-      float sums[4] = {};
-      for (int j = 0; j < dim; j += 4) {
-        for (int k = 0; k < 4; ++k) sums[k] += line[j + k] * x[j + k];
-      }
-      y[static_cast<size_t>(row) * dim + i] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-    }
+// Matrices [groups, dim, dim] in the layout of f16 strips of dim tokens.
+std::vector<uint16_t> AsStrips(const CodebookTable& table, Part layout) {
+  const size_t dim = static_cast<size_t>(table.dim);
+  const size_t chunk = static_cast<size_t>(ValueChunk(table.dim));
+  std::vector<uint16_t> strips(table.rotation.size());
+  for (size_t at = 0; at < strips.size(); ++at) {
+    const size_t base = at / (dim * dim) * (dim * dim);
+    const size_t i = at % (dim * dim) / dim;  // token
+    const size_t j = at % dim;                // channel
+    const size_t to = layout == Part::kKey
+                          ? (i / kTileTokens * dim + j) * kTileTokens + i % kTileTokens
+                          : (j / chunk * dim + i) * chunk + j % chunk;
+    strips[base + to] = table.rotation[at];
   }
-}
-
-// x [num_rows, dim] += rows * rotation: back again.
-void AddUnrotated(const uint16_t* rotation, int dim, const float* rows, int num_rows, float* x) {
-  const Kernels& kernels = ActiveKernels();
-  float line[kMaxDim];
-  for (int i = 0; i < dim; ++i) {
-    kernels.widen_f16(rotation + static_cast<size_t>(i) * dim, static_cast<size_t>(dim), line);
-    for (int row = 0; row < num_rows; ++row) {
-      const size_t at = static_cast<size_t>(row) * dim;
-      kernels.add_scaled(x + at, line, static_cast<size_t>(dim), rows[at + i]);
-    }
-  }
+  return strips;
 }
 
 // Copies rows with NaN replaced by 0 and the rest cut off at the range of f16, divided by their
@@ -95,6 +81,19 @@ PqRung::PqRung(const PqSize& size, std::shared_ptr<const Codebook> codebook)
     : size_(size), name_(PqName(size)), codebook_(std::move(codebook)) {
   keys_ = codebook_->Find(Part::kKey, size.subspaces, size.bits);
   values_ = codebook_->Find(Part::kValue, size.subspaces, size.bits);
+  if (keys_ != nullptr) key_turns_ = AsStrips(*keys_, Part::kKey);
+  if (values_ != nullptr) {
+    value_turns_ = AsStrips(*values_, Part::kKey);
+    value_returns_ = AsStrips(*values_, Part::kValue);
+  }
+}
+
+uint64_t PqRung::TableBytes(Part part) const {
+  const CodebookTable* table = part == Part::kKey ? keys_ : values_;
+  if (table == nullptr) return 0;
+  const size_t copies =
+      part == Part::kKey ? key_turns_.size() : value_turns_.size() + value_returns_.size();
+  return table->bytes() + copies * sizeof(uint16_t);
 }
 
 Status PqRung::CheckDim(int dim) const {
@@ -132,20 +131,45 @@ Status PqRung::CheckPart(Part part, int dim) const {
 
 size_t PqRung::StripBytes(const StripShape& shape) const { return ShapeOf(shape).strip_bytes(); }
 
+size_t PqRung::GroupOf(Part part, const StripShape& shape) const {
+  return static_cast<size_t>(codebook_->GroupOf(TableOf(part).grain, shape.layer, shape.kv_head));
+}
+
 PqCentroids PqRung::CentroidsOf(Part part, const StripShape& shape) const {
   const CodebookTable& table = TableOf(part);
-  const size_t group =
-      static_cast<size_t>(codebook_->GroupOf(table.grain, shape.layer, shape.kv_head));
+  const size_t group = GroupOf(part, shape);
   return {table.centroids.data() + group * table.dim * table.num_codes(),
           table.scales.data() + group * table.num_subspaces};
 }
 
-const uint16_t* PqRung::RotationOf(Part part, const StripShape& shape) const {
-  const CodebookTable& table = TableOf(part);
-  if (table.rotation.empty()) return nullptr;
-  const size_t group =
-      static_cast<size_t>(codebook_->GroupOf(table.grain, shape.layer, shape.kv_head));
-  return table.rotation.data() + group * table.dim * table.dim;
+bool PqRung::IsRotated(Part part) const { return !TableOf(part).rotation.empty(); }
+
+void PqRung::Rotate(Part part, const StripShape& shape, const float* rows, int num_rows,
+                    float* y) const {
+  const size_t dim = static_cast<size_t>(shape.dim);
+  const std::vector<uint16_t>& turns = part == Part::kKey ? key_turns_ : value_turns_;
+  ActiveKernels().key_scores_float[static_cast<int>(FloatType::kF16)](
+      {reinterpret_cast<const std::byte*>(turns.data() + GroupOf(part, shape) * dim * dim),
+       shape.dim, shape.dim, shape.dim, reinterpret_cast<const std::byte*>(rows), num_rows, y, dim,
+       nullptr});
+}
+
+void PqRung::AddUnrotated(Part part, const StripShape& shape, const float* y, int num_rows,
+                          float* rows) const {
+  const size_t dim = static_cast<size_t>(shape.dim);
+  if (part == Part::kKey) {  // only to look at them
+    const uint16_t* rotation = keys_->rotation.data() + GroupOf(part, shape) * dim * dim;
+    float line[kMaxDim];
+    for (size_t i = 0; i < dim; ++i) {
+      ActiveKernels().widen_f16(rotation + i * dim, dim, line);
+      for (int row = 0; row < num_rows; ++row)
+        ActiveKernels().add_scaled(rows + row * dim, line, dim, y[row * dim + i]);
+    }
+    return;
+  }
+  ActiveKernels().add_values_float[static_cast<int>(FloatType::kF16)](
+      {reinterpret_cast<const std::byte*>(value_returns_.data() + GroupOf(part, shape) * dim * dim),
+       shape.dim, shape.dim, 0, shape.dim, y, dim, y, num_rows, rows, nullptr});
 }
 
 uint64_t PqRung::Encode(Part part, const StripShape& shape, const float* rows, int num_rows,
@@ -158,9 +182,9 @@ uint64_t PqRung::Encode(Part part, const StripShape& shape, const float* rows, i
   std::vector<float> unit(floats);
   std::vector<float> norms(static_cast<size_t>(num_rows));
   const uint64_t replaced = NormalizeRows(rows, num_rows, dim, unit.data(), norms.data());
-  if (const uint16_t* rotation = RotationOf(part, shape)) {
+  if (IsRotated(part)) {
     std::vector<float> turned(floats);
-    RotateRows(rotation, dim, unit.data(), num_rows, turned.data());
+    Rotate(part, shape, unit.data(), num_rows, turned.data());
     unit.swap(turned);
   }
 
@@ -222,11 +246,10 @@ void PqRung::DecodeCentroids(Part part, const StripShape& shape, const std::byte
 void PqRung::Decode(Part part, const StripShape& shape, const std::byte* strip, int first,
                     int count, float* rows) const {
   DecodeCentroids(part, shape, strip, first, count, rows);
-  const uint16_t* rotation = RotationOf(part, shape);
-  if (rotation == nullptr) return;
+  if (!IsRotated(part)) return;
   const std::vector<float> turned(rows, rows + static_cast<size_t>(count) * shape.dim);
   std::fill_n(rows, turned.size(), 0.0f);
-  AddUnrotated(rotation, shape.dim, turned.data(), count, rows);
+  AddUnrotated(part, shape, turned.data(), count, rows);
 }
 
 Status PqRung::CheckStrip(const StripShape& shape, const std::byte* strip) const {
@@ -254,9 +277,9 @@ void PqRung::PrepareQuery(const StripShape& shape, const float* queries, int num
   const PqCentroids centroids = CentroidsOf(Part::kKey, shape);
   const size_t stride = PreparedRowBytes(shape, num_rows);
   const bool table = ChoosePqKeyMethod(size_.bits, num_rows) == PqKeyMethod::kTables;
-  if (const uint16_t* rotation = RotationOf(Part::kKey, shape)) {
+  if (IsRotated(Part::kKey)) {
     float* turned = Scratch(0, static_cast<size_t>(num_rows) * shape.dim);
-    RotateRows(rotation, shape.dim, queries, num_rows, turned);
+    Rotate(Part::kKey, shape, queries, num_rows, turned);
     queries = turned;
   }
   for (int row = 0; row < num_rows; ++row) {
@@ -308,12 +331,6 @@ void PqRung::AddValuePages(const StripShape& shape, std::span<const ValuePage> p
                            float* accumulators, ReadAhead* ahead) const {
   const PqShape pq = ShapeOf(shape);
   const size_t dim = static_cast<size_t>(shape.dim);
-  const uint16_t* rotation = RotationOf(Part::kValue, shape);
-  float* into = accumulators;
-  if (rotation != nullptr) {
-    into = Scratch(2, dim * static_cast<size_t>(num_rows));
-    std::fill_n(into, dim * static_cast<size_t>(num_rows), 0.0f);
-  }
   const PqValueMethod method = ChoosePqValueMethod(size_.bits, pq.sub_dim());
   if (method == PqValueMethod::kDecode) {
     static const FloatRung f32("f32", FloatType::kF32);
@@ -324,7 +341,8 @@ void PqRung::AddValuePages(const StripShape& shape, std::span<const ValuePage> p
       f32.Encode(Part::kValue, shape, rows, shape.page_tokens, reinterpret_cast<std::byte*>(plain));
       const ValuePage decoded = {reinterpret_cast<const std::byte*>(plain), page.first, page.count,
                                  page.weights};
-      f32.AddValuePages(shape, {&decoded, 1}, weights_stride, weight_sum, num_rows, into, ahead);
+      f32.AddValuePages(shape, {&decoded, 1}, weights_stride, weight_sum, num_rows, accumulators,
+                        ahead);
     }
   } else {
     PqValuePage runs[kMaxValuePages];
@@ -334,17 +352,18 @@ void PqRung::AddValuePages(const StripShape& shape, std::span<const ValuePage> p
                                {runs, pages.size()},
                                weights_stride,
                                num_rows,
-                               into,
+                               accumulators,
                                ahead};
     const PqKernels& kernels = ActivePqKernels();
     method == PqValueMethod::kBytes ? kernels.add_values_bytes[size_.bits - kMinPqBits](args)
                                     : kernels.add_values_centroids(args);
   }
-  if (rotation != nullptr) AddUnrotated(rotation, shape.dim, into, num_rows, accumulators);
 }
 
 void PqRung::FinishValues(const StripShape& shape, const float* accumulators, int num_rows,
                           float* output) const {
+  if (IsRotated(Part::kValue))
+    return AddUnrotated(Part::kValue, shape, accumulators, num_rows, output);
   ActiveKernels().add_scaled(output, accumulators, static_cast<size_t>(num_rows) * shape.dim, 1.0f);
 }
 

@@ -18,6 +18,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "kernels/pq_kernels.h"
 #include "rungs/pq/pq_name.h"
@@ -37,6 +38,8 @@ class PqRung final : public Rung {
   std::string_view name() const override { return name_; }
   const PqSize& size() const { return size_; }
   const Codebook* codebook() const { return codebook_.get(); }
+  // Of the tables of a part, copies that kernels want included.
+  uint64_t TableBytes(Part part) const;
   // Ok if rows of that part can be coded; otherwise says what the codebook lacks.
   Status CheckPart(Part part, int dim) const;
 
@@ -57,7 +60,10 @@ class PqRung final : public Rung {
               int num_rows, int num_tokens, float* scores, size_t scores_stride,
               ReadAhead* ahead) const override;
 
-  ValueSpace value_space() const override { return ValueSpace::kPlain; }
+  // Sums of values that were not rotated need not be kept apart from others.
+  ValueSpace value_space() const override {
+    return value_turns_.empty() ? ValueSpace::kPlain : ValueSpace::kCodebook;
+  }
   size_t AccumulatorFloats(const StripShape& shape) const override { return shape.dim; }
   int most_value_pages() const override { return kMaxValuePages; }
   void AddValuePages(const StripShape& shape, std::span<const ValuePage> pages,
@@ -73,8 +79,13 @@ class PqRung final : public Rung {
   }
   const CodebookTable& TableOf(Part part) const { return part == Part::kKey ? *keys_ : *values_; }
   PqCentroids CentroidsOf(Part part, const StripShape& shape) const;
-  // Of the group, [dim, dim] f16 bits; null without.
-  const uint16_t* RotationOf(Part part, const StripShape& shape) const;
+  size_t GroupOf(Part part, const StripShape& shape) const;
+  bool IsRotated(Part part) const;
+  // y [num_rows, dim] = the rotation of the group times every row.
+  void Rotate(Part part, const StripShape& shape, const float* rows, int num_rows, float* y) const;
+  // rows [num_rows, dim] += and back.
+  void AddUnrotated(Part part, const StripShape& shape, const float* y, int num_rows,
+                    float* rows) const;
   // Decode without turning back: [count, dim].
   void DecodeCentroids(Part part, const StripShape& shape, const std::byte* strip, int first,
                        int count, float* rows) const;
@@ -84,6 +95,11 @@ class PqRung final : public Rung {
   std::shared_ptr<const Codebook> codebook_;
   const CodebookTable* keys_ = nullptr;
   const CodebookTable* values_ = nullptr;
+  // Rotations as the kernels of f16 strips want them, [groups, dim, dim]: a matrix times a vector
+  // is scores on a K strip whose tokens are the rows, and its transpose a sum over a V strip.
+  std::vector<uint16_t> key_turns_;
+  std::vector<uint16_t> value_turns_;
+  std::vector<uint16_t> value_returns_;
 };
 
 }  // namespace varve
