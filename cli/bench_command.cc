@@ -8,6 +8,7 @@
 #include "cli/bench_attention.h"
 #include "cli/bench_codec.h"
 #include "cli/bench_decode.h"
+#include "cli/bench_pq.h"
 #include "cli/bench_reload.h"
 #include "cli/bench_weights.h"
 #include "cli/byte_size.h"
@@ -168,5 +169,6 @@ void AddBenchCommand(CLI::App& app, int* exit_code) {
   AddDecode(*bench, exit_code);
   varve::cli::AddBenchCodec(*bench, exit_code);
   varve::cli::AddBenchReload(*bench, exit_code);
+  varve::cli::AddBenchPq(*bench, exit_code);
   varve::cli::AddBenchWeights(*bench, exit_code);
 }

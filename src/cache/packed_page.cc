@@ -8,7 +8,7 @@ store::PartShape PartShapeOf(const Rung& rung, Part part, int dim, int page_toke
   store::PartShape shape;
   shape.num_heads = 1;
   if (rung.key_space() == KeySpace::kCodebook) {
-    // Strips have an even number of bytes, up to 98560: two rows of half of them.
+    // Strips have a multiple of 64 bytes, up to 98560: two rows of half of them.
     const size_t bytes = rung.StripBytes({0, 0, dim, page_tokens});
     shape.lane = store::LaneType::kBytes;
     shape.layout = store::PartLayout::kRows;

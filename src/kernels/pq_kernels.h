@@ -13,6 +13,7 @@
 //   bits 8 … 12: low eight bits [M][page_tokens]
 //   what is left [M][bits - 4 or bits - 8][page_tokens / 8]: one bit of every code, token t in bit
 //                t % 8 of byte t / 8
+//   zeros up to a multiple of 64 bytes
 //
 // One table of functions per instruction set, named as those of kernels.h; `scalar` is the
 // specification. Pure functions, safe to run at once.
@@ -50,9 +51,10 @@ struct PqShape {
   size_t plane_offset() const {
     return base_offset() + static_cast<size_t>(base_rows()) * static_cast<size_t>(page_tokens);
   }
+  // Up to a multiple of 64: the strip behind it is aligned, too.
   size_t strip_bytes() const {
-    return plane_offset() +
-           static_cast<size_t>(subspaces) * static_cast<size_t>(num_planes()) * plane_bytes();
+    const size_t planes = static_cast<size_t>(subspaces) * static_cast<size_t>(num_planes());
+    return (plane_offset() + planes * plane_bytes() + 63) / 64 * 64;
   }
 };
 
@@ -64,10 +66,14 @@ struct PqCentroids {
 };
 
 // A prepared query, one row:
-//   f32 step, i32 offset, u32 has_table, then padding to 64 bytes
+//   f32 step, i32 offset, u32 has_table, f32 table_step, f32 table_offset, padding to 64 bytes
 //   i16 levels[dim]: query * scale of its sub-space = step * level; offset = -128 * sum of levels
 //   f32 query[dim]
-//   f32 table[M][num_codes], if has_table: query . centroid
+//   if has_table, query . centroid:
+//     4 bits:  u8 low[M][16], u8 high[M][16]: the product less the least of its sub-space is
+//              table_step * (low + 128 * high), both below 128; table_offset is the sum of the
+//              least
+//     more:    f32 table[M][num_codes]
 // each padded to a multiple of 64 bytes.
 inline constexpr size_t kPqQueryHeaderBytes = 64;
 constexpr size_t PqQueryFloatOffset(int dim) {
@@ -76,9 +82,15 @@ constexpr size_t PqQueryFloatOffset(int dim) {
 constexpr size_t PqQueryTableOffset(int dim) {
   return PqQueryFloatOffset(dim) + (4 * static_cast<size_t>(dim) + 63) / 64 * 64;
 }
-constexpr size_t PqQueryBytes(int dim, size_t table_floats) {
-  return PqQueryTableOffset(dim) + (4 * table_floats + 63) / 64 * 64;
+inline size_t PqTableBytes(const PqShape& shape) {
+  const size_t subspaces = static_cast<size_t>(shape.subspaces);
+  return shape.bits == 4 ? 32 * subspaces : 4 * subspaces << shape.bits;
 }
+inline size_t PqQueryBytes(const PqShape& shape, bool with_table) {
+  const size_t table = with_table ? (PqTableBytes(shape) + 63) / 64 * 64 : 0;
+  return PqQueryTableOffset(shape.dim) + table;
+}
+inline constexpr int kPqTableLevels = 16383;
 inline bool HasPqTable(const std::byte* query) { return query[8] != std::byte{0}; }
 inline void MarkPqTable(std::byte* query) { query[8] = std::byte{1}; }
 // The largest level: sums over dim channels of 255 * level stay below 2^31.
@@ -122,7 +134,9 @@ struct PqKernels {
   // Scores by looking the bytes of centroids up and multiplying by the query's levels: exact sums
   // of integers, equal for every table of kernels up to the last rounding. By bits - 4.
   void (*scores_bytes[5])(const PqScoresArgs&);
-  // Scores by M reads of the query's own table per token. Any bits.
+  // Scores by M reads of the query's own table per token: of 14-bit integers by byte shuffles for
+  // codes of 4 bits, else of f32.
+  void (*scores_nibbles)(const PqScoresArgs&);
   void (*scores_tables)(const PqScoresArgs&);
 
   // Values by looking the bytes of centroids up and multiplying by weights as integers. Weights

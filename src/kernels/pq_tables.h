@@ -9,6 +9,9 @@
 
 namespace varve {
 
+// Writes the table of a query with codes of 4 bits from its products [M][16].
+void RoundPqTable(const PqShape& shape, const float* table, std::byte* query);
+
 // Best last, named as those of SimdKernels().
 std::vector<const PqKernels*> SimdPqKernels();
 

@@ -53,8 +53,13 @@ void PrepareQuery(const PqShape& shape, const PqCentroids& centroids, const floa
   std::memcpy(out + PqQueryFloatOffset(shape.dim), query, sizeof(float) * shape.dim);
   if (!with_table) return;
   MarkPqTable(out);
-  auto* table = reinterpret_cast<float*>(out + PqQueryTableOffset(shape.dim));
   const int num_codes = shape.num_codes();
+  std::vector<float> floats;
+  auto* table = reinterpret_cast<float*>(out + PqQueryTableOffset(shape.dim));
+  if (shape.bits == 4) {
+    floats.resize(static_cast<size_t>(shape.subspaces) * 16);
+    table = floats.data();
+  }
   for (int m = 0; m < shape.subspaces; ++m) {
     float* row = table + static_cast<size_t>(m) * num_codes;
     std::fill_n(row, num_codes, 0.0f);
@@ -64,6 +69,36 @@ void PrepareQuery(const PqShape& shape, const PqCentroids& centroids, const floa
       const float factor_of_channel = query[channel] * centroids.scales[m];
       for (int c = 0; c < num_codes; ++c)
         row[c] += factor_of_channel * static_cast<float>(bytes[c] - 128);
+    }
+  }
+  if (shape.bits == 4) RoundPqTable(shape, floats.data(), out);
+}
+
+void ScoresNibbles(const PqScoresArgs& args) {
+  const PqShape& shape = args.shape;
+  uint16_t codes[kMaxPageTokens];
+  std::vector<int32_t> sums(static_cast<size_t>(args.num_rows) * shape.page_tokens, 0);
+  for (int m = 0; m < shape.subspaces; ++m) {
+    ReadPqCodes(shape, args.strip, m, codes);
+    for (int row = 0; row < args.num_rows; ++row) {
+      const auto* low = reinterpret_cast<const uint8_t*>(args.query + row * args.query_stride +
+                                                         PqQueryTableOffset(shape.dim));
+      const uint8_t* high = low + 16 * static_cast<size_t>(shape.subspaces);
+      for (int token = 0; token < args.num_tokens; ++token) {
+        const size_t at = 16 * static_cast<size_t>(m) + codes[token];
+        sums[static_cast<size_t>(row) * shape.page_tokens + token] += low[at] + 128 * high[at];
+      }
+    }
+  }
+  for (int row = 0; row < args.num_rows; ++row) {
+    float step, offset;
+    std::memcpy(&step, args.query + row * args.query_stride + 12, 4);
+    std::memcpy(&offset, args.query + row * args.query_stride + 16, 4);
+    for (int token = 0; token < args.num_tokens; ++token) {
+      const float sum =
+          static_cast<float>(sums[static_cast<size_t>(row) * shape.page_tokens + token]);
+      args.scores[row * args.scores_stride + token] =
+          (sum * step + offset) * ReadPqGain(args.strip, token);
     }
   }
 }
@@ -228,6 +263,7 @@ const PqKernels& ScalarPqKernels() {
       .name = "scalar",
       .prepare_query = PrepareQuery,
       .scores_bytes = {ScoresBytes, ScoresBytes, ScoresBytes, ScoresBytes, ScoresBytes},
+      .scores_nibbles = ScoresNibbles,
       .scores_tables = ScoresTables,
       .add_values_bytes = {AddValuesBytes, AddValuesBytes, AddValuesBytes, AddValuesBytes,
                            AddValuesBytes},
@@ -288,6 +324,34 @@ void WritePqCodes(const PqShape& shape, int subspace, const uint16_t* codes, std
     for (int t = 0; t < shape.page_tokens; ++t) {
       row[t / 8] = static_cast<uint8_t>(row[t / 8] | (codes[t] >> (shape.base_bits() + plane) & 1)
                                                          << (t % 8));
+    }
+  }
+}
+
+void RoundPqTable(const PqShape& shape, const float* table, std::byte* query) {
+  const size_t subspaces = static_cast<size_t>(shape.subspaces);
+  float range = 0.0f;
+  float offset = 0.0f;
+  for (size_t m = 0; m < subspaces; ++m) {
+    const auto [least, most] = std::minmax_element(table + 16 * m, table + 16 * (m + 1));
+    range = std::max(range, *most - *least);
+    offset += *least;
+  }
+  // A query that is not finite gives scores that are not.
+  if (!std::isfinite(offset)) range = offset = std::numeric_limits<float>::quiet_NaN();
+  const float step = range / static_cast<float>(kPqTableLevels);
+  const float factor = step > 0.0f ? 1.0f / step : 0.0f;
+  std::memcpy(query + 12, &step, 4);
+  std::memcpy(query + 16, &offset, 4);
+  auto* low = reinterpret_cast<uint8_t*>(query + PqQueryTableOffset(shape.dim));
+  uint8_t* high = low + 16 * subspaces;
+  for (size_t m = 0; m < subspaces; ++m) {
+    const float least = *std::min_element(table + 16 * m, table + 16 * (m + 1));
+    for (size_t at = 16 * m; at < 16 * (m + 1); ++at) {
+      const float level = factor > 0.0f ? (table[at] - least) * factor + 0.5f : 0.0f;
+      const int rounded = std::min(static_cast<int>(level), kPqTableLevels);
+      low[at] = static_cast<uint8_t>(rounded & 127);
+      high[at] = static_cast<uint8_t>(rounded >> 7);
     }
   }
 }

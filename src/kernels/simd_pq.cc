@@ -34,7 +34,9 @@ void PrepareQuery(const PqShape& shape, const PqCentroids& centroids, const floa
   const size_t lanes = hn::Lanes(df);
   const size_t num_codes = static_cast<size_t>(shape.num_codes());
   const int sub_dim = shape.sub_dim();
-  float* table = reinterpret_cast<float*>(out + PqQueryTableOffset(shape.dim));
+  alignas(64) float nibble_table[16 * kMaxDim];
+  float* table = shape.bits == 4 ? nibble_table
+                                 : reinterpret_cast<float*>(out + PqQueryTableOffset(shape.dim));
   const VI middle = hn::Set(di, 128);
   for (int m = 0; m < shape.subspaces; ++m) {
     float* row = table + static_cast<size_t>(m) * num_codes;
@@ -50,6 +52,7 @@ void PrepareQuery(const PqShape& shape, const PqCentroids& centroids, const floa
       hn::StoreU(sum, df, row + c);
     }
   }
+  if (shape.bits == 4) RoundPqTable(shape, table, out);
 }
 
 // kPoints points against all centroids, given as f32 [sub_dim][num_codes].
@@ -124,6 +127,7 @@ const PqKernels& PqTable(const char* name) {
       .prepare_query = PrepareQuery,
       .scores_bytes = {ScoresBytes<4>, ScoresBytes<5>, ScoresBytes<6>, ScoresBytes<7>,
                        ScoresBytes<8>},
+      .scores_nibbles = ScoresNibbles,
       .scores_tables = ScoresTables,
       .add_values_bytes = {AddValuesBytes<4>, AddValuesBytes<5>, AddValuesBytes<6>,
                            AddValuesBytes<7>, AddValuesBytes<8>},

@@ -49,6 +49,45 @@ HWY_INLINE void AddTwoChannels(const PqScoresArgs& args, int row, int channel, h
   }
 }
 
+// scores[t] = sum of token t * (step * gain), the sums being in the order of AddTwoChannels.
+template <int kTokens, class V32>
+HWY_INLINE void StoreTokenSums(const V32 (&sums)[4], float step, const float* gains,
+                               float* scores) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  if constexpr (kTokens == 64) {
+    // Blocks of four lanes, transposed.
+    const __m512i low01 = _mm512_shuffle_i32x4(sums[0].raw, sums[1].raw, 0x44);
+    const __m512i low23 = _mm512_shuffle_i32x4(sums[2].raw, sums[3].raw, 0x44);
+    const __m512i high01 = _mm512_shuffle_i32x4(sums[0].raw, sums[1].raw, 0xEE);
+    const __m512i high23 = _mm512_shuffle_i32x4(sums[2].raw, sums[3].raw, 0xEE);
+    const __m512i tokens[4] = {
+        _mm512_shuffle_i32x4(low01, low23, 0x88), _mm512_shuffle_i32x4(low01, low23, 0xDD),
+        _mm512_shuffle_i32x4(high01, high23, 0x88), _mm512_shuffle_i32x4(high01, high23, 0xDD)};
+    const DF df;
+    const VF steps = hn::Set(df, step);
+    HWY_UNROLL(4)
+    for (int b = 0; b < 4; ++b) {
+      const VF factor = hn::Mul(steps, hn::Load(df, gains + 16 * b));
+      hn::StoreU(hn::Mul(hn::ConvertTo(df, VI{tokens[b]}), factor), df, scores + 16 * b);
+    }
+    return;
+  }
+#endif
+  const LanesOf<TokenBytes<kTokens>> d32;
+  const hn::CappedTag<float, 4> df4;
+  const hn::CappedTag<int32_t, 4> di4;
+  alignas(64) int32_t lanes[4][16];
+  for (int k = 0; k < 4; ++k) hn::Store(sums[k], d32, lanes[k]);
+  const auto steps = hn::Set(df4, step);
+  for (int b = 0; b < kTokens / 16; ++b) {
+    for (int k = 0; k < 4; ++k) {
+      const auto sum = hn::ConvertTo(df4, hn::Load(di4, lanes[k] + 4 * b));
+      const auto factor = hn::Mul(steps, hn::Load(df4, gains + 16 * b + 4 * k));
+      hn::StoreU(hn::Mul(sum, factor), df4, scores + 16 * b + 4 * k);
+    }
+  }
+}
+
 // Scores of kTokens tokens from `token` on, for kRows rows.
 template <int kBits, int kTokens, int kRows>
 HWY_INLINE void ScoreBytesTile(const PqScoresArgs& args, int row, int token, const float* gains,
@@ -96,22 +135,11 @@ HWY_INLINE void ScoreBytesTile(const PqScoresArgs& args, int row, int token, con
     }
   }
 
-  const hn::CappedTag<float, 4> df4;
-  const hn::CappedTag<int32_t, 4> di4;
-  alignas(64) int32_t lanes[4][16];
   for (int r = 0; r < kRows; ++r) {
-    for (int k = 0; k < 4; ++k) hn::Store(sums[r][k], d32, lanes[k]);  // 16 lanes at most
     float step;
     __builtin_memcpy(&step, args.query + (row + r) * args.query_stride, 4);
-    const auto steps = hn::Set(df4, step);
-    float* scores = args.scores + (row + r) * args.scores_stride + token;
-    for (int b = 0; b < kTokens / 16; ++b) {
-      for (int k = 0; k < 4; ++k) {
-        const auto sum = hn::ConvertTo(df4, hn::Load(di4, lanes[k] + 4 * b));
-        const auto factor = hn::Mul(steps, hn::Load(df4, gains + token + 16 * b + 4 * k));
-        hn::StoreU(hn::Mul(sum, factor), df4, scores + 16 * b + 4 * k);
-      }
-    }
+    StoreTokenSums<kTokens>(sums[r], step, gains + token,
+                            args.scores + (row + r) * args.scores_stride + token);
   }
 }
 
@@ -138,8 +166,7 @@ void ScoresBytesTokens(const PqScoresArgs& args) {
 }
 
 // Bytes of the widest vector.
-inline constexpr int kVectorBytes =
-    static_cast<int>(4 * HWY_MAX_BYTES / 4 < 64 ? HWY_MAX_BYTES : 64);
+inline constexpr int kVectorBytes = HWY_MAX_BYTES < 64 ? HWY_MAX_BYTES : 64;
 
 template <int kBits>
 void ScoresBytes(const PqScoresArgs& args) {
@@ -150,6 +177,115 @@ void ScoresBytes(const PqScoresArgs& args) {
     return ScoresBytesTokens < kBits, kVectorBytes < 32 ? kVectorBytes : 32 > (args);
   }
   ScoresBytesTokens<kBits, 16>(args);
+}
+
+// Sums of 16-bit halves, of the even and the odd tokens: s has two bytes in each.
+//   all += s, odd += s >> 8: then the even ones are all - (odd << 8), modulo 2^16.
+template <int kTokens, int kRows>
+HWY_INLINE void ScoreNibblesTile(const PqScoresArgs& args, int row, int token, const float* gains,
+                                 LinePrefetcher& prefetcher) {
+  using D8 = TokenBytes<kTokens>;
+  const D8 d8;
+  const hn::Repartition<uint16_t, D8> d16;
+  using V16 = hn::Vec<decltype(d16)>;
+  const PqShape& shape = args.shape;
+  const size_t page_tokens = static_cast<size_t>(shape.page_tokens);
+  const auto* codes =
+      reinterpret_cast<const uint8_t*>(args.strip) + 2 * page_tokens + static_cast<size_t>(token);
+  const size_t high = 16 * static_cast<size_t>(shape.subspaces);
+  // Of M <= 512 codes half are added up in bytes: sums stay below 2^16.
+  V16 all[kRows][2], odd[kRows][2];
+  for (int r = 0; r < kRows; ++r) {
+    for (int plane = 0; plane < 2; ++plane) all[r][plane] = odd[r][plane] = hn::Zero(d16);
+  }
+  const auto* tables = reinterpret_cast<const uint8_t*>(args.query + row * args.query_stride +
+                                                        PqQueryTableOffset(shape.dim));
+  const auto add = [&](V16& whole, V16& upper, hn::Vec<D8> sum) HWY_ATTR {
+    const V16 both = hn::BitCast(d16, sum);
+    whole = hn::Add(whole, both);
+    upper = hn::Add(upper, hn::ShiftRight<8>(both));
+  };
+  const auto look_up = [&](const uint8_t* table, hn::Vec<D8> code) HWY_ATTR {
+    return hn::TableLookupBytes(hn::LoadDup128(d8, table), code);
+  };
+  prefetcher.BeginRange();
+  const int pairs = shape.subspaces / 2;
+  for (int p = 0; p < pairs; ++p, codes += page_tokens) {
+    const auto pair = hn::LoadU(d8, codes);
+    const auto first = hn::And(pair, hn::Set(d8, 15));
+    const auto second = hn::ShiftRight<4>(pair);
+    prefetcher.Line();
+    const uint8_t* low = tables + 32 * static_cast<size_t>(p);
+    HWY_UNROLL(4)
+    for (int r = 0; r < kRows; ++r) {
+      const uint8_t* at = low + r * args.query_stride;
+      add(all[r][0], odd[r][0], hn::Add(look_up(at, first), look_up(at + 16, second)));
+      add(all[r][1], odd[r][1],
+          hn::Add(look_up(at + high, first), look_up(at + high + 16, second)));
+    }
+  }
+  if (shape.subspaces % 2 == 1) {
+    const auto last = hn::And(hn::LoadU(d8, codes), hn::Set(d8, 15));
+    for (int r = 0; r < kRows; ++r) {
+      const uint8_t* at = tables + r * args.query_stride + 32 * static_cast<size_t>(pairs);
+      add(all[r][0], odd[r][0], look_up(at, last));
+      add(all[r][1], odd[r][1], look_up(at + high, last));
+    }
+  }
+
+  const DF df;
+  const DI di;
+  const hn::Rebind<uint16_t, DI> half;
+  constexpr size_t kHalf = kTokens / 2 < hn::MaxLanes(DF()) ? hn::MaxLanes(DF()) : kTokens / 2;
+  alignas(64) uint16_t parts[2][2][kHalf] = {};  // [plane][even, odd]
+  alignas(64) float found[2 * kHalf];
+  for (int r = 0; r < kRows; ++r) {
+    for (int plane = 0; plane < 2; ++plane) {
+      hn::StoreU(hn::Sub(all[r][plane], hn::ShiftLeft<8>(odd[r][plane])), d16, parts[plane][0]);
+      hn::StoreU(odd[r][plane], d16, parts[plane][1]);
+    }
+    float numbers[2];  // table_step, table_offset
+    __builtin_memcpy(numbers, args.query + (row + r) * args.query_stride + 12, 8);
+    const VF step = hn::Set(df, numbers[0]);
+    const VF offset = hn::Set(df, numbers[1]);
+    const auto finish = [&](const uint16_t* low, const uint16_t* upper) HWY_ATTR {
+      const VI sum = hn::Add(hn::PromoteTo(di, hn::Load(half, low)),
+                             hn::ShiftLeft<7>(hn::PromoteTo(di, hn::Load(half, upper))));
+      return hn::Add(hn::Mul(hn::ConvertTo(df, sum), step), offset);
+    };
+    for (size_t i = 0; i < kTokens / 2; i += hn::Lanes(df)) {
+      hn::StoreInterleaved2(finish(parts[0][0] + i, parts[1][0] + i),
+                            finish(parts[0][1] + i, parts[1][1] + i), df, found + 2 * i);
+    }
+    float* scores = args.scores + (row + r) * args.scores_stride + token;
+    for (size_t t = 0; t < kTokens; t += hn::Lanes(df)) {
+      hn::StoreU(hn::Mul(hn::Load(df, found + t), hn::Load(df, gains + token + t)), df, scores + t);
+    }
+  }
+}
+
+template <int kTokens>
+void ScoresNibblesTokens(const PqScoresArgs& args) {
+  alignas(64) float gains[kMaxPageTokens];
+  WidenGains(args.strip, args.shape.page_tokens, gains);
+  LinePrefetcher prefetcher(args.ahead);
+  ForRowTiles(args.num_rows, [&]<int kRows>(int row) HWY_ATTR {
+    LinePrefetcher local = prefetcher;  // in registers
+    for (int token = 0; token < args.num_tokens; token += kTokens)
+      ScoreNibblesTile<kTokens, kRows>(args, row, token, gains, local);
+    prefetcher = local;
+  });
+  prefetcher.Save();
+}
+
+void ScoresNibbles(const PqScoresArgs& args) {
+  if (kVectorBytes >= 64 && args.shape.page_tokens >= 64) {
+    return ScoresNibblesTokens<kVectorBytes>(args);
+  }
+  if (kVectorBytes >= 32 && args.shape.page_tokens >= 32) {
+    return ScoresNibblesTokens < kVectorBytes < 32 ? kVectorBytes : 32 > (args);
+  }
+  ScoresNibblesTokens<16>(args);
 }
 
 // Codes of any width, as indices of lanes.

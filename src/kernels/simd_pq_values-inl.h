@@ -52,7 +52,7 @@ HWY_INLINE PqWeightLevels WeighTokens(const PqValuesArgs& args, int row, const f
       const size_t at = p * page_tokens + t;
       const VF x = hn::Mul(hn::LoadU(df, weights + t), hn::Load(df, gains + at));
       hn::Store(x, df, weighed + at);
-      largest = hn::IfThenElse(hn::Gt(x, largest), x, largest);
+      largest = hn::Max(largest, x);
       sum = hn::Add(sum, x);
     }
   }

@@ -12,6 +12,9 @@ std::atomic<PqValueMethod> forced_values{PqValueMethod::kAuto};
 
 bool IsScalar() { return &ActivePqKernels() == &ScalarPqKernels(); }
 
+// Four bits: shuffles of the query's table beat products wherever these take two instructions.
+bool HasPairDot() { return std::string_view(ActivePqKernels().name) == "avx512_vnni"; }
+
 }  // namespace
 
 void SetPqMethods(const PqMethods& methods) {
@@ -38,8 +41,10 @@ bool ParsePqValueMethod(std::string_view name, PqValueMethod* method) {
 PqKeyMethod ChoosePqKeyMethod(int bits, int total_rows) {
   PqKeyMethod method = forced_keys.load(std::memory_order_relaxed);
   if (method == PqKeyMethod::kAuto || (method == PqKeyMethod::kBytes && bits > kMaxByteBits))
-    method = bits <= kMaxByteBits && !IsScalar() ? PqKeyMethod::kBytes : PqKeyMethod::kTables;
-  if (method == PqKeyMethod::kTables && total_rows > kMostTableRows) return PqKeyMethod::kDecode;
+    method = bits <= kMaxByteBits && (bits > 4 ? !IsScalar() : HasPairDot()) ? PqKeyMethod::kBytes
+                                                                             : PqKeyMethod::kTables;
+  if (method == PqKeyMethod::kTables && bits > 4 && total_rows > kMostTableRows)
+    return PqKeyMethod::kDecode;
   return method;
 }
 

@@ -32,8 +32,8 @@ void SetPqMethods(const PqMethods& methods);
 bool ParsePqKeyMethod(std::string_view name, PqKeyMethod* method);
 bool ParsePqValueMethod(std::string_view name, PqValueMethod* method);
 
-// What is used for codes of that many bits by the kernels in use. Tables are not made for more
-// than kMostTableRows rows: then the strip is decoded.
+// What is used for codes of that many bits by the kernels in use. Tables of more than 16 entries
+// are not made for more than kMostTableRows rows: then the strip is decoded.
 inline constexpr int kMostTableRows = 16;
 PqKeyMethod ChoosePqKeyMethod(int bits, int total_rows);
 PqValueMethod ChoosePqValueMethod(int bits, int sub_dim);

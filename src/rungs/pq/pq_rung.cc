@@ -267,8 +267,7 @@ Status PqRung::CheckStrip(const StripShape& shape, const std::byte* strip) const
 
 size_t PqRung::PreparedRowBytes(const StripShape& shape, int total_rows) const {
   const bool table = ChoosePqKeyMethod(size_.bits, total_rows) == PqKeyMethod::kTables;
-  const size_t floats = table ? static_cast<size_t>(size_.subspaces) << size_.bits : 0;
-  return PqQueryBytes(shape.dim, floats);
+  return PqQueryBytes(ShapeOf(shape), table);
 }
 
 void PqRung::PrepareQuery(const StripShape& shape, const float* queries, int num_rows,
@@ -293,19 +292,21 @@ void PqRung::Scores(const StripShape& shape, const std::byte* strip, const std::
                     ReadAhead* ahead) const {
   const PqShape pq = ShapeOf(shape);
   const bool table = HasPqTable(prepared);
-  const size_t floats = table ? static_cast<size_t>(size_.subspaces) << size_.bits : 0;
   const PqScoresArgs args = {pq,
                              CentroidsOf(Part::kKey, shape),
                              strip,
                              num_tokens,
                              prepared,
-                             PqQueryBytes(shape.dim, floats),
+                             PqQueryBytes(pq, table),
                              num_rows,
                              scores,
                              scores_stride,
                              ahead};
   // Whether there are tables was decided for all rows of the request; these may be some of them.
-  if (table) return ActivePqKernels().scores_tables(args);
+  if (table) {
+    return size_.bits == 4 ? ActivePqKernels().scores_nibbles(args)
+                           : ActivePqKernels().scores_tables(args);
+  }
   if (ChoosePqKeyMethod(size_.bits, num_rows) == PqKeyMethod::kBytes)
     return ActivePqKernels().scores_bytes[size_.bits - kMinPqBits](args);
 
