@@ -75,7 +75,8 @@ TEST_F(CodebookCommand, TrainsAFileThatSaysWhereItComesFrom) {
   EXPECT_EQ((*codebook)->model_fingerprint, ModelFingerprint(**file));
   EXPECT_EQ((*codebook)->model_name, "tiny.gguf");
   EXPECT_EQ((*codebook)->trained_on,
-            "400 tokens of text.txt in windows of 100; 25 iterations, seed 1");
+            "400 tokens of text.txt in windows of 100; 25 iterations, seed 1, k turned to "
+            "principal axes");
   EXPECT_EQ((*codebook)->num_layers, 2);
   ASSERT_EQ((*codebook)->tables.size(), 3u);
   EXPECT_NE((*codebook)->Find(Part::kKey, 4, 4), nullptr);

@@ -105,8 +105,8 @@ TEST(CodebookTraining, DependsOnTheSeedAndNotOnThreads) {
   const Result<Codebook> one = Train(rows, {8, 5}, 1);
   ASSERT_TRUE(one.ok());
   EXPECT_TRUE(*one == *Train(rows, {8, 5}, 3));
-  EXPECT_FALSE(*one == *Train(rows, {8, 5}, 1, {25, 2, false}));
-  EXPECT_FALSE(*one == *Train(rows, {8, 5}, 1, {1, 1, false}));
+  EXPECT_FALSE(*one == *Train(rows, {8, 5}, 1, {25, 2, RotationKind::kNone}));
+  EXPECT_FALSE(*one == *Train(rows, {8, 5}, 1, {1, 1, RotationKind::kNone}));
 }
 
 TEST(CodebookTraining, SubspacesWithoutVarietyWork) {

@@ -67,7 +67,8 @@ struct PqCentroids {
 
 // A prepared query, one row:
 //   f32 step, i32 offset, u32 has_table, f32 table_step, f32 table_offset, padding to 64 bytes
-//   i16 levels[dim]: query * scale of its sub-space = step * level; offset = -128 * sum of levels
+//   i16 levels[dim], i8 for codes of 4 bits: query * scale of its sub-space = step * level;
+//     offset = -128 * sum of levels
 //   f32 query[dim]
 //   if has_table, query . centroid:
 //     4 bits:  u8 low[M][16], u8 high[M][16]: the product less the least of its sub-space is
@@ -93,8 +94,11 @@ inline size_t PqQueryBytes(const PqShape& shape, bool with_table) {
 inline constexpr int kPqTableLevels = 16383;
 inline bool HasPqTable(const std::byte* query) { return query[8] != std::byte{0}; }
 inline void MarkPqTable(std::byte* query) { query[8] = std::byte{1}; }
-// The largest level: sums over dim channels of 255 * level stay below 2^31.
-constexpr int PqQueryLevels(int dim) { return dim <= 256 ? 32767 : 16383; }
+// The largest level: sums over dim channels of 255 * level stay below 2^31. Codes of 4 bits miss a
+// key by a quarter of its length: 8 bits of the query add nothing to that that could be seen.
+constexpr int PqQueryLevels(const PqShape& shape) {
+  return shape.bits == 4 ? 127 : shape.dim <= 256 ? 32767 : 16383;
+}
 
 struct PqScoresArgs {
   PqShape shape;
@@ -132,17 +136,18 @@ struct PqKernels {
                         bool with_table, std::byte* out);
 
   // Scores by looking the bytes of centroids up and multiplying by the query's levels: exact sums
-  // of integers, equal for every table of kernels up to the last rounding. By bits - 4.
+  // of integers, equal for every table of kernels up to the last rounding. They are the decoded dot
+  // product to 1e-4 of |query| |key|, with codes of 4 bits to 5e-3. By bits - 4.
   void (*scores_bytes[5])(const PqScoresArgs&);
   // Scores by M reads of the query's own table per token: of 14-bit integers by byte shuffles for
-  // codes of 4 bits, else of f32.
+  // codes of 4 bits, else of f32. To 1e-4, or as f32 is.
   void (*scores_nibbles)(const PqScoresArgs&);
   void (*scores_tables)(const PqScoresArgs&);
 
-  // Values by looking the bytes of centroids up and multiplying by weights as integers. Weights
-  // are rounded to 15 bits, relative to the largest weight * gain of the call; to 8 bits, with an
-  // even spread of the rounding errors, where no token has more than 1 / 32 of the sum. By
-  // bits - 4.
+  // Values by looking the bytes of centroids up and multiplying by weights as integers, relative to
+  // the largest weight * gain, or to a share of their sum if that is less: 254 levels, and as many
+  // times that as a token has more. The share is 1 / 16, 1 / 8 up to 6 bits, 1 / 4 for 4. Rounding
+  // errors are spread evenly. By bits - 4.
   void (*add_values_bytes[5])(const PqValuesArgs&);
   // Values by adding up the weight of every code and multiplying by the centroids once. Any bits.
   void (*add_values_centroids)(const PqValuesArgs&);
@@ -165,12 +170,9 @@ void ReadPqCodes(const PqShape& shape, const std::byte* strip, int subspace, uin
 void WritePqCodes(const PqShape& shape, int subspace, const uint16_t* codes, std::byte* strip);
 float ReadPqGain(const std::byte* strip, int token);
 
-// Weights of a call of add_values_bytes as integers: which of both ways, and the factor.
-struct PqWeightLevels {
-  bool coarse = false;
-  float factor = 0;  // level = weight * gain * factor
-};
-PqWeightLevels ChoosePqLevels(float largest, float sum);
+// level = weight * gain * factor + dither, rounded: 0 … 4064. 0: the row adds nothing. From the
+// largest weight * gain of a row in a call of add_values_bytes and their sum.
+float PqLevelFactor(int bits, float largest, float sum);
 
 }  // namespace varve
 

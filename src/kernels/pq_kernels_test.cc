@@ -233,7 +233,8 @@ TEST_P(PqKernelsTest, ScoresByBytesEqualTheDecodedDot) {
     for (const int rows : {1, 2, 3, 4, 7}) {
       for (const int tokens : {1, 15, shape.page_tokens}) {
         const double error = ScoreError(coded, rows, tokens, false);
-        EXPECT_LT(error, 1e-4) << Describe(shape) << " rows " << rows << " tokens " << tokens;
+        EXPECT_LT(error, shape.bits == 4 ? 5e-3 : 1e-4)
+            << Describe(shape) << " rows " << rows << " tokens " << tokens;
       }
     }
   }
@@ -257,11 +258,13 @@ TEST_P(PqKernelsTest, ValuesByBytesEqualTheDecodedSum) {
       if (pages == 16 && shape.dim > 128) continue;  // nothing new, and slow
       const Coded coded = MakeCoded(shape, pages, 13);
       for (const int rows : {1, 2, 4, 5}) {
-        // One token may have most of the weight: 15 bits. Or none has much: 8 bits with dither.
-        EXPECT_LT(ValueError(coded, rows, false, false), 2e-3)
-            << Describe(shape) << " pages " << pages << " rows " << rows;
-        EXPECT_LT(ValueError(coded, rows, true, false), 6e-3)
-            << Describe(shape) << " pages " << pages << " rows " << rows;
+        // Whether one token has most of the weight or none has much.
+        for (const bool flat : {false, true}) {
+          EXPECT_LT(ValueError(coded, rows, flat, false), shape.bits == 4   ? 3e-2
+                                                          : shape.bits <= 6 ? 1.5e-2
+                                                                            : 1e-2)
+              << Describe(shape) << " pages " << pages << " rows " << rows << " flat " << flat;
+        }
       }
     }
   }

@@ -21,6 +21,10 @@ int KeyByte(const PqScoresArgs& args, int channel, int code) {
   return args.centroids.bytes[static_cast<size_t>(channel) * args.shape.num_codes() + code] - 128;
 }
 
+int LevelOf(const PqScoresArgs& args, const int16_t* levels, int channel) {
+  return args.shape.bits == 4 ? reinterpret_cast<const int8_t*>(levels)[channel] : levels[channel];
+}
+
 int ValueByte(const PqValuesArgs& args, int channel, int code) {
   return args.centroids.bytes[static_cast<size_t>(channel) * args.shape.num_codes() + code] - 128;
 }
@@ -32,7 +36,7 @@ void PrepareQuery(const PqShape& shape, const PqCentroids& centroids, const floa
   for (int d = 0; d < shape.dim; ++d)
     largest = std::max(largest, std::abs(query[d] * centroids.scales[d / sub_dim]));
   // A query that is not finite gives scores that are not: through the step.
-  const int levels = PqQueryLevels(shape.dim);
+  const int levels = PqQueryLevels(shape);
   float step = largest / static_cast<float>(levels);
   for (int d = 0; d < shape.dim; ++d) {
     if (!std::isfinite(query[d])) step = std::numeric_limits<float>::quiet_NaN();
@@ -43,9 +47,14 @@ void PrepareQuery(const PqShape& shape, const PqCentroids& centroids, const floa
   int32_t sum = 0;
   for (int d = 0; d < shape.dim && factor > 0.0f; ++d) {
     const float x = std::nearbyint(query[d] * centroids.scales[d / sub_dim] * factor);
-    level[d] = static_cast<int16_t>(
-        std::clamp(x, -static_cast<float>(levels), static_cast<float>(levels)));
-    sum += level[d];
+    const int rounded =
+        static_cast<int>(std::clamp(x, -static_cast<float>(levels), static_cast<float>(levels)));
+    sum += rounded;
+    if (shape.bits == 4) {
+      reinterpret_cast<int8_t*>(level)[d] = static_cast<int8_t>(rounded);
+    } else {
+      level[d] = static_cast<int16_t>(rounded);
+    }
   }
   const int32_t offset = -128 * sum;
   std::memcpy(out, &step, 4);
@@ -115,7 +124,7 @@ void ScoresBytes(const PqScoresArgs& args) {
       int32_t* sum = &sums[static_cast<size_t>(row) * shape.page_tokens];
       for (int token = 0; token < args.num_tokens; ++token) {
         for (int d = m * shape.sub_dim(); d < (m + 1) * shape.sub_dim(); ++d)
-          sum[token] += level[d] * KeyByte(args, d, codes[token]);
+          sum[token] += LevelOf(args, level, d) * KeyByte(args, d, codes[token]);
       }
     }
   }
@@ -156,26 +165,27 @@ void ScoresTables(const PqScoresArgs& args) {
 // Integer weights of one row over all pages: [pages][page_tokens]. Returns the factor.
 float RoundWeights(const PqValuesArgs& args, int row, std::vector<int32_t>* levels) {
   const int page_tokens = args.shape.page_tokens;
+  const auto weigh = [&](size_t p, int token) {
+    return args.pages[p].weights[row * args.weights_stride + token] *
+           ReadPqGain(args.pages[p].strip, token);
+  };
   float largest = 0.0f;
   float sum = 0.0f;
-  for (const PqValuePage& page : args.pages) {
-    const float* weights = page.weights + row * args.weights_stride;
-    for (int token = 0; token < page_tokens; ++token) {
-      const float x = weights[token] * ReadPqGain(page.strip, token);
-      largest = std::max(largest, x);
-      sum += x;
-    }
-  }
-  const PqWeightLevels way = ChoosePqLevels(largest, sum);
   for (size_t p = 0; p < args.pages.size(); ++p) {
-    const float* weights = args.pages[p].weights + row * args.weights_stride;
     for (int token = 0; token < page_tokens; ++token) {
-      const float x = weights[token] * ReadPqGain(args.pages[p].strip, token) * way.factor;
-      (*levels)[p * page_tokens + token] =
-          static_cast<int32_t>(std::nearbyint(way.coarse ? std::max(x + kDither[token], 0.0f) : x));
+      largest = std::max(largest, weigh(p, token));
+      sum += weigh(p, token);
     }
   }
-  return way.factor;
+  const float factor = PqLevelFactor(args.shape.bits, largest, sum);
+  for (size_t p = 0; p < args.pages.size(); ++p) {
+    for (int token = 0; token < page_tokens; ++token) {
+      const float level = weigh(p, token) * factor + kDither[token];
+      (*levels)[p * page_tokens + token] =
+          static_cast<int32_t>(std::nearbyint(std::max(level, 0.0f)));
+    }
+  }
+  return factor;
 }
 
 void AddValuesBytes(const PqValuesArgs& args) {
@@ -362,12 +372,13 @@ float ReadPqGain(const std::byte* strip, int token) {
   return F16ToF32(bits);
 }
 
-PqWeightLevels ChoosePqLevels(float largest, float sum) {
+float PqLevelFactor(int bits, float largest, float sum) {
   // Zero, not a number, or so small that its inverse is none: nothing to add.
-  if (!(largest > 1e-30f) || !std::isfinite(sum)) return {};
-  if (largest * 32.0f <= sum) return {true, 254.0f / largest};  // and 0.5 of dither
+  if (!(largest > 1e-30f) || !std::isfinite(sum)) return 0.0f;
+  // 254 and half a level of dither are a byte. No token has more than the sum: 16 * 254 levels.
   // Sums over all tokens of 127 * level stay below 2^31.
-  return {false, std::min(32767.0f / largest, 0x1p24f / sum)};
+  const float shares = bits == 4 ? 4.0f : bits <= 6 ? 8.0f : 16.0f;
+  return 254.0f / std::min(largest, sum / shares);
 }
 
 }  // namespace varve

@@ -49,6 +49,33 @@ HWY_INLINE void AddTwoChannels(const PqScoresArgs& args, int row, int channel, h
   }
 }
 
+// The same with four channels and levels that are bytes.
+template <int kRows, class D8, class V32>
+HWY_INLINE void AddFourChannels(const PqScoresArgs& args, int row, int channel,
+                                const hn::Vec<D8> (&values)[4], V32 (&sums)[kRows][4]) {
+  const D8 d8;
+  const hn::Repartition<uint16_t, D8> d16;
+  const LanesOf<D8> d32;
+  const auto low01 = hn::BitCast(d16, hn::InterleaveLower(d8, values[0], values[1]));
+  const auto low23 = hn::BitCast(d16, hn::InterleaveLower(d8, values[2], values[3]));
+  const auto high01 = hn::BitCast(d16, hn::InterleaveUpper(d8, values[0], values[1]));
+  const auto high23 = hn::BitCast(d16, hn::InterleaveUpper(d8, values[2], values[3]));
+  const V32 part0 = hn::BitCast(d32, hn::InterleaveLower(d16, low01, low23));
+  const V32 part1 = hn::BitCast(d32, hn::InterleaveUpper(d16, low01, low23));
+  const V32 part2 = hn::BitCast(d32, hn::InterleaveLower(d16, high01, high23));
+  const V32 part3 = hn::BitCast(d32, hn::InterleaveUpper(d16, high01, high23));
+  HWY_UNROLL(4)
+  for (int r = 0; r < kRows; ++r) {
+    int32_t four;
+    __builtin_memcpy(&four, PqLevels(args, row + r) + channel, 4);
+    const V32 levels = hn::Set(d32, four);
+    sums[r][0] = AddQuads(d32, sums[r][0], part0, levels);
+    sums[r][1] = AddQuads(d32, sums[r][1], part1, levels);
+    sums[r][2] = AddQuads(d32, sums[r][2], part2, levels);
+    sums[r][3] = AddQuads(d32, sums[r][3], part3, levels);
+  }
+}
+
 // scores[t] = sum of token t * (step * gain), the sums being in the order of AddTwoChannels.
 template <int kTokens, class V32>
 HWY_INLINE void StoreTokenSums(const V32 (&sums)[4], float step, const float* gains,
@@ -111,7 +138,29 @@ HWY_INLINE void ScoreBytesTile(const PqScoresArgs& args, int row, int token, con
     for (V32& sum : sums[r]) sum = hn::Set(d32, offset);
   }
   prefetcher.BeginRange();
-  if (sub_dim % 2 == 0) {
+  if constexpr (kBits == 4) {
+    // Two channels a code: four are one row of bytes.
+    const uint8_t* pairs = strip + 2 * static_cast<size_t>(shape.page_tokens) + token;
+    for (int channel = 0; sub_dim == 2 && channel < shape.dim; channel += 4) {
+      const auto pair = hn::LoadU(d8, pairs);
+      const auto first = hn::And(pair, hn::Set(d8, 15));
+      const auto second = hn::ShiftRight<4>(pair);
+      pairs += shape.page_tokens;
+      prefetcher.Line();
+      const hn::Vec<D8> values[4] = {look_up(channel, first), look_up(channel + 1, first),
+                                     look_up(channel + 2, second), look_up(channel + 3, second)};
+      AddFourChannels<kRows, D8>(args, row, channel, values, sums);
+    }
+    for (int channel = 0; sub_dim != 2 && channel < shape.dim; channel += 4) {
+      hn::Vec<D8> values[4];
+      for (int i = 0; i < 4; ++i) {
+        values[i] =
+            look_up(channel + i, LoadPqCodes<4>(d8, shape, strip, (channel + i) / sub_dim, token));
+      }
+      prefetcher.Line();
+      AddFourChannels<kRows, D8>(args, row, channel, values, sums);
+    }
+  } else if (sub_dim % 2 == 0) {
     auto codes = hn::Zero(d8);
     int left = 0;  // channels of the sub-space that are still to come
     int m = -1;
@@ -279,9 +328,7 @@ void ScoresNibblesTokens(const PqScoresArgs& args) {
 }
 
 void ScoresNibbles(const PqScoresArgs& args) {
-  if (kVectorBytes >= 64 && args.shape.page_tokens >= 64) {
-    return ScoresNibblesTokens<kVectorBytes>(args);
-  }
+  // Never 64: spreading 16 bytes over a register of 64 takes a shuffle, over one of 32 only a load.
   if (kVectorBytes >= 32 && args.shape.page_tokens >= 32) {
     return ScoresNibblesTokens < kVectorBytes < 32 ? kVectorBytes : 32 > (args);
   }

@@ -139,6 +139,24 @@ HWY_INLINE V AddPairs(D32 d, V acc, V a, V b) {
 #endif
 }
 
+// acc[i] += sum over the four bytes j of lane i: (unsigned) u[j] * (signed) s[j]. Exact.
+template <class D32, class V = hn::Vec<D32>>
+HWY_INLINE V AddQuads(D32 d, V acc, V u, V s) {
+#if HWY_TARGET == HWY_AVX3_DL
+  (void)d;
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(acc.raw) : "v"(u.raw), "v"(s.raw));
+  return acc;
+#else
+  const hn::Repartition<uint16_t, D32> du16;
+  const hn::Repartition<int16_t, D32> di16;
+  const V even = hn::And(u, hn::Set(d, 0x00FF00FF));
+  const V odd = hn::BitCast(d, hn::ShiftRight<8>(hn::BitCast(du16, u)));
+  const V s_even = hn::BitCast(d, hn::ShiftRight<8>(hn::ShiftLeft<8>(hn::BitCast(di16, s))));
+  const V s_odd = hn::BitCast(d, hn::ShiftRight<8>(hn::BitCast(di16, s)));
+  return AddPairs(d, AddPairs(d, acc, even, s_even), odd, s_odd);
+#endif
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace varve
 HWY_AFTER_NAMESPACE();

@@ -18,7 +18,7 @@ namespace HWY_NAMESPACE {
 // Whether 16 accumulators and what they need fit in the register file.
 inline constexpr bool kPairSubspaces = kRowTile == 4;
 
-// Whether coarse levels are multiplied as bytes.
+// Whether levels are multiplied as bytes, in pages where all of them are.
 template <int kTokens>
 constexpr bool UsesByteLevels() {
   return kByteDot && kTokens == 64;
@@ -31,24 +31,24 @@ template <int kRows>
 struct LevelRows {
   // [kRows][pages * page_tokens]; within a run of kTokens the even tokens first, then the odd ones.
   alignas(64) int16_t words[kRows][kMostRunTokens];
-  // The same in the order of tokens; filled where all rows are coarse and the target uses it.
+  // The same in the order of tokens, for pages that are not wide.
   alignas(64) uint8_t bytes[kRows][kMostRunTokens];
-  PqWeightLevels ways[kRows];
-  bool any = false;         // whether a row has a level that is not 0
-  bool all_coarse = false;  // every level is a byte
+  bool
+      wide[kMaxValuePages];  // whether a level of some row is no byte, or the target has no use for
+  float factors[kRows];
+  bool any = false;  // whether a row has a level that is not 0
 };
 
-// weight * gain of one row over all pages: [pages * page_tokens]; the largest and the sum.
-HWY_INLINE PqWeightLevels WeighTokens(const PqValuesArgs& args, int row, const float* gains,
-                                      float* weighed) {
+// weight * gain of one row over all pages: [pages * page_tokens]. Returns the factor of levels.
+HWY_INLINE float WeighTokens(const PqValuesArgs& args, int row, const float* gains,
+                             float* weighed) {
   const DF df;
-  const int page_tokens = args.shape.page_tokens;
-  const int lanes = static_cast<int>(hn::Lanes(df));
+  const size_t page_tokens = static_cast<size_t>(args.shape.page_tokens);
   VF largest = hn::Zero(df);
   VF sum = hn::Zero(df);
   for (size_t p = 0; p < args.pages.size(); ++p) {
     const float* weights = args.pages[p].weights + row * args.weights_stride;
-    for (int t = 0; t < page_tokens; t += lanes) {
+    for (size_t t = 0; t < page_tokens; t += hn::Lanes(df)) {
       const size_t at = p * page_tokens + t;
       const VF x = hn::Mul(hn::LoadU(df, weights + t), hn::Load(df, gains + at));
       hn::Store(x, df, weighed + at);
@@ -56,67 +56,70 @@ HWY_INLINE PqWeightLevels WeighTokens(const PqValuesArgs& args, int row, const f
       sum = hn::Add(sum, x);
     }
   }
-  return ChoosePqLevels(hn::GetLane(hn::MaxOfLanes(df, largest)),
-                        hn::GetLane(hn::SumOfLanes(df, sum)));
+  return PqLevelFactor(args.shape.bits, hn::GetLane(hn::MaxOfLanes(df, largest)),
+                       hn::GetLane(hn::SumOfLanes(df, sum)));
+}
+
+// Levels of one page of a row as words; those of `levels` are in the order of tokens.
+template <int kTokens>
+HWY_INLINE void StoreWords(const float* levels, size_t page_tokens, int16_t* words) {
+  const DF df;
+  const DI di;
+  for (size_t t = 0; t < page_tokens;) {
+    int16_t* to = words + t / kTokens * kTokens + t % kTokens / 2;
+    if constexpr (2 * hn::MaxLanes(df) <= kTokens) {
+      const hn::Rebind<int16_t, DI> d16;
+      VF even, odd;
+      hn::LoadInterleaved2(df, levels + t, even, odd);
+      hn::StoreU(hn::DemoteTo(d16, NearestLevel(even)), d16, to);
+      hn::StoreU(hn::DemoteTo(d16, NearestLevel(odd)), d16, to + kTokens / 2);
+      t += 2 * hn::Lanes(df);
+    } else {
+      alignas(64) int32_t natural[hn::MaxLanes(di)];
+      hn::Store(NearestLevel(hn::Load(df, levels + t)), di, natural);
+      for (int i = 0; i < kTokens; ++i)
+        to[i / 2 + i % 2 * (kTokens / 2)] = static_cast<int16_t>(natural[i]);
+      t += kTokens;
+    }
+  }
 }
 
 template <int kTokens, int kRows>
 HWY_NOINLINE void RoundPqWeights(const PqValuesArgs& args, int row, const float* gains,
                                  LevelRows<kRows>& out) {
   const DF df;
-  const DI di;
-  const int page_tokens = args.shape.page_tokens;
-  const int lanes = static_cast<int>(hn::Lanes(df));
-  const size_t tokens = args.pages.size() * page_tokens;
-  alignas(64) float weighed[kRows][kMostRunTokens];
+  const size_t page_tokens = static_cast<size_t>(args.shape.page_tokens);
+  const size_t lanes = hn::Lanes(df);
+  alignas(64) float levels[kRows][kMostRunTokens];
   out.any = false;
-  out.all_coarse = true;
   for (int r = 0; r < kRows; ++r) {
-    out.ways[r] = WeighTokens(args, row + r, gains, weighed[r]);
-    if (out.ways[r].factor > 0.0f) out.any = true;
-    if (out.ways[r].factor > 0.0f && !out.ways[r].coarse) out.all_coarse = false;
+    out.factors[r] = WeighTokens(args, row + r, gains, levels[r]);
+    out.any = out.any || out.factors[r] > 0.0f;
   }
   if (!out.any) return;
-  for (int r = 0; r < kRows; ++r) {
-    const PqWeightLevels way = out.ways[r];
-    const VF factor = hn::Set(df, way.factor);
-    const VF zero = hn::Zero(df);
-    // A row without weight may hold NaN: its levels are 0.
-    const auto keep = hn::Gt(factor, zero);
-    const auto level = [&](VF x, VF dither) HWY_ATTR {
-      const VF scaled = hn::IfThenElseZero(keep, hn::Mul(x, factor));
-      return NearestLevel(way.coarse ? hn::Max(hn::Add(scaled, dither), zero) : scaled);
-    };
-    const float* x = weighed[r];
-    if (UsesByteLevels<kTokens>() && out.all_coarse) {
-      for (size_t p = 0; p < args.pages.size(); ++p) {
-        for (size_t t = 0; t < static_cast<size_t>(page_tokens); t += lanes) {
-          const size_t at = p * page_tokens + t;
-          StoreLowBytes(level(hn::Load(df, x + at), hn::Load(df, kDither.data() + t)),
-                        out.bytes[r] + at);
-        }
+  const VF zero = hn::Zero(df);
+  for (size_t p = 0; p < args.pages.size(); ++p) {
+    VF most = zero;
+    for (int r = 0; r < kRows; ++r) {
+      const VF factor = hn::Set(df, out.factors[r]);
+      // A row without weight may hold NaN: its levels are 0.
+      const auto keep = hn::Gt(factor, zero);
+      float* x = levels[r] + p * page_tokens;
+      for (size_t t = 0; t < page_tokens; t += lanes) {
+        const VF scaled = hn::IfThenElseZero(keep, hn::Mul(hn::Load(df, x + t), factor));
+        const VF level = hn::Max(hn::Add(scaled, hn::Load(df, kDither.data() + t)), zero);
+        most = hn::Max(most, level);
+        hn::Store(level, df, x + t);
       }
-      continue;
     }
-    // A vector of levels covers half a run of tokens, or all of a short one.
-    for (size_t p = 0; p < args.pages.size(); ++p) {
-      for (size_t t = 0; t < static_cast<size_t>(page_tokens);
-           t += 2 * static_cast<size_t>(lanes)) {
-        const size_t at = p * page_tokens + t;
-        int16_t* to = out.words[r] + at / kTokens * kTokens + at % kTokens / 2;
-        if constexpr (2 * hn::MaxLanes(df) <= kTokens) {
-          const hn::Rebind<int16_t, DI> d16;
-          VF even, odd, even_dither, odd_dither;
-          hn::LoadInterleaved2(df, x + at, even, odd);
-          hn::LoadInterleaved2(df, kDither.data() + t, even_dither, odd_dither);
-          hn::StoreU(hn::DemoteTo(d16, level(even, even_dither)), d16, to);
-          hn::StoreU(hn::DemoteTo(d16, level(odd, odd_dither)), d16, to + kTokens / 2);
-        } else {
-          alignas(64) int32_t natural[hn::MaxLanes(di)];
-          hn::Store(level(hn::Load(df, x + at), hn::Load(df, kDither.data() + t)), di, natural);
-          for (int i = 0; i < kTokens; ++i)
-            to[i / 2 + i % 2 * (kTokens / 2)] = static_cast<int16_t>(natural[i]);
-        }
+    out.wide[p] = !UsesByteLevels<kTokens>() || hn::GetLane(hn::MaxOfLanes(df, most)) >= 255.0f;
+    for (int r = 0; r < kRows; ++r) {
+      const float* x = levels[r] + p * page_tokens;
+      if (out.wide[p]) {
+        StoreWords<kTokens>(x, page_tokens, out.words[r] + p * page_tokens);
+      } else {
+        for (size_t t = 0; t < page_tokens; t += lanes)
+          StoreLowBytes(NearestLevel(hn::Load(df, x + t)), out.bytes[r] + p * page_tokens + t);
       }
     }
   }
@@ -157,7 +160,7 @@ HWY_INLINE hn::Vec<LanesOf<D8>> OddSigned(D8, hn::Vec<D8> v) {
 
 // The next sums of kChannels channels of kSubspaces sub-spaces from m on, beginning with `channel`
 // (of each sub-space all, if there are several), over all pages: into sums [.., 4], a lane per row.
-template <int kBits, int kTokens, int kRows, int kSubspaces, int kChannels, bool kBytes>
+template <int kBits, int kTokens, int kRows, int kSubspaces, int kChannels>
 HWY_INLINE void SumChannels(const PqValuesArgs& args, const LevelRows<kRows>& levels, int m,
                             int channel, int32_t* sums, LinePrefetcher& prefetcher) {
   using D8 = TokenBytes<kTokens>;
@@ -177,9 +180,8 @@ HWY_INLINE void SumChannels(const PqValuesArgs& args, const LevelRows<kRows>& le
     for (V32& sum : row) sum = hn::Zero(d32);
   }
   const size_t page_tokens = static_cast<size_t>(shape.page_tokens);
-  for (size_t p = 0; p < args.pages.size(); ++p) {
+  const auto add_page = [&]<bool kBytes>(size_t p) HWY_ATTR {
     const auto* strip = reinterpret_cast<const uint8_t*>(args.pages[p].strip);
-    prefetcher.Line();
     for (size_t t = 0; t < page_tokens; t += kTokens) {
       const size_t at = p * page_tokens + t;
       HWY_UNROLL(2)
@@ -210,13 +212,23 @@ HWY_INLINE void SumChannels(const PqValuesArgs& args, const LevelRows<kRows>& le
         }
       }
     }
+  };
+  for (size_t p = 0; p < args.pages.size(); ++p) {
+    prefetcher.Line();
+    if constexpr (UsesByteLevels<kTokens>()) {
+      if (!levels.wide[p]) {
+        add_page.template operator()<true>(p);
+        continue;
+      }
+    }
+    add_page.template operator()<false>(p);
   }
   const hn::CappedTag<int32_t, 4> di4;
   for (int c = 0; c < kSums; ++c)
     hn::StoreU(SumFour(d32, acc[0][c], acc[1][c], acc[2][c], acc[3][c]), di4, sums + 4 * c);
 }
 
-template <int kBits, int kTokens, int kRows, bool kBytes>
+template <int kBits, int kTokens, int kRows>
 HWY_NOINLINE void SumAllChannels(const PqValuesArgs& args, const LevelRows<kRows>& levels,
                                  int32_t* sums, LinePrefetcher& prefetcher) {
   LinePrefetcher local = prefetcher;  // in registers
@@ -226,7 +238,7 @@ HWY_NOINLINE void SumAllChannels(const PqValuesArgs& args, const LevelRows<kRows
   if constexpr (kBits < 8 && kPairSubspaces) {
     for (; sub_dim == 2 && m + 2 <= args.shape.subspaces; m += 2) {
       local.BeginRange();
-      SumChannels<kBits, kTokens, kRows, 2, 2, kBytes>(args, levels, m, 2 * m, sums + 8 * m, local);
+      SumChannels<kBits, kTokens, kRows, 2, 2>(args, levels, m, 2 * m, sums + 8 * m, local);
     }
   }
   for (; m < args.shape.subspaces; ++m) {
@@ -234,12 +246,12 @@ HWY_NOINLINE void SumAllChannels(const PqValuesArgs& args, const LevelRows<kRows
     local.BeginRange();
     int j = 0;
     for (; j + 2 <= sub_dim; j += 2) {
-      SumChannels<kBits, kTokens, kRows, 1, 2, kBytes>(args, levels, m, first + j,
-                                                       sums + 4 * (first + j), local);
+      SumChannels<kBits, kTokens, kRows, 1, 2>(args, levels, m, first + j, sums + 4 * (first + j),
+                                               local);
     }
     if (j < sub_dim) {
-      SumChannels<kBits, kTokens, kRows, 1, 1, kBytes>(args, levels, m, first + j,
-                                                       sums + 4 * (first + j), local);
+      SumChannels<kBits, kTokens, kRows, 1, 1>(args, levels, m, first + j, sums + 4 * (first + j),
+                                               local);
     }
   }
   prefetcher = local;
@@ -257,19 +269,13 @@ void AddValuesTokens(const PqValuesArgs& args) {
     LevelRows<kRows> levels;
     RoundPqWeights<kTokens, kRows>(args, row, gains, levels);
     if (!levels.any) return;
-    if constexpr (UsesByteLevels<kTokens>()) {
-      levels.all_coarse
-          ? SumAllChannels<kBits, kTokens, kRows, true>(args, levels, sums, prefetcher)
-          : SumAllChannels<kBits, kTokens, kRows, false>(args, levels, sums, prefetcher);
-    } else {
-      SumAllChannels<kBits, kTokens, kRows, false>(args, levels, sums, prefetcher);
-    }
+    SumAllChannels<kBits, kTokens, kRows>(args, levels, sums, prefetcher);
     for (int r = 0; r < kRows; ++r) {
-      if (levels.ways[r].factor == 0.0f) continue;
+      if (levels.factors[r] == 0.0f) continue;
       float* out = args.accumulators + static_cast<size_t>(row + r) * shape.dim;
       const int sub_dim = shape.sub_dim();
       for (int m = 0, d = 0; m < shape.subspaces; ++m) {
-        const float factor = args.centroids.scales[m] / levels.ways[r].factor;
+        const float factor = args.centroids.scales[m] / levels.factors[r];
         for (int j = 0; j < sub_dim; ++j, ++d)
           out[d] += static_cast<float>(sums[4 * d + r]) * factor;
       }
