@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include <fmt/format.h>
@@ -55,7 +56,9 @@ uint64_t NormalizeRows(const float* rows, int num_rows, int dim, float* unit, fl
       sum += static_cast<double>(y[d]) * y[d];
     }
     norms[row] = static_cast<float>(std::sqrt(sum));
-    const float inverse = norms[row] > 0.0f ? static_cast<float>(1.0 / std::sqrt(sum)) : 0.0f;
+    // A row below the normal numbers has no gain in f16, and its inverse norm is none.
+    const bool has_length = norms[row] >= std::numeric_limits<float>::min();
+    const float inverse = has_length ? static_cast<float>(1.0 / std::sqrt(sum)) : 0.0f;
     for (int d = 0; d < dim; ++d) y[d] *= inverse;
   }
   return replaced;
