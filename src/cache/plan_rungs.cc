@@ -82,11 +82,11 @@ Status PlanRungs::SettleName(Part part, bool both, const LayerRule& rule, std::s
   if (status.ok() && both) status = Get(*name, Part::kValue, rule).status();
   if (status.ok()) return Status();
   if (!rule.fallback) return status;
-  const int dim = part == Part::kKey ? shape_.key_dim : shape_.value_dim;
-  const std::optional<PqSize> size = ParsePqName(*name, dim);
   const int last = rule.last_layer == -1 ? shape_.num_layers - 1 : rule.last_layer;
   for (const Part each : {Part::kKey, Part::kValue}) {
     if (each != part && !both) continue;
+    const int dim = each == Part::kKey ? shape_.key_dim : shape_.value_dim;
+    const std::optional<PqSize> size = ParsePqName(*name, dim);
     Result<const Rung*> instead = Get(*rule.fallback, each, rule);
     if (!instead.ok()) {
       return Status(instead.status().code(),
@@ -103,6 +103,7 @@ Status PlanRungs::SettleName(Part part, bool both, const LayerRule& rule, std::s
 Result<Plan> PlanRungs::Settle(const Plan& plan) {
   Plan settled = plan;
   for (LayerRule& rule : settled.rules) {
+    const size_t fallbacks_before = fallbacks_.size();
     const auto settle = [&](Part part, bool both, const std::string& clause,
                             std::string* name) -> Status {
       const Status status = SettleName(part, both, rule, name);
@@ -123,7 +124,17 @@ Result<Plan> PlanRungs::Settle(const Plan& plan) {
           settle(rule.k ? Part::kValue : Part::kKey, !rule.k && !rule.v, age, &step.rung));
     }
     rule.fallback.reset();
+    const auto is_pq = [](const std::optional<std::string>& name) {
+      return name && IsPqName(*name);
+    };
+    const bool any_pq = is_pq(rule.k) || is_pq(rule.v) ||
+                        std::any_of(rule.age.begin(), rule.age.end(),
+                                    [](const AgeStep& step) { return IsPqName(step.rung); });
+    // A codebook whose every use has fallen back is no clause without meaning.
+    if (fallbacks_.size() > fallbacks_before && !any_pq) rule.codebook.reset();
   }
+  // What was only tried is not in use.
+  for (Made& made : made_) made.keys = made.values = false;
   return settled;
 }
 

@@ -34,7 +34,8 @@ class PlanRungs {
   // the clause.
   Result<const Rung*> Get(const std::string& name, Part part, const LayerRule& rule);
 
-  // The plan with every fallback that is needed put in place: nothing in it fails in Get.
+  // The plan with every fallback that is needed put in place: nothing in it fails in Get. Nothing
+  // counts as used by it.
   Result<Plan> Settle(const Plan& plan);
 
   const std::vector<FallbackUse>& fallbacks() const { return fallbacks_; }
