@@ -232,11 +232,8 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
     if (!visible[p]) continue;
     const TableEntry& entry = entries[begin + p];
     const Rung& rung = *entry.page->value_rung;
-    // The reader unpacks into one buffer: a packed page is a run of its own.
-    if (&rung != run_rung || run_pages == static_cast<size_t>(rung.most_value_pages()) ||
-        !entry.page->HasRaw()) {
+    if (&rung != run_rung || run_pages == static_cast<size_t>(rung.most_value_pages()))
       finish_run();
-    }
     run_rung = &rung;
     SetRate(ahead, (*strips_read)++);
     const int space = rows.spaces->ValueIndex(rung);
@@ -246,13 +243,13 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
       std::fill_n(accumulators, num_rows * rung.AccumulatorFloats(shape), 0.0f);
     }
     const float* weights = scores + p * page_tokens;
-    const std::byte* strip = reader.Get(*entry.page, Part::kValue, head);
+    // Runs must not depend on what is packed: rungs may round the weights of a run together.
+    const std::byte* strip = reader.Get(*entry.page, Part::kValue, head, run_pages);
     if (!rung.values_always_finite() && !PageFullyVisible(rows, entry)) {
       AddVisibleRuns(rows, entry, head, strip, weights, stride, partial.sum, accumulators);
       continue;
     }
     run[run_pages++] = {strip, 0, entry.rows, weights};
-    if (!entry.page->HasRaw()) finish_run();
   }
   finish_run();
   clock.Lap(&StageTimes::values_us);

@@ -34,15 +34,17 @@ Status RestorePage(const CacheShape& shape, const Page& page, const PackedPage& 
   return Status();
 }
 
-const std::byte* StripReader::Get(const Page& page, Part part, int head) {
+const std::byte* StripReader::Get(const Page& page, Part part, int head, size_t slot) {
   if (page.HasRaw()) return part == Part::kKey ? page.KeyStrip(head) : page.ValueStrip(head);
   const auto begin = std::chrono::steady_clock::now();
   const size_t strip_bytes = part == Part::kKey ? page.key_strip_bytes : page.value_strip_bytes;
   // The kernels read whole vectors, aligned.
   constexpr size_t kAlign = 64;
-  if (buffer_.size() < strip_bytes + kAlign) buffer_.resize(strip_bytes + kAlign);
-  const size_t misaligned = reinterpret_cast<uintptr_t>(buffer_.data()) % kAlign;
-  std::byte* out = buffer_.data() + (misaligned == 0 ? 0 : kAlign - misaligned);
+  if (buffers_.size() <= slot) buffers_.resize(slot + 1);
+  std::vector<std::byte>& buffer = buffers_[slot];
+  if (buffer.size() < strip_bytes + kAlign) buffer.resize(strip_bytes + kAlign);
+  const size_t misaligned = reinterpret_cast<uintptr_t>(buffer.data()) % kAlign;
+  std::byte* out = buffer.data() + (misaligned == 0 ? 0 : kAlign - misaligned);
   const Status status = UnpackStrip(*shape_, page, *page.packed, part, head, out);
   if (!status.ok() && status_.ok()) status_ = status;
   ++strips_;
@@ -50,6 +52,12 @@ const std::byte* StripReader::Get(const Page& page, Part part, int head) {
   us_ +=
       std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
   return out;
+}
+
+size_t StripReader::buffer_bytes() const {
+  size_t bytes = 0;
+  for (const std::vector<std::byte>& buffer : buffers_) bytes += buffer.capacity();
+  return bytes;
 }
 
 void StripReader::Reset() {
