@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <vector>
 
+#include "rungs/pq/pq_testing.h"
 #include "tests/cache_twin.h"
 #include "varve/cache.h"
 
@@ -32,6 +34,11 @@ constexpr const char* kPlans[] = {
     "0: f16; 1: q4_0,window=33",
     "0: q8_0,open=100; 1: age=f16:40/q8_0",
     "age=q8_0:30/f16",
+    "pq2,open=0",
+    "k=pq16x5,v=q8_0,open=20",
+    "k=f16,v=pq8x9,open=0,window=90,sink=10",
+    "age=f16:30/pq2:80/q4_0",
+    "0: pq2; 1: k=pq16x5,v=pq8x9,open=5",
 };
 
 constexpr size_t kMaxSequences = 5;
@@ -69,6 +76,18 @@ varve::CacheShape Shape() {
   shape.value_dim = 32;
   shape.page_tokens = 16;
   return shape;
+}
+
+// What the plans with pq rungs need: narrow and wide codes, with and without rotations.
+const std::shared_ptr<const varve::Codebook>& Codebook() {
+  using varve::CodebookGrain;
+  using varve::Part;
+  static const std::shared_ptr<const varve::Codebook> codebook =
+      varve::SharePqCodebook(Shape(), {{Part::kKey, {32, 4}, CodebookGrain::kHead, false},
+                                       {Part::kKey, {16, 5}, CodebookGrain::kLayer, true},
+                                       {Part::kValue, {16, 4}, CodebookGrain::kModel, false},
+                                       {Part::kValue, {8, 9}, CodebookGrain::kHead, true}});
+  return codebook;
 }
 
 class Program {
@@ -290,6 +309,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const char* plan = kPlans[bytes.Next() % std::size(kPlans)];
   const int flags = bytes.Next();
   varve::CacheOptions options;
+  options.codebook = Codebook();
   options.num_threads = flags & 1 ? 2 : 1;
   if (flags & 2) options.max_bytes = 40 << 10;  // 5 open pages
   if (flags & 4) options.max_bytes = 200 << 10;

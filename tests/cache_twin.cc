@@ -38,8 +38,8 @@ std::vector<float> RowRandom::Gaussians(size_t count) {
 
 CacheTwin::CacheTwin(const CacheShape& shape, std::string_view plan, CacheOptions options,
                      uint64_t seed)
-    : cache_(MakeCache(shape, plan, std::move(options))),
-      reference_(cache_->shape(), cache_->plan()),
+    : cache_(MakeCache(shape, plan, options)),
+      reference_(cache_->shape(), cache_->plan(), options.codebook),
       random_(seed) {}
 
 // --- sequences ---

@@ -30,6 +30,9 @@ double AttentionTolerance(std::string_view key_rung, std::string_view value_rung
   if (is(value_rung, "q8_0")) tolerance += 2e-4;
   // Coarse weights: up to 1/8 of the split's mass in 127 levels, errors of many tokens add up.
   if (is(value_rung, "q4_0")) tolerance += 1e-2;
+  // Scores within 1e-4 of |q||k|; weights in 15 bits, or 8 where none is large.
+  if (key_rung.starts_with("pq")) tolerance += 1e-3;
+  if (value_rung.starts_with("pq")) tolerance += 6e-3;
   return tolerance;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <optional>
 #include <string>
 
 namespace varve {
@@ -13,8 +14,15 @@ int ReferencePage::num_live() const {
       std::count_if(rows.begin(), rows.end(), [](const auto& row) { return row.live; }));
 }
 
-ReferenceCache::ReferenceCache(const CacheShape& shape, const Plan& plan)
-    : shape_(shape), plan_(plan) {}
+ReferenceCache::ReferenceCache(const CacheShape& shape, const Plan& plan,
+                               std::shared_ptr<const Codebook> codebook)
+    : shape_(shape), plan_(plan), codebook_(std::move(codebook)) {
+  if (codebook_ == nullptr) return;
+  for (const CodebookTable& table : codebook_->tables) {
+    const PqSize size = {table.num_subspaces, table.bits};
+    pq_rungs_[PqName(size)] = std::make_shared<const PqRung>(size, codebook_);
+  }
+}
 
 // --- the plan ---
 
@@ -30,6 +38,21 @@ const Rung* ReferenceCache::OpenRung(int layer) const {
   return FindRung(RuleOf(layer).open_rung.value_or("f16"));
 }
 
+const Rung* ReferenceCache::RungOf(const std::string& name, Part part) const {
+  const int dim = part == Part::kKey ? shape_.key_dim : shape_.value_dim;
+  const std::optional<PqSize> size = ParsePqName(name, dim);
+  return size ? pq_rungs_.at(PqName(*size)).get() : FindRung(name);
+}
+
+// Codes are for tokens that have settled: 128 stay open, or what a window leaves of them.
+int64_t ReferenceCache::OpenTokens(int layer) const {
+  const LayerRule& rule = RuleOf(layer);
+  if (rule.open_tokens) return *rule.open_tokens;
+  const auto [key_rung, value_rung] = RungsAt(layer, 0);
+  if (!IsPqName(key_rung->name()) && !IsPqName(value_rung->name())) return 0;
+  return std::min<int64_t>(128, rule.window_tokens.value_or(128));
+}
+
 ReferenceCache::RungPair ReferenceCache::RungsAt(int layer, int64_t age) const {
   const LayerRule& rule = RuleOf(layer);
   std::string by_age = "f16";
@@ -37,7 +60,8 @@ ReferenceCache::RungPair ReferenceCache::RungsAt(int layer, int64_t age) const {
     by_age = step.rung;
     if (step.until_tokens == -1 || age < step.until_tokens) break;
   }
-  return {FindRung(rule.k.value_or(by_age)), FindRung(rule.v.value_or(by_age))};
+  return {RungOf(rule.k.value_or(by_age), Part::kKey),
+          RungOf(rule.v.value_or(by_age), Part::kValue)};
 }
 
 // --- a page's life ---
@@ -67,7 +91,7 @@ bool ReferenceCache::FallsOutOfWindow(int layer, const ReferencePage& page,
 
 bool ReferenceCache::Sinks(int layer, const ReferencePage& page, int64_t next_position) const {
   const int64_t age = next_position - page.end_position();
-  if (age < RuleOf(layer).open_tokens.value_or(0)) return false;
+  if (age < OpenTokens(layer)) return false;
   return page.sunk_age < 0 ||
          (age > page.sunk_age && RungsAt(layer, age) != RungsAt(layer, page.sunk_age));
 }

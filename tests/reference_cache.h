@@ -14,11 +14,15 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "rungs/pq/pq_rung.h"
 #include "rungs/rung.h"
 #include "varve/cache.h"
+#include "varve/codebook.h"
 #include "varve/plan.h"
 
 namespace varve {
@@ -49,8 +53,9 @@ struct ReferenceAttention {
 
 class ReferenceCache {
  public:
-  // page_tokens of the shape must be filled in.
-  ReferenceCache(const CacheShape& shape, const Plan& plan);
+  // page_tokens of the shape must be filled in. The codebook of pq rungs may be null without one.
+  ReferenceCache(const CacheShape& shape, const Plan& plan,
+                 std::shared_ptr<const Codebook> codebook = nullptr);
 
   void Create(SequenceId id);
   void Fork(SequenceId source, SequenceId id) {
@@ -89,6 +94,8 @@ class ReferenceCache {
   const LayerRule& RuleOf(int layer) const;
   RungPair RungsAt(int layer, int64_t age) const;
   const Rung* OpenRung(int layer) const;
+  const Rung* RungOf(const std::string& name, Part part) const;
+  int64_t OpenTokens(int layer) const;
   bool CanGrow(const Sequence& sequence, int layer) const;
   bool Complete(const Pages& pages, size_t index) const;
   bool FallsOutOfWindow(int layer, const ReferencePage& page, int64_t next_position) const;
@@ -101,6 +108,8 @@ class ReferenceCache {
   CacheShape shape_;
   Plan plan_;
   LayerRule uncovered_;
+  std::shared_ptr<const Codebook> codebook_;
+  std::map<std::string, std::shared_ptr<const PqRung>> pq_rungs_;  // by canonical name
   std::map<uint64_t, Sequence> sequences_;
 };
 

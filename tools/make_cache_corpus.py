@@ -12,7 +12,8 @@ import random
 import sys
 from pathlib import Path
 
-NUM_PLANS = 11
+NUM_PLANS = 11  # without codebooks, first in the fuzzer's list
+NUM_PQ_PLANS = 5  # after them
 STEP = 11  # and above
 # Name, number of operations, and the operations that make up a third of the program besides steps.
 KINDS = [
@@ -50,6 +51,10 @@ def main() -> int:
             data = program(rng, plan, flags[number % len(flags)], count, operations)
             (folder / f"{name}_{number:02}").write_bytes(data)
             number += 1
+    for plan in range(NUM_PLANS, NUM_PLANS + NUM_PQ_PLANS):
+        data = program(rng, plan, flags[plan % len(flags)], 80, list(range(11)))
+        (folder / f"pq_{number:02}").write_bytes(data)
+        number += 1
     return 0
 
 
