@@ -127,7 +127,7 @@ TEST(CachePqFile, IsInspectedAndVerifiedWithoutACodebook) {
     if (rung.rung == "pq32x8/pq16x8") pages += rung.pages, bytes += rung.bytes;
   }
   EXPECT_EQ(pages, PagesIn(*run.cache, "pq32x8/pq16x8"));
-  EXPECT_EQ(bytes, pages * 16 * 2 * (32 + 16 + 4));
+  EXPECT_EQ(bytes, pages * 2 * (16 * 34 + 32 + 16 * 18 + 32));
   EXPECT_OK(VerifyCacheFile(path));
 }
 

