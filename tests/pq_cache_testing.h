@@ -58,8 +58,9 @@ inline uint64_t PagesIn(const Cache& cache, const std::string& rung) {
   return pages;
 }
 
-// One query of the last position is attention in double precision over the rows that are read.
-inline void ExpectAttentionOfReadRows(Cache& cache, SequenceId id) {
+// One query of the last position is attention in double precision over the rows that are read, up
+// to what the rounding of queries and weights makes of the largest value.
+inline void ExpectAttentionOfReadRows(Cache& cache, SequenceId id, double within = 1e-2) {
   const CacheShape& shape = cache.shape();
   const size_t heads = static_cast<size_t>(shape.num_kv_heads) * shape.group_size;
   const int64_t end = *cache.NextPosition(id);
@@ -94,7 +95,7 @@ inline void ExpectAttentionOfReadRows(Cache& cache, SequenceId id) {
           expected += scores[static_cast<size_t>(row)] / sum * value;
           largest = std::max(largest, std::abs(value));
         }
-        ASSERT_NEAR(output[head * shape.value_dim + d], expected, 8e-3 * largest)
+        ASSERT_NEAR(output[head * shape.value_dim + d], expected, within * largest)
             << "layer " << layer << " head " << head;
       }
     }

@@ -118,10 +118,12 @@ TEST_P(PqAttention, ScoresByEveryMethodAreThoseOfTheDecodedKeys) {
             TestRandom(22).Gaussians(static_cast<size_t>(num_rows) * size.dim);
         queries[0] *= 40.0f;  // one channel above the others, as RoPE has it
         const std::vector<float> scores = ScoresOf(pages, queries, num_rows);
-        // Tables of 4-bit codes have 14 bits for the products of all sub-spaces: where one channel
-        // is 40 times as large as the others, that is what the largest product leaves for these.
-        const bool shuffles =
-            size.size.bits == 4 && ChoosePqKeyMethod(4, num_rows) == PqKeyMethod::kTables;
+        // With 4-bit codes the query is 8-bit integers (bytes), or its products with centroids are
+        // 14-bit ones (tables), relative to the largest: less is left for the other channels where
+        // one is 40 times as large.
+        const PqKeyMethod chosen = ChoosePqKeyMethod(size.size.bits, num_rows);
+        const bool shuffles = size.size.bits == 4 && chosen == PqKeyMethod::kTables;
+        const bool coarse = size.size.bits == 4 && chosen == PqKeyMethod::kBytes;
         for (int row = 0; row < num_rows; ++row) {
           double worst = 0;
           const float* query = queries.data() + static_cast<size_t>(row) * size.dim;
@@ -133,7 +135,10 @@ TEST_P(PqAttention, ScoresByEveryMethodAreThoseOfTheDecodedKeys) {
             worst = std::max(worst, std::abs(scores[at] - dot) /
                                         (Length(query, size.dim) * Length(key, size.dim) + 1e-6));
           }
-          EXPECT_LT(worst, row == 0 && shuffles ? 3e-4 : 1e-4)
+          const bool outlier = row == 0;
+          const double coarse_limit = outlier ? 1e-2 : 5e-3;
+          const double limit = shuffles && outlier ? 3e-4 : 1e-4;
+          EXPECT_LT(worst, coarse ? coarse_limit : limit)
               << PqName(size.size) << " of " << size.dim << " by " << NameOf(method) << ", row "
               << row << " of " << num_rows;
         }
@@ -208,9 +213,10 @@ TEST_P(PqAttention, ValuesByEveryMethodAreTheSumOfTheDecodedRows) {
             }
           }
           // Of the rounding of weights, as in pq_kernels_test.cc; or of f32 alone.
-          EXPECT_LT(worst, !rounds ? 2e-5
-                           : flat  ? 6e-3
-                                   : 2e-3)
+          EXPECT_LT(worst, !rounds               ? 2e-5
+                           : size.size.bits == 4 ? 3e-2
+                           : size.size.bits <= 6 ? 1.5e-2
+                                                 : 1e-2)
               << PqName(size.size) << " of " << size.dim << " by " << NameOf(method) << " pages "
               << count << (flat ? " flat" : " sharp");
         }
