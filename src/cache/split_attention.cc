@@ -103,9 +103,19 @@ void AddVisibleRuns(const QueryRows& rows, const TableEntry& entry, int head,
   }
 }
 
+// Values of such pages are read side by side, a line of each at a time, once all scores are there:
+// they are fetched together with the keys, which lie in front of them.
+bool ReadTogether(const Page& page) {
+  return page.HasRaw() && page.value_rung->most_value_pages() > 1;
+}
+
 // What will be fetched for a strip: its bytes, or its packed bytes.
 void AddRead(const Page& page, Part part, int head, ReadAhead& ahead) {
   const bool key = part == Part::kKey;
+  if (ReadTogether(page)) {
+    if (key) ahead.Add(page.KeyStrip(head), page.key_strip_bytes + page.value_strip_bytes);
+    return;
+  }
   if (page.HasRaw()) {
     ahead.Add(key ? page.KeyStrip(head) : page.ValueStrip(head),
               key ? page.key_strip_bytes : page.value_strip_bytes);
@@ -235,7 +245,7 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
     if (&rung != run_rung || run_pages == static_cast<size_t>(rung.most_value_pages()))
       finish_run();
     run_rung = &rung;
-    SetRate(ahead, (*strips_read)++);
+    if (!ReadTogether(*entry.page)) SetRate(ahead, (*strips_read)++);
     const int space = rows.spaces->ValueIndex(rung);
     float* accumulators = partial.accumulators[space];
     if (!Touched(partial, space)) {

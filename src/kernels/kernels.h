@@ -65,6 +65,8 @@ class ReadAhead {
     ++next_;
     return true;
   }
+  // Takes the last Next back.
+  void Back() { --next_; }
   // Ranges that the cursor has entered.
   size_t entered() const { return next_; }
 

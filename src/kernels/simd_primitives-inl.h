@@ -191,16 +191,25 @@ class LinePrefetcher {
     if (cursor_.rate > 1) Issue<kCount>();
   }
   // The same for loops that must not hold a call, which would cost them their registers: Line goes
-  // no further than the end of the range, BeginRange on to the next one.
+  // to the end of the range at hand and on through one more, which BeginRange has got ready.
   void BeginRange() {
-    if (cursor_.rate > 0 && cursor_.at >= cursor_.end && !ahead_->Next(cursor_)) cursor_.rate = 0;
+    if (cursor_.rate == 0) return;
+    if (cursor_.at >= cursor_.end) Step();
+    if (cursor_.at >= cursor_.end && !ahead_->Next(cursor_)) cursor_.rate = 0;
+    if (following_.at == nullptr && cursor_.rate > 0 && !ahead_->Next(following_)) following_ = {};
   }
   HWY_INLINE void Line() {
-    for (int i = 0; i < cursor_.rate && cursor_.at < cursor_.end; ++i, cursor_.at += 64)
+    for (int i = 0; i < cursor_.rate; ++i) {
+      if (cursor_.at >= cursor_.end) Step();
+      if (cursor_.at >= cursor_.end) return;
       __builtin_prefetch(cursor_.at, 0, 2);
+      cursor_.at += 64;
+    }
   }
   void Save() {
-    if (ahead_ != nullptr) ahead_->cursor = cursor_;
+    if (ahead_ == nullptr) return;
+    ahead_->cursor = cursor_;
+    if (following_.at != nullptr) ahead_->Back();
   }
 
  private:
@@ -210,6 +219,11 @@ class LinePrefetcher {
     for (int i = 0; i < kCount; ++i) __builtin_prefetch(cursor_.at + 64 * i, 0, 2);
     cursor_.at += 64 * kCount;
   }
+  HWY_INLINE void Step() {
+    cursor_.at = following_.at;
+    cursor_.end = following_.end;
+    following_.at = following_.end = nullptr;
+  }
   // The rest of a range, and on to the next.
   HWY_NOINLINE void Finish() {
     for (; cursor_.at < cursor_.end; cursor_.at += 64) __builtin_prefetch(cursor_.at, 0, 2);
@@ -218,6 +232,7 @@ class LinePrefetcher {
 
   ReadAhead* ahead_;
   ReadAhead::Cursor cursor_;
+  ReadAhead::Cursor following_;  // at is null: none
 };
 
 // Calls run.template operator()<R>(first_row) over all rows, R = kRowTile and then the remainder.
