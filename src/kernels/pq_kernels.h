@@ -130,6 +130,7 @@ struct PqValuesArgs {
 
 struct PqKernels {
   const char* name;
+  bool pair_dot;  // whether pairs are multiplied and added in one instruction
 
   // query [dim] f32 and, if with_table, the table; layout above.
   void (*prepare_query)(const PqShape& shape, const PqCentroids& centroids, const float* query,
@@ -137,7 +138,8 @@ struct PqKernels {
 
   // Scores by looking the bytes of centroids up and multiplying by the query's levels: exact sums
   // of integers, equal for every table of kernels up to the last rounding. They are the decoded dot
-  // product to 1e-4 of |query| |key|, with codes of 4 bits to 5e-3. By bits - 4.
+  // product to 1e-4 of |query| |key|, with codes of 4 bits to 5e-3 (1e-2 if one channel of the
+  // query outshines the others). By bits - 4.
   void (*scores_bytes[5])(const PqScoresArgs&);
   // Scores by M reads of the query's own table per token: of 14-bit integers by byte shuffles for
   // codes of 4 bits, else of f32. To 1e-4, or as f32 is.

@@ -377,7 +377,7 @@ std::vector<std::string> TableNames() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, PqKernelsTest, testing::ValuesIn(TableNames()),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& test) { return test.param; });
 
 }  // namespace
 }  // namespace varve

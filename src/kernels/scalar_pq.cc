@@ -271,6 +271,7 @@ const std::vector<const PqKernels*>& Tables() {
 const PqKernels& ScalarPqKernels() {
   static const PqKernels table = {
       .name = "scalar",
+      .pair_dot = false,
       .prepare_query = PrepareQuery,
       .scores_bytes = {ScoresBytes, ScoresBytes, ScoresBytes, ScoresBytes, ScoresBytes},
       .scores_nibbles = ScoresNibbles,
@@ -284,11 +285,17 @@ const PqKernels& ScalarPqKernels() {
 }
 
 const PqKernels& ActivePqKernels() {
-  const std::string_view name = ActiveKernels().name;
+  // Asked for with every page: names are compared only when the table has changed.
+  static thread_local const Kernels* known = nullptr;
+  static thread_local const PqKernels* table_of_known = nullptr;
+  const Kernels& active = ActiveKernels();
+  if (known == &active) return *table_of_known;
+  known = &active;
+  table_of_known = &ScalarPqKernels();
   for (const PqKernels* table : Tables()) {
-    if (name == table->name) return *table;
+    if (std::string_view(active.name) == table->name) table_of_known = table;
   }
-  return ScalarPqKernels();
+  return *table_of_known;
 }
 
 std::span<const PqKernels* const> AvailablePqKernels() { return Tables(); }

@@ -124,6 +124,7 @@ void Nearest(const uint8_t* bytes, int sub_dim, int num_codes, const float* poin
 const PqKernels& PqTable(const char* name) {
   static const PqKernels table = {
       .name = name,
+      .pair_dot = kByteDot,
       .prepare_query = PrepareQuery,
       .scores_bytes = {ScoresBytes<4>, ScoresBytes<5>, ScoresBytes<6>, ScoresBytes<7>,
                        ScoresBytes<8>},

@@ -13,7 +13,7 @@ std::atomic<PqValueMethod> forced_values{PqValueMethod::kAuto};
 bool IsScalar() { return &ActivePqKernels() == &ScalarPqKernels(); }
 
 // Four bits: shuffles of the query's table beat products wherever these take two instructions.
-bool HasPairDot() { return std::string_view(ActivePqKernels().name) == "avx512_vnni"; }
+bool HasPairDot() { return ActivePqKernels().pair_dot; }
 
 }  // namespace
 
