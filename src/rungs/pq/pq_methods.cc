@@ -51,11 +51,11 @@ PqKeyMethod ChoosePqKeyMethod(int bits, int total_rows) {
 PqValueMethod ChoosePqValueMethod(int bits, int sub_dim) {
   const PqValueMethod method = forced_values.load(std::memory_order_relaxed);
   if (method == PqValueMethod::kCentroids || method == PqValueMethod::kDecode) return method;
-  if (bits <= kMaxByteBits && (method == PqValueMethod::kBytes || !IsScalar()))
-    return PqValueMethod::kBytes;
-  // Adding up costs a read and a write per code, the centroids num_codes * sub_dim products per
-  // code and 16 pages; decoding sub_dim products per token.
-  return bits <= kMaxByteBits && sub_dim > 1 ? PqValueMethod::kCentroids : PqValueMethod::kDecode;
+  if (bits > kMaxByteBits) return PqValueMethod::kDecode;
+  // Adding up costs a read and a write per code, looking up a product per channel: without vectors
+  // the former wins for sub-vectors of 8 channels.
+  const bool centroids = method == PqValueMethod::kAuto && IsScalar() && sub_dim >= 8;
+  return centroids ? PqValueMethod::kCentroids : PqValueMethod::kBytes;
 }
 
 }  // namespace varve
