@@ -172,10 +172,12 @@ std::string RenderComparison(const Comparison& comparison) {
       "another plan.</p>\n",
       EscapeHtml(comparison.model), comparison.prompt_tokens);
   html += "<div class=\"pair\" style=\"margin-top:1.2rem\">\n";
-  html +=
+  const std::string codebooks = CodebookNote(plans);
+  html += fmt::format(
       "<section class=\"card\"><h3>Memory</h3><p class=\"quiet\">Bytes of cache per token, "
-      "everything counted; × is f16 ÷ this.</p>" +
-      MemoryPicture(plans) + "</section>\n";
+      "everything counted{}; × is f16 ÷ this.{}</p>{}</section>\n",
+      codebooks.empty() ? "" : " but codebooks",
+      codebooks.empty() ? "" : " The " + EscapeHtml(codebooks) + ".", MemoryPicture(plans));
   html += fmt::format(
       "<section class=\"card\"><h3>Quality</h3><p class=\"quiet\">Mean KL divergence from the f16 "
       "cache over {} tokens, in nats; left is better.</p>{}</section>\n</div>\n",

@@ -69,6 +69,18 @@ TEST(CompareReport, MarksFromTheFirstDifferenceOn) {
   EXPECT_NE(RenderComparison(accents).find("caf<mark>\u00E8</mark>"), std::string::npos);
 }
 
+TEST(CompareReport, CodebooksAreNamedWhereTheyAreNotCounted) {
+  Comparison comparison = Example();
+  EXPECT_EQ(CodebookNote(comparison.plans), "");
+  EXPECT_NE(RenderComparison(comparison).find("everything counted; "), std::string::npos);
+  comparison.plans[1].use.codebook_bytes = 1536;
+  EXPECT_NE(CodebookNote(comparison.plans).find(comparison.plans[1].plan + " 1.50 KiB"),
+            std::string::npos);
+  const std::string page = RenderComparison(comparison);
+  EXPECT_NE(page.find("everything counted but codebooks; "), std::string::npos);
+  EXPECT_NE(page.find("in no other figure: "), std::string::npos);
+}
+
 TEST(CompareReport, PicturesHaveARowPerPlan) {
   const std::vector<ComparedPlan> plans = Example().plans;
   const std::string memory = MemoryPicture(plans);

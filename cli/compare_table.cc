@@ -22,6 +22,16 @@ void PrintFigures(const ComparedPlan& plan, const ComparedPlan* reference, std::
   fmt::print(out, "{}\n", line);
 }
 
+std::string CodebookNote(const std::vector<ComparedPlan>& plans) {
+  std::string note;
+  for (const ComparedPlan& plan : plans) {
+    if (plan.use.codebook_bytes == 0) continue;
+    note += note.empty() ? "codebooks, once for the model and in no other figure: " : ", ";
+    note += plan.plan + " " + HumanBytes(static_cast<double>(plan.use.codebook_bytes));
+  }
+  return note;
+}
+
 void PrintComparison(const Comparison& comparison, std::FILE* out) {
   TextTable table({"plan", ">cache", ">bytes/token", ">x smaller", ">KL mean", ">KL max",
                    ">same best", ">differs at", ">tokens/s", ">prompt tokens/s"});
@@ -42,6 +52,8 @@ void PrintComparison(const Comparison& comparison, std::FILE* out) {
              "text, all plans in turn\n",
              comparison.prompt_tokens, comparison.scored_tokens);
   table.Print(out);
+  const std::string codebooks = CodebookNote(comparison.plans);
+  if (!codebooks.empty()) fmt::print(out, "{}\n", codebooks);
   for (const ComparedPlan& plan : comparison.plans) {
     PrintRetention(plan.plan, plan.retention, out);
     PrintFallbacks(plan.plan, plan.use.fallbacks, out);
