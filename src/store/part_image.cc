@@ -37,8 +37,8 @@ Status PartShape::Check() const {
   VARVE_RETURN_IF_ERROR(CheckField("head_dim", head_dim, bytes ? kMaxPartBytes : kMaxPartDim));
   if (bytes) {
     if (layout == PartLayout::kRows) return Status();
-    return InvalidArgument(
-        fmt::format("part: lane type 5 has the rows layout only, not {}", static_cast<int>(layout)));
+    return InvalidArgument(fmt::format("part: lane type 5 has the rows layout only, not {}",
+                                       static_cast<int>(layout)));
   }
   if (layout == PartLayout::kRows) {
     if (IsFloat(lane)) return Status();

@@ -15,7 +15,8 @@
 namespace varve::store {
 
 // Numbers are part of the format. The rotated rungs q8_0r and q4_0r have the bytes of q8_0 and
-// q4_0. kBytes is a strip that is taken as it is (pq): num_rows * head_dim bytes, in any two factors.
+// q4_0. kBytes is a strip that is taken as it is (pq): num_rows * head_dim bytes, in any two
+// factors.
 enum class LaneType : uint8_t { kF32 = 0, kF16 = 1, kBF16 = 2, kQ8 = 3, kQ4 = 4, kBytes = 5 };
 enum class PartLayout : uint8_t {
   kKey = 0,    // strips of K: rows in tiles of 16
