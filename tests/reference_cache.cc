@@ -44,13 +44,13 @@ const Rung* ReferenceCache::RungOf(const std::string& name, Part part) const {
   return size ? pq_rungs_.at(PqName(*size)).get() : FindRung(name);
 }
 
-// Codes are for tokens that have settled: 128 stay open, or what a window leaves of them.
+// Codes are for tokens that have settled: 128 stay open, or half of a short window.
 int64_t ReferenceCache::OpenTokens(int layer) const {
   const LayerRule& rule = RuleOf(layer);
   if (rule.open_tokens) return *rule.open_tokens;
   const auto [key_rung, value_rung] = RungsAt(layer, 0);
   if (!IsPqName(key_rung->name()) && !IsPqName(value_rung->name())) return 0;
-  return std::min<int64_t>(128, rule.window_tokens.value_or(128));
+  return std::min<int64_t>(128, rule.window_tokens.value_or(256) / 2);
 }
 
 ReferenceCache::RungPair ReferenceCache::RungsAt(int layer, int64_t age) const {

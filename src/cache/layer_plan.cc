@@ -292,8 +292,9 @@ Result<LayerPlan> ResolveRule(const LayerRule& rule, const CacheShape& shape, Pl
   LayerPlan layer;
   layer.open_rung = *open_rung;
   const bool codes_first = IsPq(*keys->front().rung) || IsPq(*values->front().rung);
+  // Half of a short window: else its pages would go before they are coded.
   const int64_t open_tokens =
-      std::min(codes_first ? kPqOpenTokens : 0, rule.window_tokens.value_or(kPqOpenTokens));
+      codes_first ? std::min(kPqOpenTokens, rule.window_tokens.value_or(2 * kPqOpenTokens) / 2) : 0;
   layer.stages = MergeLadders(*keys, *values, rule.open_tokens.value_or(open_tokens));
   VARVE_RETURN_IF_ERROR(CheckCodebooks(rule, layer));
   layer.window_tokens = rule.window_tokens.value_or(0);

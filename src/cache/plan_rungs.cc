@@ -37,8 +37,11 @@ Result<std::shared_ptr<const Codebook>> PlanRungs::CodebookOf(const LayerRule& r
           "there is no codebook for this model; train one with `varve codebook train` and name it "
           "with codebook=FILE");
     }
-    VARVE_RETURN_IF_ERROR(CheckCodebook(*codebook_));
-    VARVE_RETURN_IF_ERROR(CheckFits(*codebook_, "codebook"));
+    if (!codebook_checked_) {
+      VARVE_RETURN_IF_ERROR(CheckCodebook(*codebook_));
+      VARVE_RETURN_IF_ERROR(CheckFits(*codebook_, "codebook"));
+      codebook_checked_ = true;
+    }
     return codebook_;
   }
   std::shared_ptr<const Codebook>& file = files_[*rule.codebook];
@@ -149,7 +152,7 @@ uint64_t PlanRungs::codebook_bytes() const {
 
 uint64_t CodebookHashOf(const Rung& rung) {
   const auto* pq = dynamic_cast<const PqRung*>(&rung);
-  return pq != nullptr && pq->codebook() != nullptr ? CodebookHash(*pq->codebook()) : 0;
+  return pq != nullptr ? pq->codebook_hash() : 0;
 }
 
 }  // namespace varve

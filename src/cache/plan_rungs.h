@@ -50,6 +50,7 @@ class PlanRungs {
   CacheShape shape_;
   uint64_t model_fingerprint_;
   std::shared_ptr<const Codebook> codebook_;
+  bool codebook_checked_ = false;
   std::map<std::string, std::shared_ptr<const Codebook>> files_;
   struct Made {
     std::unique_ptr<const PqRung> rung;

@@ -104,7 +104,7 @@ struct PqScoresArgs {
   PqShape shape;
   PqCentroids centroids;
   const std::byte* strip;
-  int num_tokens;          // scores wanted; the kernel may write up to the next multiple of 16
+  int num_tokens;          // scores wanted; the kernel may write up to page_tokens
   const std::byte* query;  // num_rows prepared queries
   size_t query_stride;     // bytes from row to row
   int num_rows;

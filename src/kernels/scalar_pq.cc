@@ -17,16 +17,12 @@ namespace varve {
 namespace {
 
 // Value of a channel under a code, without the scale.
-int KeyByte(const PqScoresArgs& args, int channel, int code) {
-  return args.centroids.bytes[static_cast<size_t>(channel) * args.shape.num_codes() + code] - 128;
+int Centroid(const PqShape& shape, const PqCentroids& centroids, int channel, int code) {
+  return centroids.bytes[static_cast<size_t>(channel) * shape.num_codes() + code] - 128;
 }
 
 int LevelOf(const PqScoresArgs& args, const int16_t* levels, int channel) {
   return args.shape.bits == 4 ? reinterpret_cast<const int8_t*>(levels)[channel] : levels[channel];
-}
-
-int ValueByte(const PqValuesArgs& args, int channel, int code) {
-  return args.centroids.bytes[static_cast<size_t>(channel) * args.shape.num_codes() + code] - 128;
 }
 
 void PrepareQuery(const PqShape& shape, const PqCentroids& centroids, const float* query,
@@ -124,7 +120,7 @@ void ScoresBytes(const PqScoresArgs& args) {
       int32_t* sum = &sums[static_cast<size_t>(row) * shape.page_tokens];
       for (int token = 0; token < args.num_tokens; ++token) {
         for (int d = m * shape.sub_dim(); d < (m + 1) * shape.sub_dim(); ++d)
-          sum[token] += LevelOf(args, level, d) * KeyByte(args, d, codes[token]);
+          sum[token] += LevelOf(args, level, d) * Centroid(shape, args.centroids, d, codes[token]);
       }
     }
   }
@@ -201,7 +197,8 @@ void AddValuesBytes(const PqValuesArgs& args) {
         ReadPqCodes(shape, args.pages[p].strip, m, codes);
         for (int token = 0; token < shape.page_tokens; ++token) {
           for (int d = m * shape.sub_dim(); d < (m + 1) * shape.sub_dim(); ++d)
-            sums[d] += levels[p * shape.page_tokens + token] * ValueByte(args, d, codes[token]);
+            sums[d] += levels[p * shape.page_tokens + token] *
+                       Centroid(shape, args.centroids, d, codes[token]);
         }
       }
     }
@@ -228,7 +225,7 @@ void AddValuesCentroids(const PqValuesArgs& args) {
       for (int d = m * shape.sub_dim(); d < (m + 1) * shape.sub_dim(); ++d) {
         float sum = 0.0f;
         for (int c = 0; c < shape.num_codes(); ++c)
-          sum += weight_of[c] * static_cast<float>(ValueByte(args, d, c));
+          sum += weight_of[c] * static_cast<float>(Centroid(shape, args.centroids, d, c));
         args.accumulators[static_cast<size_t>(row) * shape.dim + d] +=
             sum * args.centroids.scales[m];
       }

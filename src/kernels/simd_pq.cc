@@ -74,7 +74,7 @@ HWY_INLINE void NearestPoints(const float* centroids, int sub_dim, int num_codes
     VF distance[kPoints];
     for (int p = 0; p < kPoints; ++p) distance[p] = hn::Zero(df);
     for (int j = 0; j < sub_dim; ++j) {
-      const VF centroid = hn::Load(df, centroids + static_cast<size_t>(j) * num_codes + c);
+      const VF centroid = hn::LoadU(df, centroids + static_cast<size_t>(j) * num_codes + c);
       for (int p = 0; p < kPoints; ++p) {
         const VF difference = hn::Sub(hn::Set(df, points[p * sub_dim + j]), centroid);
         distance[p] = hn::Add(distance[p], hn::Mul(difference, difference));
@@ -97,18 +97,18 @@ HWY_INLINE void NearestPoints(const float* centroids, int sub_dim, int num_codes
 
 void Nearest(const uint8_t* bytes, int sub_dim, int num_codes, const float* points, int num_points,
              uint16_t* codes) {
-  // 4096 centroids of 8 channels are 128 KiB as f32; more are compared in the plain way.
-  constexpr size_t kMostFloats = size_t{1} << 15;
+  // As f32, once for all points; few enough for the stack but for wide codes.
+  constexpr size_t kStackFloats = 2048;
   const size_t floats = static_cast<size_t>(sub_dim) * num_codes;
-  if (floats > kMostFloats)
-    return ScalarPqKernels().nearest(bytes, sub_dim, num_codes, points, num_points, codes);
-  alignas(64) static thread_local float centroids[kMostFloats];
+  alignas(64) float on_stack[kStackFloats];
+  std::vector<float> on_heap(floats > kStackFloats ? floats : 0);
+  float* centroids = on_heap.empty() ? on_stack : on_heap.data();
   const DF df;
   const DI di;
   const hn::Rebind<uint8_t, DI> d8;
   for (size_t i = 0; i < floats; i += hn::Lanes(df)) {
     const VI value = hn::Sub(hn::PromoteTo(di, hn::LoadU(d8, bytes + i)), hn::Set(di, 128));
-    hn::Store(hn::ConvertTo(df, value), df, centroids + i);
+    hn::StoreU(hn::ConvertTo(df, value), df, centroids + i);
   }
   int p = 0;
   for (; p + 4 <= num_points; p += 4) {

@@ -121,42 +121,6 @@ class ByteTable {
 #endif
 };
 
-// acc[i] += a[2i] * b[2i] + a[2i + 1] * b[2i + 1] on 16-bit halves of the lanes. Exact if the sum
-// fits.
-template <class D32, class V = hn::Vec<D32>>
-HWY_INLINE V AddPairs(D32 d, V acc, V a, V b) {
-#if HWY_TARGET == HWY_AVX3_DL
-  __asm__("vpdpwssd %2, %1, %0" : "+v"(acc.raw) : "v"(a.raw), "v"(b.raw));
-  return acc;
-#elif HWY_ARCH_X86
-  const hn::RepartitionToNarrow<D32> d16;
-  V unused = hn::Zero(d);  // pmaddwd: lane-exact, the second sum stays empty
-  return hn::ReorderWidenMulAccumulate(d, hn::BitCast(d16, a), hn::BitCast(d16, b), acc, unused);
-#else
-  const auto low =
-      hn::Mul(hn::ShiftRight<16>(hn::ShiftLeft<16>(a)), hn::ShiftRight<16>(hn::ShiftLeft<16>(b)));
-  return hn::Add(acc, hn::Add(low, hn::Mul(hn::ShiftRight<16>(a), hn::ShiftRight<16>(b))));
-#endif
-}
-
-// acc[i] += sum over the four bytes j of lane i: (unsigned) u[j] * (signed) s[j]. Exact.
-template <class D32, class V = hn::Vec<D32>>
-HWY_INLINE V AddQuads(D32 d, V acc, V u, V s) {
-#if HWY_TARGET == HWY_AVX3_DL
-  (void)d;
-  __asm__("vpdpbusd %2, %1, %0" : "+v"(acc.raw) : "v"(u.raw), "v"(s.raw));
-  return acc;
-#else
-  const hn::Repartition<uint16_t, D32> du16;
-  const hn::Repartition<int16_t, D32> di16;
-  const V even = hn::And(u, hn::Set(d, 0x00FF00FF));
-  const V odd = hn::BitCast(d, hn::ShiftRight<8>(hn::BitCast(du16, u)));
-  const V s_even = hn::BitCast(d, hn::ShiftRight<8>(hn::ShiftLeft<8>(hn::BitCast(di16, s))));
-  const V s_odd = hn::BitCast(d, hn::ShiftRight<8>(hn::BitCast(di16, s)));
-  return AddPairs(d, AddPairs(d, acc, even, s_even), odd, s_odd);
-#endif
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace varve
 HWY_AFTER_NAMESPACE();

@@ -33,8 +33,9 @@ struct LevelRows {
   alignas(64) int16_t words[kRows][kMostRunTokens];
   // The same in the order of tokens, for pages that are not wide.
   alignas(64) uint8_t bytes[kRows][kMostRunTokens];
-  bool
-      wide[kMaxValuePages];  // whether a level of some row is no byte, or the target has no use for
+  // Whether words are to be used: some row has a level that is no byte, or the target no use for
+  // bytes.
+  bool wide[kMaxValuePages];
   float factors[kRows];
   bool any = false;  // whether a row has a level that is not 0
 };

@@ -41,17 +41,24 @@ inline constexpr bool kByteDot = false;
 #endif
 
 // acc[i] += a[2i] * b[2i] + a[2i+1] * b[2i+1] on 16-bit halves of the lanes. Exact if the sum fits.
-HWY_INLINE VI DotPairs(VI acc, VI a, VI b) {
-#if HWY_ARCH_X86
-  const hn::RepartitionToNarrow<DI> d16;
-  VI unused = hn::Zero(DI());  // pmaddwd: lane-exact, the second sum stays empty
-  return hn::ReorderWidenMulAccumulate(DI(), hn::BitCast(d16, a), hn::BitCast(d16, b), acc, unused);
+// Of vectors of any size.
+template <class D32, class V = hn::Vec<D32>>
+HWY_INLINE V AddPairs(D32 d, V acc, V a, V b) {
+#if HWY_TARGET == HWY_AVX3_DL
+  (void)d;  // see DotBytes
+  __asm__("vpdpwssd %2, %1, %0" : "+v"(acc.raw) : "v"(a.raw), "v"(b.raw));
+  return acc;
+#elif HWY_ARCH_X86
+  const hn::RepartitionToNarrow<D32> d16;
+  V unused = hn::Zero(d);  // pmaddwd: lane-exact, the second sum stays empty
+  return hn::ReorderWidenMulAccumulate(d, hn::BitCast(d16, a), hn::BitCast(d16, b), acc, unused);
 #else
-  const VI low =
+  const V low =
       hn::Mul(hn::ShiftRight<16>(hn::ShiftLeft<16>(a)), hn::ShiftRight<16>(hn::ShiftLeft<16>(b)));
   return hn::Add(acc, hn::Add(low, hn::Mul(hn::ShiftRight<16>(a), hn::ShiftRight<16>(b))));
 #endif
 }
+HWY_INLINE VI DotPairs(VI acc, VI a, VI b) { return AddPairs(DI(), acc, a, b); }
 
 // The first and third, or the second and fourth byte of every lane as 16-bit halves.
 HWY_INLINE VI EvenBytesUnsigned(VI v) { return hn::And(v, hn::Set(DI(), 0x00FF00FF)); }
@@ -68,19 +75,28 @@ HWY_INLINE VI OddBytesSigned(VI v) {
   return hn::BitCast(DI(), hn::ShiftRight<8>(hn::BitCast(d16, v)));
 }
 
-// acc[i] += sum over the four bytes j of lane i: (unsigned) u[j] * (signed) s[j]. Exact.
-HWY_INLINE VI DotBytes(VI acc, VI u, VI s) {
+// acc[i] += sum over the four bytes j of lane i: (unsigned) u[j] * (signed) s[j]. Exact. Of vectors
+// of any size.
+template <class D32, class V = hn::Vec<D32>>
+HWY_INLINE V AddQuads(D32 d, V acc, V u, V s) {
 #if HWY_TARGET == HWY_AVX3_DL
   // Highway's AVX3_DL implies AVX512-VNNI at run time, but its compile-time attributes name
   // AVX-VNNI instead, so the intrinsic is out of reach.
+  (void)d;
   __asm__("vpdpbusd %2, %1, %0" : "+v"(acc.raw) : "v"(u.raw), "vm"(s.raw));
   return acc;
 #else
   // |sum| <= 4 * 255 * 128.
-  acc = DotPairs(acc, EvenBytesUnsigned(u), EvenBytesSigned(s));
-  return DotPairs(acc, OddBytesUnsigned(u), OddBytesSigned(s));
+  const hn::Repartition<uint16_t, D32> du16;
+  const hn::Repartition<int16_t, D32> di16;
+  const V even = hn::And(u, hn::Set(d, 0x00FF00FF));
+  const V odd = hn::BitCast(d, hn::ShiftRight<8>(hn::BitCast(du16, u)));
+  const V s_even = hn::BitCast(d, hn::ShiftRight<8>(hn::ShiftLeft<8>(hn::BitCast(di16, s))));
+  const V s_odd = hn::BitCast(d, hn::ShiftRight<8>(hn::BitCast(di16, s)));
+  return AddPairs(d, AddPairs(d, acc, even, s_even), odd, s_odd);
 #endif
 }
+HWY_INLINE VI DotBytes(VI acc, VI u, VI s) { return AddQuads(DI(), acc, u, s); }
 
 // The same with one dword of signed bytes for every lane.
 HWY_INLINE VI DotBroadcast(VI acc, VI u, const void* s) {

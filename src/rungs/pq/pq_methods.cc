@@ -22,22 +22,6 @@ void SetPqMethods(const PqMethods& methods) {
   forced_values = methods.values;
 }
 
-bool ParsePqKeyMethod(std::string_view name, PqKeyMethod* method) {
-  if (name == "auto") return *method = PqKeyMethod::kAuto, true;
-  if (name == "bytes") return *method = PqKeyMethod::kBytes, true;
-  if (name == "tables") return *method = PqKeyMethod::kTables, true;
-  if (name == "decode") return *method = PqKeyMethod::kDecode, true;
-  return false;
-}
-
-bool ParsePqValueMethod(std::string_view name, PqValueMethod* method) {
-  if (name == "auto") return *method = PqValueMethod::kAuto, true;
-  if (name == "bytes") return *method = PqValueMethod::kBytes, true;
-  if (name == "centroids") return *method = PqValueMethod::kCentroids, true;
-  if (name == "decode") return *method = PqValueMethod::kDecode, true;
-  return false;
-}
-
 PqKeyMethod ChoosePqKeyMethod(int bits, int total_rows) {
   PqKeyMethod method = forced_keys.load(std::memory_order_relaxed);
   if (method == PqKeyMethod::kAuto || (method == PqKeyMethod::kBytes && bits > kMaxByteBits))

@@ -12,8 +12,6 @@
 #ifndef VARVE_RUNGS_PQ_PQ_METHODS_H_
 #define VARVE_RUNGS_PQ_PQ_METHODS_H_
 
-#include <string_view>
-
 namespace varve {
 
 enum class PqKeyMethod { kAuto, kBytes, kTables, kDecode };
@@ -27,10 +25,6 @@ struct PqMethods {
 // What benchmarks and tests force; auto otherwise. Not while attention runs. A method that cannot
 // take the codes (bytes above 8 bits) is not used for them.
 void SetPqMethods(const PqMethods& methods);
-
-// "auto", "bytes", "tables", "decode"; false if the name is none.
-bool ParsePqKeyMethod(std::string_view name, PqKeyMethod* method);
-bool ParsePqValueMethod(std::string_view name, PqValueMethod* method);
 
 // What is used for codes of that many bits by the kernels in use. Tables of more than 16 entries
 // are not made for more than kMostTableRows rows: then the strip is decoded.

@@ -154,25 +154,6 @@ TEST(PqRungChecks, AStripWithAGainThatNoEncoderWritesIsRefused) {
   EXPECT_EQ(message(1, 0x8000), "rung pq8x4: gain 1 is -0 < 0");
 }
 
-TEST(PqMethods, HaveNames) {
-  PqKeyMethod keys = PqKeyMethod::kAuto;
-  PqValueMethod values = PqValueMethod::kAuto;
-  EXPECT_TRUE(ParsePqKeyMethod("bytes", &keys) && keys == PqKeyMethod::kBytes);
-  EXPECT_TRUE(ParsePqKeyMethod("tables", &keys) && keys == PqKeyMethod::kTables);
-  EXPECT_TRUE(ParsePqKeyMethod("decode", &keys) && keys == PqKeyMethod::kDecode);
-  EXPECT_TRUE(ParsePqKeyMethod("auto", &keys) && keys == PqKeyMethod::kAuto);
-  EXPECT_TRUE(ParsePqValueMethod("bytes", &values) && values == PqValueMethod::kBytes);
-  EXPECT_TRUE(ParsePqValueMethod("centroids", &values) && values == PqValueMethod::kCentroids);
-  EXPECT_TRUE(ParsePqValueMethod("decode", &values) && values == PqValueMethod::kDecode);
-  EXPECT_TRUE(ParsePqValueMethod("auto", &values) && values == PqValueMethod::kAuto);
-  for (const char* name : {"", "byte", "Tables", "auto "}) {
-    EXPECT_FALSE(ParsePqKeyMethod(name, &keys)) << name;
-    EXPECT_FALSE(ParsePqValueMethod(name, &values)) << name;
-  }
-  EXPECT_FALSE(ParsePqKeyMethod("centroids", &keys));
-  EXPECT_FALSE(ParsePqValueMethod("tables", &values));
-}
-
 TEST(PqMethods, BytesAreNotForcedOnWideCodesNorTablesOnManyRows) {
   {
     const ScopedPqMethods scope({PqKeyMethod::kBytes, PqValueMethod::kBytes});

@@ -81,7 +81,10 @@ uint16_t GainBits(const float* unit, const float* centroids, int dim, float norm
 PqRung::PqRung(const PqSize& size) : size_(size), name_(PqName(size)) {}
 
 PqRung::PqRung(const PqSize& size, std::shared_ptr<const Codebook> codebook)
-    : size_(size), name_(PqName(size)), codebook_(std::move(codebook)) {
+    : size_(size),
+      name_(PqName(size)),
+      codebook_(std::move(codebook)),
+      codebook_hash_(CodebookHash(*codebook_)) {
   keys_ = codebook_->Find(Part::kKey, size.subspaces, size.bits);
   values_ = codebook_->Find(Part::kValue, size.subspaces, size.bits);
   if (keys_ != nullptr) key_turns_ = AsStrips(*keys_, Part::kKey);

@@ -38,6 +38,7 @@ class PqRung final : public Rung {
   std::string_view name() const override { return name_; }
   const PqSize& size() const { return size_; }
   const Codebook* codebook() const { return codebook_.get(); }
+  uint64_t codebook_hash() const { return codebook_hash_; }  // 0 without one
   // Of the tables of a part, copies that kernels want included.
   uint64_t TableBytes(Part part) const;
   // Ok if rows of that part can be coded; otherwise says what the codebook lacks.
@@ -93,6 +94,7 @@ class PqRung final : public Rung {
   PqSize size_;
   std::string name_;
   std::shared_ptr<const Codebook> codebook_;
+  uint64_t codebook_hash_ = 0;  // of megabytes: computed once
   const CodebookTable* keys_ = nullptr;
   const CodebookTable* values_ = nullptr;
   // Rotations as the kernels of f16 strips want them, [groups, dim, dim]: a matrix times a vector
