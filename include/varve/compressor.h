@@ -1,0 +1,113 @@
+// Compressor: what fold= has learned of a model: `factor` consecutive tokens become one row.
+//
+// Per layer there are small networks for the keys and the values of text and, if the file has them,
+// of an image prefix. Each takes the rows of `factor` tokens of one KV head side by side and gives
+// one row: Linear, ReLU, Linear, ReLU, Linear. All KV heads of a layer share them. Keys are folded
+// as they are stored, after RoPE.
+//
+// A compressor is plain data until it is checked: CheckCompressor says whether a cache can use it,
+// and parsing checks. Immutable when shared; any number of caches may use one.
+
+#ifndef VARVE_COMPRESSOR_H_
+#define VARVE_COMPRESSOR_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "varve/status.h"
+
+namespace varve {
+
+// How numbers are stored; the values are those of the file.
+enum class CompressorDtype : uint16_t { kF16 = 0, kBF16 = 1, kF32 = 2 };
+
+// "f16", "bf16", "f32".
+const char* CompressorDtypeName(CompressorDtype dtype);
+// Bytes of one number.
+size_t CompressorDtypeBytes(CompressorDtype dtype);
+
+// y = W x + b
+struct CompressorLinear {
+  int rows = 0;                    // outputs
+  int cols = 0;                    // inputs
+  std::vector<std::byte> weights;  // [rows, cols] in the compressor's dtype
+  std::vector<float> bias;         // [rows], each a value of the dtype; or empty
+  bool operator==(const CompressorLinear&) const = default;
+};
+
+inline constexpr int kCompressorSlots = 3;
+// A row of factor * head_dim values to one of head_dim; a ReLU between the layers.
+struct CompressorMlp {
+  std::array<CompressorLinear, kCompressorSlots> slots;
+  bool operator==(const CompressorMlp&) const = default;
+};
+
+// Which rows a network is for, in the order of the file.
+enum class CompressorPart : uint8_t {
+  kTextKey = 0,
+  kTextValue = 1,
+  kImageKey = 2,
+  kImageValue = 3
+};
+inline constexpr int kCompressorParts = 4;
+// "compress_tk", "compress_tv", "compress_ik", "compress_iv": the names of the weights.
+const char* CompressorPartName(CompressorPart part);
+
+struct Compressor {
+  CompressorDtype dtype = CompressorDtype::kF16;
+  int num_heads = 0;   // KV heads of the model it is for; 0: any number
+  int head_dim = 0;    // a multiple of 16 up to 512; K and V alike
+  int factor = 0;      // tokens a row, 2 … 64
+  int min_groups = 0;  // a segment of fewer groups stays as it is (min_seq_len of the file)
+  bool has_image = false;
+  // Per layer by CompressorPart; without has_image the last two are empty.
+  std::vector<std::array<CompressorMlp, kCompressorParts>> layers;
+
+  int num_layers() const { return static_cast<int>(layers.size()); }
+  const CompressorMlp& Mlp(int layer, CompressorPart part) const {
+    return layers[static_cast<size_t>(layer)][static_cast<size_t>(part)];
+  }
+  // Of all numbers, as stored.
+  size_t bytes() const;
+  bool operator==(const Compressor&) const = default;
+};
+
+// Ok if every field is within its limits, every weight is finite, and shapes chain: factor *
+// head_dim in, head_dim out. The message names layer, block, field, value and limit.
+Status CheckCompressor(const Compressor& compressor);
+
+// The order of blocks within a layer, which a file does not store: prefix by prefix, in each slot
+// by slot.
+struct CompressorOrder {
+  std::array<CompressorPart, kCompressorParts> parts = {
+      CompressorPart::kTextKey, CompressorPart::kTextValue, CompressorPart::kImageKey,
+      CompressorPart::kImageValue};
+  std::array<int, kCompressorSlots> slots = {0, 1, 2};  // which of the MLP's layers comes when
+  bool operator==(const CompressorOrder&) const = default;
+};
+
+// The file (docs/format/compressor.md). Serialize requires CheckCompressor to be ok.
+std::vector<std::byte> SerializeCompressor(const Compressor& compressor,
+                                           const CompressorOrder& order = {});
+// `name` is for messages. Whatever the bytes are, the answer is a Compressor that passes
+// CheckCompressor, or a Status: kInvalidArgument if it is no compressor, kUnimplemented for another
+// version, kDataLoss if it is damaged.
+Result<Compressor> ParseCompressor(std::span<const std::byte> bytes, const std::string& name,
+                                   const CompressorOrder& order = {});
+Result<std::shared_ptr<const Compressor>> LoadCompressor(const std::string& path,
+                                                         const CompressorOrder& order = {});
+// Atomic: the file is there whole or not at all.
+Status SaveCompressor(const Compressor& compressor, const std::string& path,
+                      const CompressorOrder& order = {});
+
+// XXH3-64 of what it computes: shapes, numbers, factor and threshold.
+uint64_t CompressorHash(const Compressor& compressor);
+
+}  // namespace varve
+
+#endif  // VARVE_COMPRESSOR_H_
