@@ -1,0 +1,270 @@
+// The compressor file: docs/format/compressor.md.
+
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/atomic_file.h"
+#include "base/byte_io.h"
+#include "base/half.h"
+#include "base/mapped_file.h"
+#include "fold/compressor_format.h"
+#include "fold/compressor_limits.h"
+#include "kernels/content_hash.h"
+
+namespace varve {
+namespace {
+
+bool IsImage(CompressorPart part) { return part >= CompressorPart::kImageKey; }
+
+uint32_t NumBlocks(bool has_image) {
+  return has_image ? kCompressorAllBlocks : kCompressorTextBlocks;
+}
+
+void AppendBias(std::vector<std::byte>& out, const std::vector<float>& bias,
+                CompressorDtype dtype) {
+  for (const float value : bias) {
+    if (dtype == CompressorDtype::kF16) AppendNumber(out, F32ToF16(value));
+    if (dtype == CompressorDtype::kBF16) AppendNumber(out, F32ToBF16(value));
+    if (dtype == CompressorDtype::kF32) AppendNumber(out, std::bit_cast<uint32_t>(value));
+  }
+}
+
+// With `num_heads` instead of the compressor's own.
+std::vector<std::byte> Serialize(const Compressor& compressor, const CompressorOrder& order,
+                                 int num_heads) {
+  const uint32_t num_blocks = NumBlocks(compressor.has_image);
+  std::vector<std::byte> out;
+  out.reserve(kCompressorHeaderBytes + compressor.bytes() +
+              compressor.layers.size() * num_blocks * kCompressorBlockHeaderBytes);
+  AppendNumber(out, kCompressorMagic);
+  AppendNumber(out, kCompressorVersion);
+  AppendNumber(out, static_cast<uint16_t>(compressor.dtype));
+  AppendNumber(out, uint16_t{0});
+  for (const int field :
+       {compressor.num_layers(), num_heads, compressor.head_dim,
+        compressor.factor * compressor.head_dim, compressor.factor, compressor.min_groups}) {
+    AppendNumber(out, static_cast<uint32_t>(field));
+  }
+  AppendNumber(out, num_blocks);
+  AppendNumber(out, uint32_t{0});
+  for (int layer = 0; layer < compressor.num_layers(); ++layer) {
+    for (const CompressorPart part : order.parts) {
+      if (IsImage(part) && !compressor.has_image) continue;
+      for (const int slot : order.slots) {
+        const CompressorLinear& linear =
+            compressor.Mlp(layer, part).slots[static_cast<size_t>(slot)];
+        AppendNumber(out, static_cast<uint32_t>(linear.rows));
+        AppendNumber(out, static_cast<uint32_t>(linear.cols));
+        AppendNumber(out, linear.bias.empty() ? uint32_t{0} : uint32_t{1});
+        AppendBytes(out, linear.weights);
+        AppendBias(out, linear.bias, compressor.dtype);
+      }
+    }
+  }
+  return out;
+}
+
+class CompressorReader {
+ public:
+  CompressorReader(std::span<const std::byte> bytes, const std::string& name,
+                   const CompressorOrder& order)
+      : bytes_(bytes), name_(name), order_(order), reader_(name_.c_str(), bytes) {}
+
+  Result<Compressor> Read() {
+    const Status checked_order = CheckCompressorOrder(order_);
+    if (!checked_order.ok()) {
+      return InvalidArgument(fmt::format("{}: {}", name_, checked_order.message()));
+    }
+    VARVE_RETURN_IF_ERROR(ReadBegin());
+    VARVE_RETURN_IF_ERROR(ReadHeader());
+    for (uint32_t layer = 0; layer < num_layers_; ++layer) {
+      VARVE_RETURN_IF_ERROR(ReadLayer(layer));
+    }
+    VARVE_RETURN_IF_ERROR(reader_.Finish());
+    const Status checked = CheckCompressor(compressor_);
+    if (!checked.ok()) return reader_.Bad(checked.message());
+    return std::move(compressor_);
+  }
+
+ private:
+  Status ReadBegin();
+  Status ReadHeader();
+  Status ReadLayer(uint32_t layer);
+  Status ReadBlock(const std::string& at, CompressorLinear& linear);
+  Status CheckRange(const std::string& field, uint64_t value, uint64_t low, uint64_t high) const {
+    if (value >= low && value <= high) return Status();
+    return reader_.Bad(fmt::format("{} {} is not in {} … {}", field, value, low, high));
+  }
+
+  std::span<const std::byte> bytes_;
+  const std::string& name_;
+  const CompressorOrder& order_;
+  ByteReader reader_;
+  Compressor compressor_;
+  uint32_t num_layers_ = 0;
+};
+
+// Magic and version: what says whether the rest means anything.
+Status CompressorReader::ReadBegin() {
+  if (IsZip(bytes_)) {
+    return InvalidArgument(fmt::format(
+        "{}: is a zip, as PyTorch writes (.pth), not a compressor: `varve fold convert` makes one "
+        "of it",
+        name_));
+  }
+  if (!IsCompressor(bytes_)) {
+    return InvalidArgument(
+        fmt::format("{}: is no compressor: it does not begin with the magic of one", name_));
+  }
+  uint32_t magic = 0, version = 0;
+  VARVE_RETURN_IF_ERROR(reader_.Read("magic", magic));
+  VARVE_RETURN_IF_ERROR(reader_.Read("version", version));
+  if (version == kCompressorVersion) return Status();
+  return Unimplemented(fmt::format("{}: version {} is not {}", name_, version, kCompressorVersion));
+}
+
+Status CompressorReader::ReadHeader() {
+  uint16_t dtype = 0, reserved = 0;
+  uint32_t num_heads = 0, head_dim = 0, hidden_size = 0, factor = 0, min_seq_len = 0;
+  uint32_t num_blocks = 0, metadata_bytes = 0;
+  VARVE_RETURN_IF_ERROR(reader_.Read("dtype", dtype));
+  VARVE_RETURN_IF_ERROR(reader_.Read("reserved", reserved));
+  for (const auto& [field, value] : {std::pair{"num_layers", &num_layers_},
+                                     {"num_heads", &num_heads},
+                                     {"head_dim", &head_dim},
+                                     {"hidden_size", &hidden_size},
+                                     {"compression_factor", &factor},
+                                     {"min_seq_len", &min_seq_len},
+                                     {"weight_count_per_layer", &num_blocks},
+                                     {"metadata_size_bytes", &metadata_bytes}}) {
+    VARVE_RETURN_IF_ERROR(reader_.Read(field, *value));
+  }
+  VARVE_RETURN_IF_ERROR(CheckRange("dtype", dtype, 0, 2));
+  VARVE_RETURN_IF_ERROR(CheckRange("reserved", reserved, 0, 0));
+  VARVE_RETURN_IF_ERROR(CheckRange("num_layers", num_layers_, 1, kMaxCompressorLayers));
+  VARVE_RETURN_IF_ERROR(CheckRange("num_heads", num_heads, 0, kMaxCompressorHeads));
+  VARVE_RETURN_IF_ERROR(CheckRange("head_dim", head_dim, kMinCompressorDim, kMaxCompressorDim));
+  if (head_dim % kMinCompressorDim != 0) {
+    return reader_.Bad(
+        fmt::format("head_dim {} is not a multiple of {}", head_dim, kMinCompressorDim));
+  }
+  VARVE_RETURN_IF_ERROR(
+      CheckRange("compression_factor", factor, kMinCompressorFactor, kMaxCompressorFactor));
+  if (hidden_size != factor * head_dim) {
+    return reader_.Bad(fmt::format("hidden_size {} is not compression_factor {} * head_dim {}, {}",
+                                   hidden_size, factor, head_dim, factor * head_dim));
+  }
+  VARVE_RETURN_IF_ERROR(CheckRange("min_seq_len", min_seq_len, 0, kMaxCompressorGroups));
+  if (num_blocks != kCompressorAllBlocks && num_blocks != kCompressorTextBlocks) {
+    return reader_.Bad(fmt::format("weight_count_per_layer {} is neither {} nor {} (text only)",
+                                   num_blocks, kCompressorAllBlocks, kCompressorTextBlocks));
+  }
+  std::span<const std::byte> metadata;
+  VARVE_RETURN_IF_ERROR(reader_.Take("metadata", metadata_bytes, metadata));
+  const uint64_t least = uint64_t{num_layers_} * num_blocks * kCompressorBlockHeaderBytes;
+  if (least > reader_.left()) {
+    return reader_.Bad(fmt::format("num_layers {} of {} blocks need {} bytes and more, {} are left",
+                                   num_layers_, num_blocks, least, reader_.left()));
+  }
+  compressor_.dtype = static_cast<CompressorDtype>(dtype);
+  compressor_.num_heads = static_cast<int>(num_heads);
+  compressor_.head_dim = static_cast<int>(head_dim);
+  compressor_.factor = static_cast<int>(factor);
+  compressor_.min_groups = static_cast<int>(min_seq_len);
+  compressor_.has_image = num_blocks == kCompressorAllBlocks;
+  return Status();
+}
+
+Status CompressorReader::ReadLayer(uint32_t layer) {
+  auto& mlps = compressor_.layers.emplace_back();
+  for (const CompressorPart part : order_.parts) {
+    if (IsImage(part) && !compressor_.has_image) continue;
+    for (const int slot : order_.slots) {
+      VARVE_RETURN_IF_ERROR(
+          ReadBlock(fmt::format("layer {}: {}: ", layer, CompressorBlockName(part, slot)),
+                    mlps[static_cast<size_t>(part)].slots[static_cast<size_t>(slot)]));
+    }
+  }
+  return Status();
+}
+
+// Memory is taken for bytes that are there, never for what a field says.
+Status CompressorReader::ReadBlock(const std::string& at, CompressorLinear& linear) {
+  uint32_t rows = 0, cols = 0, has_bias = 0;
+  VARVE_RETURN_IF_ERROR(reader_.Read((at + "rows").c_str(), rows));
+  VARVE_RETURN_IF_ERROR(reader_.Read((at + "cols").c_str(), cols));
+  VARVE_RETURN_IF_ERROR(reader_.Read((at + "has_bias").c_str(), has_bias));
+  VARVE_RETURN_IF_ERROR(CheckRange(at + "rows", rows, 1, kMaxCompressorWidth));
+  VARVE_RETURN_IF_ERROR(CheckRange(at + "cols", cols, 1, kMaxCompressorWidth));
+  VARVE_RETURN_IF_ERROR(CheckRange(at + "has_bias", has_bias, 0, 1));
+  const size_t number_bytes = CompressorDtypeBytes(compressor_.dtype);
+  std::span<const std::byte> weights, bias;
+  VARVE_RETURN_IF_ERROR(
+      reader_.Take((at + "weights").c_str(), size_t{rows} * cols * number_bytes, weights));
+  VARVE_RETURN_IF_ERROR(reader_.Take((at + "bias").c_str(), has_bias * rows * number_bytes, bias));
+  linear.rows = static_cast<int>(rows);
+  linear.cols = static_cast<int>(cols);
+  linear.weights.assign(weights.begin(), weights.end());
+  linear.bias.resize(has_bias * rows);
+  for (size_t i = 0; i < linear.bias.size(); ++i) {
+    uint16_t half = 0;
+    if (compressor_.dtype == CompressorDtype::kF32) {
+      std::memcpy(&linear.bias[i], bias.data() + i * sizeof(float), sizeof(float));
+      continue;
+    }
+    std::memcpy(&half, bias.data() + i * sizeof(half), sizeof(half));
+    linear.bias[i] = compressor_.dtype == CompressorDtype::kF16 ? F16ToF32(half) : BF16ToF32(half);
+  }
+  return Status();
+}
+
+}  // namespace
+
+bool IsCompressor(std::span<const std::byte> bytes) {
+  return bytes.size() >= sizeof(kCompressorMagic) &&
+         std::memcmp(bytes.data(), &kCompressorMagic, sizeof(kCompressorMagic)) == 0;
+}
+
+bool IsZip(std::span<const std::byte> bytes) {
+  return bytes.size() >= 4 && std::memcmp(bytes.data(), "PK\x03\x04", 4) == 0;
+}
+
+std::vector<std::byte> SerializeCompressor(const Compressor& compressor,
+                                           const CompressorOrder& order) {
+  return Serialize(compressor, order, compressor.num_heads);
+}
+
+Result<Compressor> ParseCompressor(std::span<const std::byte> bytes, const std::string& name,
+                                   const CompressorOrder& order) {
+  return CompressorReader(bytes, name, order).Read();
+}
+
+Result<std::shared_ptr<const Compressor>> LoadCompressor(const std::string& path,
+                                                         const CompressorOrder& order) {
+  const Result<std::unique_ptr<const MappedFile>> file = MappedFile::Open(path);
+  if (!file.ok()) return file.status();
+  Result<Compressor> compressor = ParseCompressor((*file)->bytes(), path, order);
+  if (!compressor.ok()) return compressor.status();
+  return std::make_shared<const Compressor>(std::move(*compressor));
+}
+
+Status SaveCompressor(const Compressor& compressor, const std::string& path,
+                      const CompressorOrder& order) {
+  Status checked = CheckCompressor(compressor);
+  if (checked.ok()) checked = CheckCompressorOrder(order);
+  if (!checked.ok()) return InvalidArgument(fmt::format("{}: {}", path, checked.message()));
+  FileOps system;
+  Result<std::unique_ptr<AtomicFile>> file = AtomicFile::Create(path, &system);
+  if (!file.ok()) return file.status();
+  VARVE_RETURN_IF_ERROR((*file)->Append(SerializeCompressor(compressor, order)));
+  return (*file)->Commit();
+}
+
+uint64_t CompressorHash(const Compressor& compressor) {
+  const std::vector<std::byte> bytes = Serialize(compressor, CompressorOrder(), 0);
+  return HashBytes(bytes.data(), bytes.size());
+}
+
+}  // namespace varve

@@ -1,0 +1,97 @@
+// Small compressors for tests: random, valid, the same for a seed.
+
+#ifndef VARVE_FOLD_COMPRESSOR_TESTING_H_
+#define VARVE_FOLD_COMPRESSOR_TESTING_H_
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "base/half.h"
+#include "base/random.h"
+#include "varve/compressor.h"
+
+namespace varve {
+
+struct CompressorSpec {
+  CompressorDtype dtype = CompressorDtype::kF16;
+  int num_layers = 2;
+  int num_heads = 0;
+  int head_dim = 16;
+  int factor = 2;
+  int min_groups = 2;
+  bool has_image = true;
+  bool has_bias = true;
+  int hidden = 0;  // width between the layers; 0: head_dim
+  uint64_t seed = 1;
+};
+
+// `value` as the dtype stores it, and what that means.
+inline float RoundToDtype(CompressorDtype dtype, float value) {
+  if (dtype == CompressorDtype::kF16) return F16ToF32(F32ToF16(value));
+  return dtype == CompressorDtype::kBF16 ? BF16ToF32(F32ToBF16(value)) : value;
+}
+
+inline void StoreWeight(CompressorDtype dtype, float value, CompressorLinear& linear, size_t at) {
+  const uint32_t whole = std::bit_cast<uint32_t>(value);
+  const uint16_t half = dtype == CompressorDtype::kF16 ? F32ToF16(value) : F32ToBF16(value);
+  const size_t bytes = CompressorDtypeBytes(dtype);
+  std::memcpy(linear.weights.data() + at * bytes,
+              dtype == CompressorDtype::kF32 ? static_cast<const void*>(&whole) : &half, bytes);
+}
+
+inline float LoadWeight(CompressorDtype dtype, const CompressorLinear& linear, size_t at) {
+  uint32_t whole = 0;
+  uint16_t half = 0;
+  const size_t bytes = CompressorDtypeBytes(dtype);
+  std::memcpy(dtype == CompressorDtype::kF32 ? static_cast<void*>(&whole) : &half,
+              linear.weights.data() + at * bytes, bytes);
+  if (dtype == CompressorDtype::kF32) return std::bit_cast<float>(whole);
+  return dtype == CompressorDtype::kF16 ? F16ToF32(half) : BF16ToF32(half);
+}
+
+// Weights within 1 / sqrt(cols), as PyTorch begins with.
+inline CompressorLinear RandomLinear(CompressorDtype dtype, int rows, int cols, bool has_bias,
+                                     SplitMix64& random) {
+  const auto next = [&] {
+    const float unit = static_cast<float>(random.Next() >> 40) * 0x1p-23f - 1.0f;
+    return unit / std::sqrt(static_cast<float>(cols));
+  };
+  CompressorLinear linear;
+  linear.rows = rows;
+  linear.cols = cols;
+  const size_t count = static_cast<size_t>(rows) * static_cast<size_t>(cols);
+  linear.weights.resize(count * CompressorDtypeBytes(dtype));
+  for (size_t i = 0; i < count; ++i) StoreWeight(dtype, next(), linear, i);
+  linear.bias.resize(has_bias ? static_cast<size_t>(rows) : 0);
+  for (float& value : linear.bias) value = RoundToDtype(dtype, next());
+  return linear;
+}
+
+inline Compressor RandomCompressor(const CompressorSpec& spec) {
+  SplitMix64 random(spec.seed);
+  const int hidden = spec.hidden == 0 ? spec.head_dim : spec.hidden;
+  Compressor compressor;
+  compressor.dtype = spec.dtype;
+  compressor.num_heads = spec.num_heads;
+  compressor.head_dim = spec.head_dim;
+  compressor.factor = spec.factor;
+  compressor.min_groups = spec.min_groups;
+  compressor.has_image = spec.has_image;
+  compressor.layers.resize(static_cast<size_t>(spec.num_layers));
+  for (auto& layer : compressor.layers) {
+    for (size_t part = 0; part < (spec.has_image ? 4u : 2u); ++part) {
+      auto& slots = layer[part].slots;
+      slots[0] =
+          RandomLinear(spec.dtype, hidden, spec.factor * spec.head_dim, spec.has_bias, random);
+      slots[1] = RandomLinear(spec.dtype, hidden, hidden, spec.has_bias, random);
+      slots[2] = RandomLinear(spec.dtype, spec.head_dim, hidden, spec.has_bias, random);
+    }
+  }
+  return compressor;
+}
+
+}  // namespace varve
+
+#endif  // VARVE_FOLD_COMPRESSOR_TESTING_H_
