@@ -41,13 +41,6 @@ def quantize_q8_0(matrix: np.ndarray) -> bytes:
     return out.tobytes()
 
 
-def dequantize_q8_0(matrix: np.ndarray) -> np.ndarray:
-    """What a reader of the file will see."""
-    raw = np.frombuffer(quantize_q8_0(matrix), np.uint8).reshape(-1, 34)
-    scale = raw[:, :2].copy().view(np.float16).astype(np.float32)
-    return (raw[:, 2:].view(np.int8) * scale).astype(np.float32).reshape(matrix.shape)
-
-
 class GgufWriter:
     """Collects metadata and tensors, then writes the file in one go."""
 

@@ -9,7 +9,9 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.attention.bias import causal_lower_right
 
+from gguf_reader import GgufReader
 from gguf_writer import GgufWriter
 
 
@@ -42,6 +44,13 @@ def rotate(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     return torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1).flatten(-2).to(x.dtype)
 
 
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Causal attention, all heads alike; the queries belong to the last of the keys."""
+    if q.shape[2] == k.shape[2]:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=causal_lower_right(q.shape[2], k.shape[2]))
+
+
 class Block(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -57,20 +66,26 @@ class Block(nn.Module):
         self.ffn_up = nn.Linear(config.width, config.ffn, bias=False)
         self.ffn_down = nn.Linear(config.ffn, config.width, bias=False)
 
-    def forward(self, x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-        c = self.config
+    def project(self, x: torch.Tensor, table: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Queries [batch, heads, tokens, head_dim], keys (both turned) and values [batch, kv_heads, …]."""
         h = self.attn_norm(x)
         q, k, v = (
-            layer(h).unflatten(-1, (-1, c.head_dim)).transpose(1, 2)
+            layer(h).unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
             for layer in (self.attn_q, self.attn_k, self.attn_v)
         )
-        q, k = rotate(q, table), rotate(k, table)
-        group = c.heads // c.kv_heads
+        return rotate(q, table), rotate(k, table), v
+
+    def finish(self, x: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """Attention and feed-forward. The queries are those of the last keys: the last sees all of them."""
+        group = self.config.heads // self.config.kv_heads
         k, v = (t.repeat_interleave(group, dim=1) for t in (k, v))
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        mixed = attend(q, k, v)
         x = x + self.attn_output(mixed.transpose(1, 2).flatten(-2))
         h = self.ffn_norm(x)
         return x + self.ffn_down(F.silu(self.ffn_gate(h)) * self.ffn_up(h))
+
+    def forward(self, x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+        return self.finish(x, *self.project(x, table))
 
 
 class Llama(nn.Module):
@@ -131,6 +146,27 @@ def write_gguf(model: Llama, tokenizer: dict, name: str, path: Path) -> None:
         array = p.detach().float().cpu().numpy()
         writer.add_q8_0(key, array) if array.ndim == 2 else writer.add_f32(key, array)
     writer.write(path)
+
+
+def read_gguf(path: Path) -> tuple[Llama, dict]:
+    """A model that write_gguf has written, in f32, and the metadata."""
+    reader = GgufReader(path)
+    meta = reader.metadata
+    config = Config(
+        vocab=meta["llama.vocab_size"],
+        layers=meta["llama.block_count"],
+        width=meta["llama.embedding_length"],
+        ffn=meta["llama.feed_forward_length"],
+        heads=meta["llama.attention.head_count"],
+        kv_heads=meta["llama.attention.head_count_kv"],
+        head_dim=meta["llama.attention.key_length"],
+        context=meta["llama.context_length"],
+        rope_base=meta["llama.rope.freq_base"],
+        epsilon=meta["llama.attention.layer_norm_rms_epsilon"],
+    )
+    model = Llama(config)
+    model.load_state_dict({name: torch.tensor(array) for name, array in reader.tensors.items()})
+    return model, meta
 
 
 def describe(config: Config) -> dict:

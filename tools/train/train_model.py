@@ -3,162 +3,26 @@
 
     train_model.py --train books-train.txt.xz --valid books-valid.txt.xz --out OUT --minutes 9
 
-Needs PyTorch, numpy and tokenizers, and one GPU for anything but a try (--device cpu --tiny). Texts hold
-documents separated by a line `<|endoftext|>`. The learning rate follows the clock, so that the run ends
-when it should on any machine; OUT gets tokenizer.json, model.gguf (in parts with --part-bytes) and
-report.json. A third of the windows carries recall passages (recall_text.py).
+Needs PyTorch, numpy and tokenizers, and one GPU for anything but a try (--device cpu --tiny). The learning
+rate follows the clock, so that the run ends when it should on any machine; OUT gets tokenizer.json,
+model.gguf (in parts with --part-bytes) and report.json. A third of the windows carries recall passages
+(recall_text.py).
 """
 
 import argparse
 import json
-import lzma
 import math
 import random
-import re
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-import recall_text
 from model import Config, Llama, describe, write_gguf
-
-END = "<|endoftext|>"
-# The pre-tokenizer "qwen2": every digit is a token of its own.
-PATTERN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-ANSWER_WEIGHT = 3.0  # of the loss of an answer's tokens
-
-
-def read_documents(path: Path) -> list[str]:
-    opener = lzma.open if path.suffix == ".xz" else open
-    with opener(path, "rt", encoding="utf-8") as file:
-        return [d.strip("\n") for d in file.read().split(f"\n{END}\n") if d.strip()]
-
-
-def train_tokenizer(documents: list[str], vocab: int) -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(PATTERN), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab,
-        special_tokens=[END],
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
-    pieces = (d[i : i + 20000] for d in documents for i in range(0, len(d), 20000))
-    tokenizer.train_from_iterator(pieces, trainer)
-    return tokenizer
-
-
-def encode(tokenizer: Tokenizer, documents: list[str]) -> np.ndarray:
-    """One stream, each document followed by END (token 0). Cut at paragraphs, to use all cores."""
-    chunks = []
-    for document in documents:
-        parts = re.split(r"(?<=\n\n)(?=\S)", document)
-        piece = ""
-        for part in parts:
-            piece += part
-            if len(piece) > 20000:
-                chunks.append(piece)
-                piece = ""
-        chunks.append(piece + END)
-    out = [np.array(e.ids, np.uint16) for e in tokenizer.encode_batch(chunks)]
-    return np.concatenate(out)
-
-
-class Windows:
-    """Training windows of `context` + 1 tokens, the first one END, with loss weights."""
-
-    def __init__(self, stream: np.ndarray, tokenizer: Tokenizer, words: list[str], context: int) -> None:
-        self.stream, self.tokenizer, self.words, self.context = stream, tokenizer, words, context
-        texts = [tokenizer.id_to_token(i) for i in range(tokenizer.get_vocab_size())]
-        ends = np.array([t in (".", "!", "?", '."', '!"', '?"') for t in texts])
-        blank = np.array([t.startswith("Ġ") and len(t) > 1 for t in texts])
-        self.may_insert = np.zeros(len(stream) + 1, bool)  # a fact may stand before this token
-        self.may_insert[1:-1] = ends[stream[:-1]] & blank[stream[1:]]
-
-    def ids(self, text: str) -> list[int]:
-        return self.tokenizer.encode(text, add_special_tokens=False).ids
-
-    def plain(self, rng: random.Random, tokens: int) -> tuple[np.ndarray, int]:
-        start = rng.randrange(len(self.stream) - tokens)
-        return self.stream[start : start + tokens], start
-
-    def text(self, rng: random.Random) -> tuple[np.ndarray, np.ndarray]:
-        body, _ = self.plain(rng, self.context)
-        return np.concatenate(([0], body)), np.ones(self.context + 1, np.float32)
-
-    def recall(self, rng: random.Random, num_facts: int = 0, at_end: bool = False, tokens: int = 0):
-        """Facts at random places; each asked for at the end, some of them earlier. Returns tokens and
-        weights, and with `at_end` exactly `tokens` tokens that end with one question and its answer."""
-        total = tokens or self.context + 1
-        num_facts = min(num_facts or rng.choice((1, 1, 2, 3, 4, 6, 8)), max(1, total // 400))
-        names: dict[tuple[str, str], str] = {}
-        while len(names) < num_facts:
-            names[recall_text.thing(rng, self.words)] = recall_text.number(rng)
-        inserts = []  # (place in 0..1, kind, ids, ids of the answer)
-        tail = []
-        for name, value in names.items():
-            place = rng.random() * 0.97
-            inserts.append((place, 0, self.ids(recall_text.fact(name, value)), []))
-            asked = self.ids(recall_text.question(name))
-            told = self.ids(recall_text.answer(value))
-            if at_end or rng.random() < 0.7:
-                tail.append((asked, told))
-            if not at_end and rng.random() < 0.4:
-                inserts.append((place + rng.random() * (1 - place), 1, asked, told + self.ids("\n\n")))
-        rng.shuffle(tail)
-        tail = tail[:1] if at_end else tail
-        gap = self.ids("\n\n")
-        tail_length = sum(len(a) + len(t) + len(gap) for a, t in tail) - (len(gap) if at_end else 0)
-        room = total - 1 - tail_length - sum(len(i) + len(t) for _, _, i, t in inserts)
-        body, start = self.plain(rng, room)
-        places = np.flatnonzero(self.may_insert[start : start + room])
-        ids, weights, done = [0], [1.0], 0
-        for place, _, asked, told in sorted(inserts, key=lambda item: item[:2]):
-            at = int(place * room)
-            if len(places):
-                at = int(places[min(np.searchsorted(places, at), len(places) - 1)])
-            at = max(at, done)
-            ids += body[done:at].tolist() + asked + told
-            weights += [1.0] * (at - done + len(asked)) + [ANSWER_WEIGHT] * len(told)
-            done = at
-        ids += body[done:].tolist()
-        weights += [1.0] * (room - done)
-        for n, (asked, told) in enumerate(tail):
-            ids += asked + told + (gap if not at_end else [])
-            weights += [1.0] * len(asked) + [ANSWER_WEIGHT] * len(told) + [1.0] * (0 if at_end else len(gap))
-        assert len(ids) == total == len(weights), (len(ids), total)
-        return np.array(ids), np.array(weights, np.float32), len(tail[0][1]) if tail else 0
-
-    def batch(self, rng: random.Random, size: int, recall_share: float):
-        rows = [
-            self.recall(rng)[:2] if rng.random() < recall_share else self.text(rng) for _ in range(size)
-        ]
-        return np.stack([r[0] for r in rows]).astype(np.int64), np.stack([r[1] for r in rows])
-
-
-class BatchStream(torch.utils.data.IterableDataset):
-    def __init__(self, windows: Windows, size: int, seed: int) -> None:
-        self.windows, self.size, self.seed = windows, size, seed
-
-    def __iter__(self):
-        info = torch.utils.data.get_worker_info()
-        rng = random.Random(self.seed * 1000 + (info.id if info else 0))
-        while True:
-            ids, weights = self.windows.batch(rng, self.size, 1 / 3)
-            yield torch.from_numpy(ids), torch.from_numpy(weights)
+from training_text import Windows, batch_loader, corpus_words, encode, read_documents, train_tokenizer
 
 
 def learning_rate(done: float, peak: float) -> float:
@@ -176,10 +40,7 @@ def optimizer_of(model: Llama, peak: float, decay: float, fused: bool) -> torch.
 def train(model: Llama, windows: Windows, args, device: str) -> dict:
     compiled = torch.compile(model) if device == "cuda" else model
     optimizer = optimizer_of(model, args.rate, args.decay, device == "cuda")
-    loader = torch.utils.data.DataLoader(
-        BatchStream(windows, args.batch, args.seed), batch_size=None, num_workers=args.workers,
-        pin_memory=device == "cuda", prefetch_factor=4 if args.workers else None,
-    )  # fmt: skip
+    loader = batch_loader(partial(windows.batch, args.batch, 1 / 3), args.seed, args.workers, device)
     begin, steps, history, smooth = None, 0, [], None
     for ids, weights in loader:
         ids, weights = ids.to(device, non_blocking=True), weights.to(device, non_blocking=True)
@@ -269,7 +130,7 @@ def main() -> None:
     print(f"tokenizer after {time.time() - begin:.0f} s", flush=True)
     stream, valid = encode(tokenizer, documents), encode(tokenizer, valid_documents)
     bytes_per_token = sum(len(d.encode()) for d in valid_documents) / len(valid)
-    words = sorted(set(re.findall(r"\b[a-z]{3,9}\b", documents[0])))
+    words = corpus_words(documents)
     print(f"{len(stream)} tokens, {bytes_per_token:.3f} bytes per token, {time.time() - begin:.0f} s", flush=True)
 
     windows = Windows(stream, tokenizer, words, config.context)
