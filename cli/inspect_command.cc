@@ -10,6 +10,7 @@
 
 #include "base/machine.h"
 #include "cli/commands.h"
+#include "cli/fold_command.h"
 #include "cli/inspect_cache_file.h"
 #include "cli/inspect_codebook.h"
 #include "cli/inspect_model.h"
@@ -115,18 +116,18 @@ void AddTopic(CLI::App* command, const char* name, const char* description, Topi
 }
 
 void AddInspect(CLI::App& app, int* exit_code) {
-  CLI::App* command =
-      app.add_subcommand("inspect",
-                         "say what a model file, a cache file, a codebook, a trace, the "
-                         "machine, the instruction sets, the rungs or a plan are");
+  CLI::App* command = app.add_subcommand(
+      "inspect",
+      "say what a model file, a cache file, a codebook, a compressor, a trace, the "
+      "machine, the instruction sets, the rungs or a plan are");
   auto options = std::make_shared<InspectOptions>();
   command->require_subcommand(0, 1);
   command
-      ->add_option(
-          "FILE", options->model.path,
-          "a GGUF file (of a split one, the first part), a cache of `varve run --save`, "
-          "a codebook, or a trace of `varve run --trace`; without it and without a topic: machine, "
-          "isa and rungs")
+      ->add_option("FILE", options->model.path,
+                   "a GGUF file (of a split one, the first part), a cache of `varve run --save`, "
+                   "a codebook, a compressor, or a trace of `varve run --trace`; without it and "
+                   "without a topic: machine, "
+                   "isa and rungs")
       ->check([](const std::string& path) {
         return path.empty() ? std::string("the name of the file is empty") : std::string();
       });
@@ -143,6 +144,7 @@ void AddInspect(CLI::App& app, int* exit_code) {
       "  varve inspect model.gguf --tensors --json - | jq '.rows[0].tensors[].name'\n"
       "  varve inspect story.varve                what a saved cache holds; every checksum\n"
       "  varve inspect model.codebook             its tables and what they were trained on\n"
+      "  varve inspect compressor.bin             what fold= would use\n"
       "  varve inspect trace.jsonl --picture trace.html   what a policy kept, layer by layer\n"
       "  varve inspect plan 'k=q8_0,v=q4_0'       what a plan means");
   AddTopic(command, "machine", "processor, caches, memory", MachineRows, options, exit_code);
@@ -164,6 +166,11 @@ void AddInspect(CLI::App& app, int* exit_code) {
     }
     if (!model.path.empty() && options->picture.empty() && IsCodebookFile(model.path)) {
       const Status status = InspectCodebook({model.path, "", options->json, 0});
+      if (!status.ok()) *exit_code = ReportError(status);
+      return;
+    }
+    if (!model.path.empty() && options->picture.empty() && IsCompressorFile(model.path)) {
+      const Status status = InspectCompressor({model.path, "", "", options->json});
       if (!status.ok()) *exit_code = ReportError(status);
       return;
     }

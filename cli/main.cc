@@ -36,6 +36,7 @@ int RunProgram(int argc, char** argv) {
   AddCodebookCommand(app, &exit_code);
   AddDumpCommand(app, &exit_code);
   AddEvalCommand(app, &exit_code);
+  AddFoldCommand(app, &exit_code);
   AddInspectCommand(app, &exit_code);
   AddLosslessCommand(app, &exit_code);
   AddPlanCommand(app, &exit_code);

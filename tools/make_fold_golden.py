@@ -155,7 +155,7 @@ def make(spec, out, device):
     shape = (spec["layers"], spec["heads"], spec["tokens"], spec["head_dim"])
     rows = {kind: torch.randn(shape).half().float() for kind in "kv"}
 
-    state = collections.OrderedDict(native.state_dict())
+    state = native.state_dict()  # with its _metadata, which the pickle sets by BUILD
     entry = {key: spec[key] for key in ("name", "layout", "dtype", "layers", "heads", "head_dim", "factor",
                                         "min_seq_len", "image", "bias", "tokens")}  # fmt: skip
     if spec.get("bin"):

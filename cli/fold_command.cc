@@ -1,0 +1,17 @@
+#include "cli/fold_command.h"
+
+#include <CLI/CLI.hpp>
+
+#include "cli/commands.h"
+
+void AddFoldCommand(CLI::App& app, int* exit_code) {
+  CLI::App* command = app.add_subcommand(
+      "fold", "Compressors that fold several tokens into one row: convert and inspect them");
+  command->require_subcommand(1);
+  command->footer(
+      "Examples:\n"
+      "  varve fold convert compressor.pth compressor.bin --dtype fp16\n"
+      "  varve fold inspect compressor.bin");
+  varve::cli::AddFoldConvert(command, exit_code);
+  varve::cli::AddFoldInspect(command, exit_code);
+}
