@@ -36,6 +36,7 @@
 #include <vector>
 
 #include "varve/codebook.h"
+#include "varve/compressor.h"
 #include "varve/executor.h"
 #include "varve/part.h"
 #include "varve/plan.h"
@@ -133,6 +134,8 @@ struct CacheOptions {
   Plan plan;
   // For pq rungs, where the plan names no codebook=FILE. Null: such a plan is refused.
   std::shared_ptr<const Codebook> codebook;
+  // For fold=shipped. Null: such a plan is refused.
+  std::shared_ptr<const Compressor> compressor;
   // Of the model that feeds the cache: a codebook of another one is refused. 0: not said.
   uint64_t model_fingerprint = 0;
   // Cap on what pages hold, packed ones and the decode cache included, dictionaries not; 0 is none.
@@ -245,6 +248,18 @@ struct LosslessStats {
   uint64_t spill_refused = 0;  // times that the spill file had no room: pages stayed in memory
 };
 
+// What the learned compressor (fold=) did, since creation; summed over the layers that fold.
+struct FoldStats {
+  int layers = 0;             // with fold=; if 0, nothing else here means anything
+  uint64_t prompts = 0;       // sequences whose prompt was folded
+  uint64_t tokens = 0;        // of those prompts
+  uint64_t rows = 0;          // that they have become,
+  uint64_t rows_raw = 0;      // of which so many are tokens as they were
+  uint64_t bytes_before = 0;  // held by the pages that were folded,
+  uint64_t bytes_after = 0;   // and by the new ones when they were made, in the open rung
+  double fold_us = 0;
+};
+
 // Time by stage, summed over threads, since creation; all zero without CacheOptions::time_stages.
 // Unpacking (pack=) lies within the stage that reads. What is no stage of the rungs (tables,
 // policies, waiting for threads) is nowhere here.
@@ -291,15 +306,18 @@ struct CacheStats {
   std::vector<RungBytes> rungs;   // by rung and state, in a fixed order
   // Tables of centroids that the plan uses, each once; a constant of the model, in no other count.
   uint64_t bytes_codebooks = 0;
+  uint64_t bytes_compressors = 0;  // likewise, of the networks that fold
   std::vector<FallbackUse> fallbacks;
   RetentionStats retention;
   LosslessStats lossless;
+  FoldStats fold;
   StageTimes stages;
 };
 
 struct SequenceInfo {
   int64_t next_position = 0;
-  int64_t live_rows = 0;  // of the layer asked for
+  int64_t tokens_seen = 0;  // more than next_position where folding has restarted positions
+  int64_t live_rows = 0;    // of the layer asked for
   std::vector<PageSpan> pages;
 };
 
@@ -373,7 +391,9 @@ class Cache {
   virtual Status EndStep() = 0;
   // Rolls the open step back; nothing happens without one.
   virtual void AbortStep() = 0;
-  // Tells policies that a sequence's prompt is complete.
+  // Tells that a sequence's prompt is complete: layers with fold= are folded, all or none, the
+  // first time this is called; policies that look at the prompt's end decide. On failure (no memory
+  // for the folded pages beside the old ones) nothing has changed.
   virtual Status EndPrompt(SequenceId sequence) = 0;
 
   // --- content ---

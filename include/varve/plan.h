@@ -71,11 +71,12 @@ struct LayerRule {
   std::optional<int64_t> spill_mib;  // spill_mib=N: its cap
   std::optional<int64_t> keep_mib;   // keep_mib=N of packed bytes stay in memory
 
-  std::optional<std::string> codebook;  // codebook=FILE
-  std::optional<std::string> fold;      // fold=FILE
-  std::optional<int64_t> image_tokens;  // image=N
-  std::optional<std::string> cross;     // cross=RUNG
-  std::optional<std::string> fallback;  // fallback=RUNG
+  std::optional<std::string> codebook;        // codebook=FILE
+  std::optional<std::string> fold;            // fold=FILE, or fold=shipped: the one of the model
+  std::optional<int64_t> image_tokens;        // image=N
+  std::optional<std::string> fold_positions;  // true|restart
+  std::optional<std::string> cross;           // cross=RUNG
+  std::optional<std::string> fallback;        // fallback=RUNG
 
   bool operator==(const LayerRule&) const = default;
 };

@@ -11,7 +11,7 @@ namespace varve {
 
 // Every page but one at the end of the table that can still grow.
 bool Ageing::Completed(const LayerTable& table, const TableEntry& entry) const {
-  return &entry != &table.entries.back() || entry.stage >= 0 || entry.rows == shape_.page_tokens;
+  return &entry != &table.entries.back() || entry.stage >= 0 || !entry.HasRoom(shape_.page_tokens);
 }
 
 int Ageing::DueStage(const LayerPlan& plan, const TableEntry& entry, int64_t next_position) const {
@@ -31,6 +31,7 @@ bool Ageing::OutOfWindow(const LayerPlan& plan, const TableEntry& entry,
 
 int64_t Ageing::NextEvent(const LayerPlan& plan, const LayerTable& table) const {
   int64_t event = LayerTable::kNoEvent;
+  if (table.unfolded) return event;
   for (const TableEntry& entry : table.entries) {
     if (!Completed(table, entry)) continue;
     const int64_t end = entry.EndPosition();

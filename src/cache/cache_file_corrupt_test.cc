@@ -198,7 +198,8 @@ TEST(CacheFileCorrupt, SequenceAndTableFieldsAreNamed) {
   sequence([](SequenceRecord& r) { r.num_tokens = 0; },
            "section tokens: 1 of 4 belong to no sequence");
   sequence([](SequenceRecord& r) { r.flags = 2; }, "sequence 1: flags 0x2 are not known");
-  sequence([](SequenceRecord& r) { r.reserved = 2; }, "sequence 1: reserved is not 0");
+  sequence([](SequenceRecord& r) { r.tokens_restarted = 2; },
+           "sequence 1: tokens_restarted 2 where the plan restarts no positions");
   const auto table = [](const std::function<void(TableRecord&)>& change, const char* message) {
     ExpectRefused(Changed<TableRecord>(SectionKind::kTables, 3, change), message);
   };

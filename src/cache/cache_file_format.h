@@ -128,13 +128,14 @@ struct SequenceRecord {
   uint64_t first_token = 0;  // index into the tokens
   uint64_t num_tokens = 0;
   uint32_t flags = 0;
-  uint32_t reserved = 0;
+  uint32_t tokens_restarted = 0;  // positions that folding has given up (fold_positions=restart)
 
   static constexpr uint32_t kPromptEnded = 1;  // flag
   static constexpr uint32_t kBytes = 32;
   template <typename Io, typename Record>
   static void Fields(Io& io, Record& r) {
-    io(r.next_position), io(r.first_token), io(r.num_tokens), io(r.flags), io(r.reserved);
+    io(r.next_position), io(r.first_token), io(r.num_tokens), io(r.flags);
+    io(r.tokens_restarted);
   }
 };
 

@@ -264,7 +264,12 @@ Status CacheFile::ParseSequences() {
     }
     if ((record.flags & ~SequenceRecord::kPromptEnded) != 0)
       return Bad("sequence {}: flags {:#x} are not known", i, record.flags);
-    if (record.reserved != 0) return Bad("sequence {}: reserved is not 0", i);
+    const std::optional<FoldRule>& fold = layer_plans_.front().fold;
+    const bool restarts = fold && fold->restart_positions && record.flags != 0;
+    if (record.tokens_restarted != 0 && !restarts) {
+      return Bad("sequence {}: tokens_restarted {} where the plan restarts no positions", i,
+                 record.tokens_restarted);
+    }
     next += record.num_tokens;
   }
   if (next != tokens_.size())

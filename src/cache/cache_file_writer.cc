@@ -175,6 +175,7 @@ class Writer {
       record.first_token = num_tokens_;
       record.num_tokens = item.tokens.size();
       record.flags = sequence.prompt_ended ? SequenceRecord::kPromptEnded : 0;
+      record.tokens_restarted = static_cast<uint32_t>(sequence.tokens_restarted);
       Put(record, &sequence_bytes_);
       num_tokens_ += item.tokens.size();
       cache_file_internal::Put put{&token_bytes_};

@@ -46,7 +46,9 @@ Result<std::unique_ptr<Cache>> Cache::Create(const CacheShape& shape, CacheOptio
   auto rungs = std::make_unique<PlanRungs>(options.codebook, options.model_fingerprint, shape);
   Result<Plan> settled = rungs->Settle(*plan);
   if (!settled.ok()) return settled.status();
-  Result<std::vector<LayerPlan>> plans = ResolvePlan(*settled, shape, rungs.get());
+  auto compressors = std::make_unique<PlanCompressors>(options.compressor, shape);
+  Result<std::vector<LayerPlan>> plans =
+      ResolvePlan(*settled, shape, rungs.get(), compressors.get());
   if (!plans.ok()) return plans.status();
   if (options.num_threads < 0 || options.num_threads > 1024) {
     return InvalidArgument("cache options: num_threads " + std::to_string(options.num_threads) +
@@ -55,8 +57,9 @@ Result<std::unique_ptr<Cache>> Cache::Create(const CacheShape& shape, CacheOptio
   CacheShape filled = shape;
   if (filled.page_tokens == 0) filled.page_tokens = options.plan.PageTokens();
   const PackSettings settings = ResolvePackSettings(options.plan);
-  auto cache = std::make_unique<CacheImpl>(filled, std::move(options), std::move(*settled),
-                                           std::move(rungs), std::move(*plans));
+  auto cache =
+      std::make_unique<CacheImpl>(filled, std::move(options), std::move(*settled), std::move(rungs),
+                                  std::move(compressors), std::move(*plans));
   if (!settings.spill_file.empty()) {
     Result<std::unique_ptr<SpillFile>> spill =
         SpillFile::Create(settings.spill_file, settings.spill_bytes);
@@ -67,11 +70,13 @@ Result<std::unique_ptr<Cache>> Cache::Create(const CacheShape& shape, CacheOptio
 }
 
 CacheImpl::CacheImpl(const CacheShape& shape, CacheOptions options, Plan settled_plan,
-                     std::unique_ptr<PlanRungs> rungs, std::vector<LayerPlan> layer_plans)
+                     std::unique_ptr<PlanRungs> rungs, std::unique_ptr<PlanCompressors> compressors,
+                     std::vector<LayerPlan> layer_plans)
     : shape_(shape),
       options_(std::move(options)),
       settled_plan_(std::move(settled_plan)),
       rungs_(std::move(rungs)),
+      compressors_(std::move(compressors)),
       layer_plans_(std::move(layer_plans)),
       own_executor_(options_.executor == nullptr ? MakeThreadPool(options_.num_threads) : nullptr),
       executor_(options_.executor != nullptr ? options_.executor : own_executor_.get()),
@@ -81,6 +86,7 @@ CacheImpl::CacheImpl(const CacheShape& shape, CacheOptions options, Plan settled
       ageing_(shape_, &store_, executor_, &stages_),
       attention_(shape_, executor_, &stages_),
       retention_(shape_, layer_plans_, sequences_, &store_, &ageing_, options_.retention_observer),
+      folding_(shape_, layer_plans_, &store_, executor_),
       packing_(shape_, layer_plans_, ResolvePackSettings(options_.plan), &store_, executor_) {
   for (const LayerPlan& plan : layer_plans_) layer_spaces_.push_back(SpacesOf(plan));
 }
@@ -110,6 +116,7 @@ Result<SequenceId> CacheImpl::CreateSequence() {
     return FailedPrecondition("CreateSequence: a step is open; end or abort it first");
   auto sequence = std::make_unique<Sequence>();
   sequence->layers.resize(shape_.num_layers);
+  folding_.Begin(*sequence);
   const SequenceId id{next_id_++};
   sequences_.emplace(id.value, std::move(sequence));
   return id;
@@ -271,6 +278,7 @@ Result<SequenceInfo> CacheImpl::Describe(SequenceId id, int layer) const {
   const LayerTable& table = (*found)->layers[layer];
   SequenceInfo info;
   info.next_position = (*found)->next_position;
+  info.tokens_seen = (*found)->tokens_seen();
   info.live_rows = table.live_rows;
   for (const TableEntry& entry : table.entries) {
     info.pages.push_back({entry.page->first_position,
@@ -334,7 +342,7 @@ CacheStats CacheImpl::Stats() const {
     for (const LayerTable& table : sequence->layers) {
       stats.bytes_tables += table.entries.capacity() * sizeof(TableEntry);
       stats.bytes_f16 += table.live_rows * row_bytes;
-      stats.bytes_f16_seen += sequence->next_position * row_bytes;
+      stats.bytes_f16_seen += static_cast<uint64_t>(sequence->tokens_seen()) * row_bytes;
       stats.bytes_tables += table.plan_bytes;
     }
     retention_.AddTo(*sequence, &totals);
@@ -356,6 +364,8 @@ CacheStats CacheImpl::Stats() const {
   stats.bytes_held += stats.lossless.dictionary_bytes;
   stats.stages = stages_.Sum();
   stats.bytes_codebooks = rungs_->codebook_bytes();
+  stats.bytes_compressors = compressors_->bytes();
+  stats.fold = folding_.stats();
   stats.fallbacks = rungs_->fallbacks();
   return stats;
 }

@@ -14,6 +14,7 @@
 #include "cache/ageing.h"
 #include "cache/attention.h"
 #include "cache/cache_file_reader.h"
+#include "cache/folding.h"
 #include "cache/layer_plan.h"
 #include "cache/packing.h"
 #include "cache/page.h"
@@ -27,7 +28,8 @@ namespace varve {
 class CacheImpl final : public Cache {
  public:
   CacheImpl(const CacheShape& shape, CacheOptions options, Plan settled_plan,
-            std::unique_ptr<PlanRungs> rungs, std::vector<LayerPlan> layer_plans);
+            std::unique_ptr<PlanRungs> rungs, std::unique_ptr<PlanCompressors> compressors,
+            std::vector<LayerPlan> layer_plans);
   ~CacheImpl() override;
 
   const CacheShape& shape() const override { return shape_; }
@@ -126,6 +128,7 @@ class CacheImpl final : public Cache {
   CacheOptions options_;
   Plan settled_plan_;  // fallbacks in place
   std::unique_ptr<PlanRungs> rungs_;
+  std::unique_ptr<PlanCompressors> compressors_;
   std::vector<LayerPlan> layer_plans_;
   std::vector<LayerSpaces> layer_spaces_;
   std::unique_ptr<Executor> own_executor_;
@@ -136,6 +139,7 @@ class CacheImpl final : public Cache {
   Attention attention_;
   SequenceMap sequences_;
   RetentionDriver retention_;
+  Folding folding_;
   Packing packing_;
   uint64_t next_id_ = 1;
   bool step_open_ = false;

@@ -2,6 +2,8 @@
 // cache_file_writer.h and cache_file_reader.h; here tables become records and records tables.
 
 #include <algorithm>
+#include <filesystem>
+#include <limits>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -54,14 +56,15 @@ Status CacheImpl::SaveThrough(const std::string& path, const SaveOptions& option
     return InvalidArgument(fmt::format("Save: model_name has {} bytes > {}",
                                        options.model_name.size(), kMaxModelNameBytes));
   }
-  // Where pages may spill to is of this machine, and so is where a codebook lies: the rungs of the
-  // file have its hash.
+  // Where pages may spill to is of this machine, and so is where a codebook lies (the rungs of the
+  // file have its hash), and a compressor (folded rows do not need it any more).
   Plan plan = settled_plan_;
   for (LayerRule& rule : plan.rules) {
     rule.spill.reset();
     rule.spill_mib.reset();
     rule.keep_mib.reset();
     rule.codebook.reset();
+    if (rule.fold) rule.fold = std::filesystem::path(*rule.fold).filename().string();
   }
   CacheFileContent content{
       shape_, PrintPlan(plan), options.model_fingerprint, options.model_name, {}};
@@ -84,6 +87,11 @@ Status CacheImpl::SaveThrough(const std::string& path, const SaveOptions& option
     if (item.sequence->next_position > kMaxFilePosition) {
       return InvalidArgument(fmt::format("Save: next_position {} > {}",
                                          item.sequence->next_position, kMaxFilePosition));
+    }
+    if (item.sequence->tokens_restarted > std::numeric_limits<uint32_t>::max()) {
+      return InvalidArgument(fmt::format("Save: {} folded tokens > {}",
+                                         item.sequence->tokens_restarted,
+                                         std::numeric_limits<uint32_t>::max()));
     }
   }
   return WriteCacheFile(path, content, ops);
@@ -195,6 +203,7 @@ void CacheImpl::AddSequences(const std::shared_ptr<const CacheFile>& file,
     auto sequence = std::make_unique<Sequence>();
     sequence->next_position = file->sequences()[i].next_position;
     sequence->prompt_ended = (file->sequences()[i].flags & SequenceRecord::kPromptEnded) != 0;
+    sequence->tokens_restarted = file->sequences()[i].tokens_restarted;
     sequence->layers.resize(static_cast<size_t>(shape_.num_layers));
     for (int layer = 0; layer < shape_.num_layers; ++layer) {
       const TableRecord& record = file->table(i, layer);
@@ -207,9 +216,11 @@ void CacheImpl::AddSequences(const std::shared_ptr<const CacheFile>& file,
         table.entries.push_back(MakeEntry(entry, pages[entry.page]));
         table.live_rows += table.entries.back().live.Count();
       }
-      table.next_event = ageing_.NextEvent(layer_plans_[static_cast<size_t>(layer)], table);
     }
+    folding_.Begin(*sequence);
     for (int layer = 0; layer < shape_.num_layers; ++layer) {
+      LayerTable& table = sequence->layers[static_cast<size_t>(layer)];
+      table.next_event = ageing_.NextEvent(layer_plans_[static_cast<size_t>(layer)], table);
       if ((file->table(i, layer).flags & TableRecord::kPlanPending) != 0)
         retention_.MakePlan(*sequence, layer);
     }

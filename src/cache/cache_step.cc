@@ -36,9 +36,8 @@ bool CacheImpl::CanGrow(int layer, const Sequence& sequence) const {
   if (table.entries.empty()) return false;
   const TableEntry& last = table.entries.back();
   const Rung* open = layer_plans_[layer].open_rung;
-  return last.stage < 0 && last.rows < shape_.page_tokens && last.page->tokens_per_row == 1 &&
-         last.page->key_rung == open && last.page->value_rung == open &&
-         last.EndPosition() == sequence.next_position;
+  return last.stage < 0 && last.HasRoom(shape_.page_tokens) && last.page->key_rung == open &&
+         last.page->value_rung == open && last.EndPosition() == sequence.next_position;
 }
 
 Result<int> CacheImpl::MaxStepTokens(SequenceId id) const {
@@ -107,7 +106,7 @@ Status CacheImpl::CheckRoom(std::span<const StepEntry> entries) {
       // The page that this step fills may be sealed at its end, too.
       const int rows = (grows ? table.entries.back().rows : 0) + entry.num_tokens;
       const LayerPlan::Stage& first = plan.stages.front();
-      if (rows == shape_.page_tokens && first.from_age == 0 &&
+      if (rows == shape_.page_tokens && first.from_age == 0 && !table.unfolded &&
           (first.k != plan.open_rung || first.v != plan.open_rung)) {
         ageing_.AddExtra(first, LeastSlotBytes(open_payload), &extra);
       }
@@ -477,7 +476,16 @@ Status CacheImpl::EndStep() {
 Status CacheImpl::EndPrompt(SequenceId id) {
   Result<Sequence*> found = FindIdle(id, "EndPrompt");
   if (!found.ok()) return found.status();
-  retention_.EndPrompt(**found);
+  Sequence& sequence = **found;
+  if (folding_.active()) {
+    const Status status = folding_.Fold(sequence);
+    if (!status.ok()) return Status(status.code(), "EndPrompt: " + status.message());
+  }
+  retention_.EndPrompt(sequence);
+  for (size_t layer = 0; layer < layer_plans_.size(); ++layer) {
+    if (!layer_plans_[layer].fold) continue;
+    ageing_.Apply(layer_plans_[layer], sequence.layers[layer], sequence.next_position);
+  }
   return Status();
 }
 

@@ -149,6 +149,15 @@ Status CheckCombination(const LayerRule& rule) {
     return InvalidArgument(fmt::format(
         "plan: layers {}, clause \"{}\": means nothing without spill=", LayersText(rule), clause));
   }
+  const std::pair<bool, const char*> of_folding[] = {
+      {rule.image_tokens.has_value(), "image"},
+      {rule.fold_positions.has_value(), "fold_positions"},
+  };
+  for (const auto& [said, clause] : of_folding) {
+    if (!said || rule.fold) continue;
+    return InvalidArgument(fmt::format(
+        "plan: layers {}, clause \"{}\": means nothing without fold=", LayersText(rule), clause));
+  }
   if (rule.window_tokens && rule.open_tokens.value_or(0) > *rule.window_tokens) {
     return InvalidArgument(fmt::format("plan: layers {}, clause \"open={}\": {} > window {}",
                                        LayersText(rule), *rule.open_tokens, *rule.open_tokens,
@@ -275,7 +284,39 @@ Status CheckCodebooks(const LayerRule& rule, const LayerPlan& layer) {
       "plan: layers {}, clause \"codebook\": means nothing without a pq rung", LayersText(rule)));
 }
 
-Result<LayerPlan> ResolveRule(const LayerRule& rule, const CacheShape& shape, PlanRungs* rungs) {
+Status AddFold(const LayerRule& rule, PlanCompressors* compressors, LayerPlan* layer) {
+  layer->fold = FoldRule{nullptr, rule.image_tokens.value_or(0), rule.fold_positions == "restart"};
+  if (compressors == nullptr) return Status();
+  Result<const Compressor*> compressor = compressors->Get(rule);
+  if (!compressor.ok()) {
+    return Status(compressor.status().code(),
+                  fmt::format("plan: layers {}, clause \"fold\": {}", LayersText(rule),
+                              compressor.status().message()));
+  }
+  layer->fold->compressor = *compressor;
+  return Status();
+}
+
+// Positions are the sequence's: either all layers restart them, in the same way, or none.
+Status CheckRestart(const std::vector<LayerPlan>& layers) {
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    const auto restarts = [](const LayerPlan& plan) {
+      return plan.fold && plan.fold->restart_positions;
+    };
+    if (restarts(layers[layer]) == restarts(layers[0]) &&
+        (!restarts(layers[0]) || layers[layer].fold == layers[0].fold)) {
+      continue;
+    }
+    return InvalidArgument(fmt::format(
+        "plan: clause \"fold_positions=restart\": layer {} is not folded as layer 0 is; "
+        "positions can restart only if all layers fold alike",
+        layer));
+  }
+  return Status();
+}
+
+Result<LayerPlan> ResolveRule(const LayerRule& rule, const CacheShape& shape, PlanRungs* rungs,
+                              PlanCompressors* compressors) {
   VARVE_RETURN_IF_ERROR(CheckCombination(rule));
   const std::string open_name = rule.open_rung.value_or(std::string(kDefaultRung));
   const std::string open_clause = "open_rung=" + open_name;
@@ -300,6 +341,7 @@ Result<LayerPlan> ResolveRule(const LayerRule& rule, const CacheShape& shape, Pl
   layer.window_tokens = rule.window_tokens.value_or(0);
   layer.sink_tokens = rule.sink_tokens.value_or(0);
   if (rule.evict) VARVE_RETURN_IF_ERROR(AddRetention(rule, shape, &layer));
+  if (rule.fold) VARVE_RETURN_IF_ERROR(AddFold(rule, compressors, &layer));
   if (rule.pack) {
     const PackRule defaults;
     layer.pack = PackRule{
@@ -345,7 +387,10 @@ bool LayerPlan::GivesSameValues(const LayerPlan& other) const {
          std::equal(stages.begin(), stages.end(), other.stages.begin(), other.stages.end(),
                     same_stage) &&
          window_tokens == other.window_tokens && sink_tokens == other.sink_tokens &&
-         retention == other.retention && first_demotion == other.first_demotion;
+         retention == other.retention && first_demotion == other.first_demotion &&
+         fold.has_value() == other.fold.has_value() &&
+         (!fold || (fold->image_tokens == other.fold->image_tokens &&
+                    fold->restart_positions == other.fold->restart_positions));
 }
 
 const LayerPlan::Stage* LayerPlan::StageAt(int64_t age) const {
@@ -379,7 +424,7 @@ PackSettings ResolvePackSettings(const Plan& plan) {
 }
 
 Result<std::vector<LayerPlan>> ResolvePlan(const Plan& plan, const CacheShape& asked,
-                                           PlanRungs* rungs) {
+                                           PlanRungs* rungs, PlanCompressors* compressors) {
   Result<Plan> valid = NormalizePlan(plan);
   if (!valid.ok()) return valid.status();
   VARVE_RETURN_IF_ERROR(CheckSupported(*valid));
@@ -398,15 +443,16 @@ Result<std::vector<LayerPlan>> ResolvePlan(const Plan& plan, const CacheShape& a
     spilling = &rule;
   }
 
-  Result<LayerPlan> uncovered = ResolveRule(LayerRule(), shape, rungs);
+  Result<LayerPlan> uncovered = ResolveRule(LayerRule(), shape, rungs, compressors);
   if (!uncovered.ok()) return uncovered.status();
   std::vector<LayerPlan> layers(static_cast<size_t>(shape.num_layers), *uncovered);
   for (const LayerRule& rule : valid->rules) {
-    Result<LayerPlan> layer = ResolveRule(rule, shape, rungs);
+    Result<LayerPlan> layer = ResolveRule(rule, shape, rungs, compressors);
     if (!layer.ok()) return layer.status();
     const int last = rule.last_layer == -1 ? shape.num_layers - 1 : rule.last_layer;
     for (int i = rule.first_layer; i <= last; ++i) layers[static_cast<size_t>(i)] = *layer;
   }
+  VARVE_RETURN_IF_ERROR(CheckRestart(layers));
   return layers;
 }
 

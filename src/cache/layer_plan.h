@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/plan_compressors.h"
 #include "cache/plan_rungs.h"
 #include "retention/retention.h"
 #include "rungs/rung.h"
@@ -43,6 +44,14 @@ struct PackSettings {
   uint64_t keep_bytes = 0;  // packed bytes that stay in memory, with a spill file
 };
 
+// The learned compressor of a layer (fold=).
+struct FoldRule {
+  const Compressor* compressor = nullptr;  // null: not looked for, the plan is only counted
+  int64_t image_tokens = 0;                // the first so many are an image's
+  bool restart_positions = false;          // folded rows count as tokens of their own
+  bool operator==(const FoldRule&) const = default;
+};
+
 struct LayerPlan {
   // The rungs of a full page from an age on. Age = next position - end position of the page.
   struct Stage {
@@ -64,11 +73,13 @@ struct LayerPlan {
   int first_demotion = 0;
 
   std::optional<PackRule> pack;
+  std::optional<FoldRule> fold;
 
   static constexpr int64_t kNeverByAge = int64_t{1} << 60;
 
   bool operator==(const LayerPlan&) const = default;
-  // Equal but for packing; pq rungs are compared by name, whatever their codebooks.
+  // Equal but for packing; pq rungs and compressors are compared by name and by use, whatever is
+  // in them.
   bool GivesSameValues(const LayerPlan& other) const;
 
   // The stage of a full page of that age, or null while it stays open.
@@ -78,9 +89,11 @@ struct LayerPlan {
 // One LayerPlan per layer. The shape's layers and dimensions must be within the limits of
 // CacheShape; page_tokens may be 0. Fails with the clause and the reason where the plan is not
 // valid, not in this build, or does not fit the shape. Without `rungs` pq rungs have no codebook,
-// and fallback= is not looked at: for what a plan means and costs.
+// and fallback= is not looked at; without `compressors` fold= has none: for what a plan means and
+// costs.
 Result<std::vector<LayerPlan>> ResolvePlan(const Plan& plan, const CacheShape& shape,
-                                           PlanRungs* rungs = nullptr);
+                                           PlanRungs* rungs = nullptr,
+                                           PlanCompressors* compressors = nullptr);
 
 PackSettings ResolvePackSettings(const Plan& plan);
 

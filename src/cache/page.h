@@ -131,6 +131,9 @@ struct TableEntry {
   int64_t EndPosition() const {
     return page->first_position + static_cast<int64_t>(rows) * page->tokens_per_row;
   }
+  int64_t live_tokens() const { return int64_t{live.Count()} * page->tokens_per_row; }
+  // Whether rows could follow in this page, if it is the last one.
+  bool HasRoom(int page_tokens) const { return rows < page_tokens && page->tokens_per_row == 1; }
 };
 
 struct LayerTable {
@@ -150,6 +153,10 @@ struct LayerTable {
   std::optional<Pending> pending;
   uint64_t plan_bytes = 0;  // of the plan in force
 
+  // The plan folds this table's prompt, which has not ended: until then nothing of it is sealed,
+  // dropped by the plan, or packed.
+  bool unfolded = false;
+
   // True if what is pending still is about these entries.
   bool PendingFits(int64_t next_position) const {
     return pending && pending->edits == edits && pending->next_position == next_position &&
@@ -162,6 +169,9 @@ struct LayerTable {
 struct Sequence {
   int64_t next_position = 0;
   bool prompt_ended = false;  // EndPrompt has been called
+  // Positions that folding with fold_positions=restart has given up.
+  int64_t tokens_restarted = 0;
+  int64_t tokens_seen() const { return next_position + tokens_restarted; }
   std::vector<LayerTable> layers;
 };
 

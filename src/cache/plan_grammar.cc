@@ -68,6 +68,10 @@ constexpr ClauseSpec kClauses[] = {
     {.name = "codebook", .kind = ClauseKind::kFile, .text = &LayerRule::codebook},
     {.name = "fold", .kind = ClauseKind::kFile, .text = &LayerRule::fold},
     {.name = "image", .kind = ClauseKind::kCount, .count = &LayerRule::image_tokens},
+    {.name = "fold_positions",
+     .kind = ClauseKind::kWord,
+     .text = &LayerRule::fold_positions,
+     .words = "true restart"},
     {.name = "cross", .kind = ClauseKind::kRung, .text = &LayerRule::cross},
     {.name = "fallback", .kind = ClauseKind::kRung, .text = &LayerRule::fallback},
 };

@@ -19,8 +19,6 @@ struct MissingFeature {
 };
 
 constexpr MissingFeature kMissing[] = {
-    {"fold", "the learned compressor"},
-    {"image", "the learned compressor"},
     {"cross", "a rung of its own for the cross cache"},
 };
 

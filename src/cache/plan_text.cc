@@ -36,8 +36,8 @@ struct PresetClause {
 // What the words that are no rung stand for. `balanced` is provisional: it gives K the precision
 // that K needs by what is known of other engines, and waits for a measurement on a real model.
 constexpr PresetClause kPresets[] = {
-    {"h2o", "evict", "h2o"},   {"pq", "kv", "pq4"},        {"store", "pack", "store"},
-    {"balanced", "k", "q8_0"}, {"balanced", "v", "q4_0r"},
+    {"h2o", "evict", "h2o"},     {"pq", "kv", "pq4"},       {"store", "pack", "store"},
+    {"fold", "fold", "shipped"}, {"balanced", "k", "q8_0"}, {"balanced", "v", "q4_0r"},
 };
 
 Piece SubPiece(const Piece& whole, size_t begin, size_t end) {
@@ -86,7 +86,7 @@ Status AddBareWord(std::string_view word, const std::string& label, RuleBuilder*
   if (is_known) return Status();
   if (word.empty()) return LabeledError(label, "empty clause");
   return LabeledError(label,
-                      fmt::format("unknown rung {}; known: {}; presets: h2o pq store balanced",
+                      fmt::format("unknown rung {}; known: {}; presets: h2o pq store fold balanced",
                                   QuoteForMessage(word), RungNamesInGrammar()));
 }
 

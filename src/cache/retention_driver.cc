@@ -54,8 +54,9 @@ RetentionDriver::RetentionDriver(const CacheShape& shape, const std::vector<Laye
 }
 
 int64_t RetentionDriver::TokensToNextPlan(const Sequence& sequence, int64_t most) const {
-  for (const LayerPlan& plan : plans_) {
-    if (!plan.retention) continue;
+  for (size_t layer = 0; layer < plans_.size(); ++layer) {
+    const LayerPlan& plan = plans_[layer];
+    if (!plan.retention || sequence.layers[layer].unfolded) continue;
     if (plan.retention->policy == RetentionPolicy::kSnapKv && !sequence.prompt_ended) continue;
     const int64_t next = NextPlanPosition(*plan.retention, sequence.next_position + 1);
     most = std::min(most, next - sequence.next_position);
@@ -133,7 +134,7 @@ int RetentionDriver::AgreedStage(int layer, const Page& page) const {
 
 uint64_t RetentionDriver::TargetBytes(const Sequence& sequence, int layer) const {
   const RetentionRule& rule = *plans_[static_cast<size_t>(layer)].retention;
-  const auto seen = static_cast<double>(sequence.next_position);
+  const auto seen = static_cast<double>(sequence.tokens_seen());
   if (rule.budget_bytes == 0) {
     return static_cast<uint64_t>(seen * static_cast<double>(row_bytes_) / rule.ratio);
   }
@@ -158,7 +159,7 @@ uint64_t RetentionDriver::UpcomingBytes(const Sequence& sequence, int layer, int
   int64_t first = sequence.next_position;
   if (!table.entries.empty()) {
     const TableEntry& last = table.entries.back();
-    const bool grows = last.stage < 0 && last.rows < shape_.page_tokens &&
+    const bool grows = last.stage < 0 && last.HasRoom(shape_.page_tokens) &&
                        last.EndPosition() == sequence.next_position;
     if (grows) first += shape_.page_tokens - last.rows;
   }
@@ -177,7 +178,7 @@ std::vector<PageStat> RetentionDriver::StatsOf(int layer, const LayerTable& tabl
     stat.first_position = entry.page->first_position;
     stat.end_position = entry.EndPosition();
     stat.live_rows = entry.live.Count();
-    stat.complete = &entry != &table.entries.back() || entry.rows == shape_.page_tokens;
+    stat.complete = &entry != &table.entries.back() || !entry.HasRoom(shape_.page_tokens);
     const int level = std::max(0, entry.stage - plan.first_demotion + 1);
     stat.level = std::max(level, entry.wish - plan.first_demotion + 1);
     stat.bytes = stat.level == level
@@ -211,7 +212,7 @@ void RetentionDriver::MakePlans(Sequence& sequence) {
   const Stopwatch watch(&counts_.plan_us);
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     const LayerPlan& plan = plans_[static_cast<size_t>(layer)];
-    if (!plan.retention) continue;
+    if (!plan.retention || sequence.layers[static_cast<size_t>(layer)].unfolded) continue;
     if (NextPlanPosition(*plan.retention, sequence.next_position) != sequence.next_position)
       continue;
     // What SnapKV ranks by is known at the end of the prompt only.
@@ -307,7 +308,7 @@ void RetentionDriver::CountStep(const Sequence& sequence) {
   for (size_t layer = 0; layer < plans_.size(); ++layer) {
     if (!plans_[layer].retention) continue;
     const LayerTable& table = sequence.layers[layer];
-    run_f16_bytes_ += static_cast<double>(sequence.next_position) * static_cast<double>(row_bytes_);
+    run_f16_bytes_ += static_cast<double>(sequence.tokens_seen()) * static_cast<double>(row_bytes_);
     run_held_bytes_ += static_cast<double>(HeldBytes(table) + table.plan_bytes);
   }
 }
@@ -316,11 +317,11 @@ void RetentionDriver::AddTo(const Sequence& sequence, RetentionTotals* totals) c
   for (size_t layer = 0; layer < plans_.size(); ++layer) {
     if (!plans_[layer].retention) continue;
     const LayerTable& table = sequence.layers[layer];
-    totals->f16_bytes += static_cast<uint64_t>(sequence.next_position) * row_bytes_;
+    totals->f16_bytes += static_cast<uint64_t>(sequence.tokens_seen()) * row_bytes_;
     totals->held_bytes += HeldBytes(table) + table.plan_bytes;
     totals->plan_bytes += table.plan_bytes;
-    totals->seen += sequence.next_position;
-    totals->live += table.live_rows;
+    totals->seen += sequence.tokens_seen();
+    for (const TableEntry& entry : table.entries) totals->live += entry.live_tokens();
   }
 }
 

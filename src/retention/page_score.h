@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 namespace varve {
 
@@ -32,6 +33,33 @@ class PageScore {
   PageScore() = default;
   explicit PageScore(const State& state) : state_(state) {}
   const State& state() const { return state_; }
+
+  // Of a page that takes over tokens of others: the mass of a page, spread evenly over its tokens,
+  // goes with them. An unfinished bucket is lost where there are finished ones.
+  struct Share {
+    const PageScore* score;
+    double part;  // of its tokens
+  };
+  static PageScore Blend(std::span<const Share> shares) {
+    State blend;
+    double smooth = 0;
+    float observed = 0;
+    for (const Share& share : shares) {
+      smooth += share.part * share.score->smooth();
+      observed += static_cast<float>(share.part * share.score->observed());
+      blend.last += static_cast<float>(share.part * share.score->last());
+      blend.num_buckets = std::max(blend.num_buckets, share.score->state_.num_buckets);
+    }
+    if (blend.num_buckets > 0) {
+      blend.smooth = smooth;
+      blend.buckets.fill(observed);
+      blend.num_buckets = std::max(blend.num_buckets, kObservedBuckets);
+    } else if (smooth > 0) {
+      blend.bucket_sum = smooth;
+      blend.bucket_queries = 1;
+    }
+    return PageScore(blend);
+  }
 
   // The mean over heads of one query's mass; the query could see the page.
   void Add(double mass) {

@@ -1,0 +1,280 @@
+#include "cache/folding.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "cache/strip_reader.h"
+#include "fold/fold_network.h"
+
+namespace varve {
+namespace {
+
+// Runs of positions of which every row lives.
+std::vector<PositionRun> RunsOf(const LayerTable& table) {
+  std::vector<PositionRun> runs;
+  for (const TableEntry& entry : table.entries) {
+    for (int row = 0; row < entry.rows; ++row) {
+      if (!entry.live.Get(row)) continue;
+      const int64_t position = entry.page->first_position + row;
+      if (runs.empty() || runs.back().end != position) runs.push_back({position, position});
+      ++runs.back().end;
+    }
+  }
+  return runs;
+}
+
+// The f32 rows of positions [begin, end) of one strip of a table without folded pages.
+void ReadRows(const LayerTable& table, Part part, const StripShape& shape, int64_t begin,
+              int64_t end, StripReader& reader, float* out) {
+  for (const TableEntry& entry : table.entries) {
+    const Page& page = *entry.page;
+    const int64_t from = std::max(begin, page.first_position);
+    const int64_t to = std::min(end, entry.EndPosition());
+    if (from >= to) continue;
+    const std::byte* strip = reader.Get(page, part, shape.head);
+    if (!reader.status().ok()) return;
+    const Rung* rung = part == Part::kKey ? page.key_rung : page.value_rung;
+    rung->Decode(part, shape, strip, static_cast<int>(from - page.first_position),
+                 static_cast<int>(to - from), out + (from - begin) * shape.dim);
+  }
+}
+
+// What policies know of the tokens of a new page: old pages' scores by the part of them in it.
+PageScore ScoreOf(const LayerTable& table, int64_t begin, int64_t end) {
+  std::vector<PageScore::Share> shares;
+  for (const TableEntry& entry : table.entries) {
+    const int64_t from = std::max(begin, entry.page->first_position);
+    const int64_t to = std::min(end, entry.EndPosition());
+    if (from < to) {
+      shares.push_back({&entry.score,
+                        static_cast<double>(to - from) /
+                            static_cast<double>(entry.EndPosition() - entry.page->first_position)});
+    }
+  }
+  return PageScore::Blend(shares);
+}
+
+uint64_t HeldBytes(const std::vector<TableEntry>& entries) {
+  uint64_t bytes = 0;
+  for (const TableEntry& entry : entries) bytes += entry.page->HeldBytes();
+  return bytes;
+}
+
+}  // namespace
+
+class Folding::FreshTable {
+ public:
+  explicit FreshTable(PageStore* store) : store_(store) {}
+  FreshTable(FreshTable&& other) noexcept
+      : changes(other.changes),
+        entries(std::exchange(other.entries, {})),
+        images(std::move(other.images)),
+        store_(other.store_) {}
+  FreshTable& operator=(FreshTable&&) = delete;
+  ~FreshTable() {
+    for (const TableEntry& entry : entries) store_->Release(entry.page);
+  }
+
+  int64_t rows() const {
+    int64_t rows = 0;
+    for (const TableEntry& entry : entries) rows += entry.rows;
+    return rows;
+  }
+
+  bool changes = false;  // false: nothing is long enough to be folded, the table stays
+  std::vector<TableEntry> entries;
+  std::vector<bool> images;  // per entry: folded by the networks for images
+
+ private:
+  PageStore* store_;
+};
+
+Folding::Folding(const CacheShape& shape, const std::vector<LayerPlan>& plans, PageStore* store,
+                 Executor* executor)
+    : shape_(shape), plans_(plans), store_(store), executor_(executor) {
+  for (const LayerPlan& plan : plans) stats_.layers += plan.fold ? 1 : 0;
+}
+
+void Folding::Begin(Sequence& sequence) const {
+  for (size_t layer = 0; layer < plans_.size(); ++layer) {
+    LayerTable& table = sequence.layers[layer];
+    // A file may say that a folded prompt has not ended.
+    table.unfolded = plans_[layer].fold && !sequence.prompt_ended &&
+                     std::all_of(table.entries.begin(), table.entries.end(),
+                                 [](const TableEntry& e) { return e.page->tokens_per_row == 1; });
+  }
+}
+
+Status Folding::Fold(Sequence& sequence) {
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<FreshTable> fresh;
+  fresh.reserve(plans_.size());
+  bool any = false;
+  bool restart = false;
+  for (size_t layer = 0; layer < plans_.size(); ++layer) {
+    FreshTable& made = fresh.emplace_back(store_);
+    const LayerTable& table = sequence.layers[layer];
+    if (!table.unfolded) continue;
+    const Status status = FoldLayer(static_cast<int>(layer), sequence.next_position, table, &made);
+    if (!status.ok())
+      return Status(status.code(), fmt::format("fold, layer {}: {}", layer, status.message()));
+    any = any || made.changes;
+    restart = plans_[layer].fold->restart_positions;
+  }
+  restart = restart && any;
+  if (restart) VARVE_RETURN_IF_ERROR(CheckRestart(fresh));
+
+  // Nothing fails from here on.
+  const int64_t rows = fresh.front().rows();
+  for (size_t layer = 0; layer < plans_.size(); ++layer) {
+    LayerTable& table = sequence.layers[layer];
+    if (fresh[layer].changes) Install(table, fresh[layer], restart);
+    table.unfolded = false;
+  }
+  if (restart) {
+    sequence.tokens_restarted += sequence.next_position - rows;
+    sequence.next_position = rows;
+  }
+  if (any) ++stats_.prompts;
+  stats_.fold_us +=
+      std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+  return Status();
+}
+
+Status Folding::FoldLayer(int layer, int64_t next_position, const LayerTable& table,
+                          FreshTable* fresh) {
+  const FoldRule& rule = *plans_[static_cast<size_t>(layer)].fold;
+  const Compressor& compressor = *rule.compressor;
+  const std::vector<FoldPiece> pieces = CutForFold(
+      RunsOf(table),
+      {compressor.factor, compressor.min_groups, rule.image_tokens, compressor.has_image});
+  fresh->changes = std::any_of(pieces.begin(), pieces.end(),
+                               [](const FoldPiece& piece) { return piece.tokens_per_row > 1; });
+  if (!fresh->changes) return Status();
+  std::vector<Page*> unread;
+  for (const TableEntry& entry : table.entries) unread.push_back(entry.page);
+  VARVE_RETURN_IF_ERROR(store_->Read(unread, executor_));
+  VARVE_RETURN_IF_ERROR(MakePages(layer, next_position, pieces, fresh));
+  VARVE_RETURN_IF_ERROR(ComputeRows(layer, table, *fresh));
+  for (TableEntry& entry : fresh->entries)
+    entry.score = ScoreOf(table, entry.page->first_position, entry.EndPosition());
+  return Status();
+}
+
+Status Folding::MakePages(int layer, int64_t next_position, const std::vector<FoldPiece>& pieces,
+                          FreshTable* fresh) {
+  const Rung& open = *plans_[static_cast<size_t>(layer)].open_rung;
+  for (const FoldPiece& piece : pieces) {
+    for (int64_t first = 0; first < piece.num_rows; first += shape_.page_tokens) {
+      // Room in the lists first: nothing may throw once the page exists.
+      fresh->entries.reserve(fresh->entries.size() + 1);
+      fresh->images.push_back(piece.image);
+      Result<Page*> page = store_->Make(layer, piece.first_position + first * piece.tokens_per_row,
+                                        PageState::kFull, open, open);
+      if (!page.ok()) return page.status();
+      (*page)->tokens_per_row = piece.tokens_per_row;
+      (*page)->rows =
+          static_cast<int>(std::min<int64_t>(piece.num_rows - first, shape_.page_tokens));
+      TableEntry& entry = fresh->entries.emplace_back();
+      entry.page = *page;
+      entry.rows = (*page)->rows;
+      entry.live.Fill(0, entry.rows, true);
+    }
+  }
+  // The prompt's last tokens may be rows that more will follow.
+  Page* last = fresh->entries.back().page;
+  if (last->tokens_per_row == 1 && last->rows < shape_.page_tokens &&
+      fresh->entries.back().EndPosition() == next_position) {
+    store_->SetState(last, PageState::kFilling);
+  }
+  return Status();
+}
+
+Status Folding::ComputeRows(int layer, const LayerTable& table, const FreshTable& fresh) {
+  const Compressor& compressor = *plans_[static_cast<size_t>(layer)].fold->compressor;
+  std::vector<std::optional<FoldNetwork>> networks(kCompressorParts);
+  const auto index_of = [](bool image, Part part) {
+    const CompressorPart which =
+        image ? (part == Part::kKey ? CompressorPart::kImageKey : CompressorPart::kImageValue)
+              : (part == Part::kKey ? CompressorPart::kTextKey : CompressorPart::kTextValue);
+    return static_cast<size_t>(which);
+  };
+  for (size_t i = 0; i < fresh.entries.size(); ++i) {
+    if (fresh.entries[i].page->tokens_per_row == 1) continue;
+    for (const Part part : {Part::kKey, Part::kValue}) {
+      const size_t index = index_of(fresh.images[i], part);
+      if (networks[index]) continue;
+      networks[index].emplace(compressor.layers[static_cast<size_t>(layer)][index],
+                              compressor.dtype);
+    }
+  }
+  const auto heads = static_cast<size_t>(shape_.num_kv_heads);
+  std::vector<Status> failed(fresh.entries.size() * heads * 2);
+  executor_->ParallelFor(failed.size(), [&](size_t task, int) {
+    const size_t index = task / (2 * heads);
+    const Page& page = *fresh.entries[index].page;
+    const int head = static_cast<int>(task / 2 % heads);
+    const Part part = task % 2 == 0 ? Part::kKey : Part::kValue;
+    const bool key = part == Part::kKey;
+    const StripShape shape = key ? store_->KeyShape(layer, head) : store_->ValueShape(layer, head);
+    const int tokens = page.rows * page.tokens_per_row;
+    std::vector<float> rows(static_cast<size_t>(tokens) * static_cast<size_t>(shape.dim));
+    StripReader reader(shape_);
+    ReadRows(table, part, shape, page.first_position, page.first_position + tokens, reader,
+             rows.data());
+    failed[task] = reader.status();
+    if (!reader.status().ok()) return;
+    std::vector<float> folded;
+    const float* result = rows.data();
+    if (page.tokens_per_row > 1) {
+      std::vector<float> scratch;
+      folded.resize(static_cast<size_t>(page.rows) * static_cast<size_t>(shape.dim));
+      networks[index_of(fresh.images[index], part)]->Run(rows.data(), page.rows, folded.data(),
+                                                         &scratch);
+      result = folded.data();
+    }
+    const Rung* rung = key ? page.key_rung : page.value_rung;
+    rung->WriteRows(part, shape, key ? page.KeyStrip(head) : page.ValueStrip(head), 0, page.rows,
+                    result, shape.dim);
+  });
+  for (Status& status : failed) {
+    if (!status.ok()) return std::move(status);
+  }
+  return Status();
+}
+
+// With positions that restart, every layer must end at the same one.
+Status Folding::CheckRestart(const std::vector<FreshTable>& fresh) const {
+  for (size_t layer = 1; layer < fresh.size(); ++layer) {
+    if (fresh[layer].rows() == fresh[0].rows()) continue;
+    return FailedPrecondition(
+        fmt::format("fold_positions=restart: layer {} has {} rows, layer 0 has {}", layer,
+                    fresh[layer].rows(), fresh[0].rows()));
+  }
+  return Status();
+}
+
+void Folding::Install(LayerTable& table, FreshTable& fresh, bool restart) {
+  stats_.bytes_before += HeldBytes(table.entries);
+  stats_.bytes_after += HeldBytes(fresh.entries);
+  stats_.tokens += static_cast<uint64_t>(table.live_rows);
+  stats_.rows += static_cast<uint64_t>(fresh.rows());
+  std::swap(table.entries, fresh.entries);
+  table.live_rows = 0;
+  for (TableEntry& entry : table.entries) {
+    if (entry.page->tokens_per_row == 1) stats_.rows_raw += static_cast<uint64_t>(entry.rows);
+    if (restart) {
+      entry.page->first_position = table.live_rows;
+      entry.page->tokens_per_row = 1;
+    }
+    table.live_rows += entry.rows;
+  }
+  ++table.edits;
+}
+
+}  // namespace varve

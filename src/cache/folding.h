@@ -1,0 +1,65 @@
+// Folding: the learned compressor on the pages of a prompt (fold=).
+//
+// When a sequence's prompt ends, every layer with a compressor is folded: groups of tokens become
+// rows of new pages, in the open rung; what does not fill a group is copied. All layers are folded
+// before any table changes: if one fails, nothing has happened but work. From then on folded pages
+// are pages like any other: ageing seals them, policies drop them, packing packs them.
+//
+// Until then nothing of such a layer is sealed, dropped or packed (LayerTable::unfolded): the
+// networks were trained on exact rows, and a policy would leave holes.
+//
+// Owned by the cache; not thread-safe, parallel inside. Results do not depend on the number of
+// threads.
+
+#ifndef VARVE_CACHE_FOLDING_H_
+#define VARVE_CACHE_FOLDING_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "cache/layer_plan.h"
+#include "cache/page.h"
+#include "cache/page_store.h"
+#include "fold/fold_pieces.h"
+#include "varve/cache.h"
+#include "varve/executor.h"
+
+namespace varve {
+
+class Folding {
+ public:
+  Folding(const CacheShape& shape, const std::vector<LayerPlan>& plans, PageStore* store,
+          Executor* executor);
+
+  // True if some layer folds.
+  bool active() const { return stats_.layers > 0; }
+  // A sequence whose prompt has not ended yet waits with these layers.
+  void Begin(Sequence& sequence) const;
+
+  // Folds every layer that waits. Memory for the new pages comes on top of the old ones', which go
+  // when all is done. On failure the message names the layer, and nothing has changed.
+  Status Fold(Sequence& sequence);
+
+  const FoldStats& stats() const { return stats_; }
+
+ private:
+  // What a table becomes; owns a reference of every page until it is installed.
+  class FreshTable;
+
+  Status FoldLayer(int layer, int64_t next_position, const LayerTable& table, FreshTable* fresh);
+  Status MakePages(int layer, int64_t next_position, const std::vector<FoldPiece>& pieces,
+                   FreshTable* fresh);
+  Status ComputeRows(int layer, const LayerTable& table, const FreshTable& fresh);
+  Status CheckRestart(const std::vector<FreshTable>& fresh) const;
+  void Install(LayerTable& table, FreshTable& fresh, bool restart);
+
+  const CacheShape shape_;
+  const std::vector<LayerPlan>& plans_;
+  PageStore* store_;
+  Executor* executor_;
+  FoldStats stats_;
+};
+
+}  // namespace varve
+
+#endif  // VARVE_CACHE_FOLDING_H_

@@ -1,0 +1,61 @@
+#include "fold/fold_network.h"
+
+#include <algorithm>
+
+#include "kernels/weights.h"
+
+namespace varve {
+namespace {
+
+WeightType TypeOf(CompressorDtype dtype) {
+  switch (dtype) {
+    case CompressorDtype::kF16:
+      return WeightType::kF16;
+    case CompressorDtype::kBF16:
+      return WeightType::kBF16;
+    case CompressorDtype::kF32:
+      break;
+  }
+  return WeightType::kF32;
+}
+
+}  // namespace
+
+FoldNetwork::FoldNetwork(const CompressorMlp& mlp, CompressorDtype dtype) {
+  const auto decode = ActiveWeightKernels().decode[static_cast<size_t>(TypeOf(dtype))];
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const CompressorLinear& from = mlp.slots[i];
+    Layer& layer = layers_[i];
+    layer.rows = from.rows;
+    layer.cols = from.cols;
+    layer.weights.resize(static_cast<size_t>(from.rows) * static_cast<size_t>(from.cols));
+    decode(from.weights.data(), static_cast<int64_t>(layer.weights.size()), layer.weights.data());
+    layer.bias = from.bias;
+  }
+}
+
+void FoldNetwork::Run(const float* inputs, int num_rows, float* outputs,
+                      std::vector<float>* scratch) const {
+  const auto rows = static_cast<size_t>(num_rows);
+  const size_t first = rows * static_cast<size_t>(layers_[0].rows);
+  const size_t second = rows * static_cast<size_t>(layers_[1].rows);
+  scratch->resize(std::max(scratch->size(), first + second));
+  float* const outs[] = {scratch->data(), scratch->data() + first, outputs};
+  const float* in = inputs;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const Layer& layer = layers_[i];
+    float* out = outs[i];
+    ActiveWeightKernels().multiply_dense(
+        {layer.weights.data(), layer.rows, layer.cols, in, layer.cols, num_rows, out, layer.rows});
+    const bool last = i + 1 == layers_.size();
+    for (int row = 0; row < num_rows; ++row) {
+      float* values = out + static_cast<ptrdiff_t>(row) * layer.rows;
+      for (size_t c = 0; c < layer.bias.size(); ++c) values[c] += layer.bias[c];
+      // A NaN stays one: std::max(0, NaN) would hide it.
+      for (int c = 0; c < layer.rows && !last; ++c) values[c] = values[c] < 0 ? 0 : values[c];
+    }
+    in = out;
+  }
+}
+
+}  // namespace varve
