@@ -289,6 +289,11 @@ typedef struct varve_stats {
   uint64_t bytes_spilled;       // and these; not in bytes_held
   uint64_t packing_fallbacks;   // since creation: pages left raw because packing failed,
   uint64_t restore_failures;    // packed pages that could not be read
+  // From here on since prompts can be folded (fold=).
+  uint64_t bytes_compressors;  // networks that fold; a constant, in no other count
+  uint64_t fold_prompts;       // since creation: sequences whose prompt was folded,
+  uint64_t fold_tokens;        // their tokens, summed over layers,
+  uint64_t fold_rows;          // and the rows that these have become
 } varve_stats;
 
 // Fills *stats as far as stats->struct_size, which the caller sets, reaches.

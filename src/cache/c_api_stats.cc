@@ -19,9 +19,11 @@ struct StatsField {
   uint64_t varve_stats::*to;
   uint64_t CacheStats::*from = nullptr;
   uint64_t LosslessStats::*packing = nullptr;
+  uint64_t FoldStats::*folding = nullptr;
 
   uint64_t Of(const CacheStats& stats) const {
-    return from != nullptr ? stats.*from : stats.lossless.*packing;
+    if (from != nullptr) return stats.*from;
+    return packing != nullptr ? stats.lossless.*packing : stats.fold.*folding;
   }
 };
 
@@ -53,6 +55,10 @@ constexpr StatsField kStatsFields[] = {
     {"bytes_spilled", &varve_stats::bytes_spilled, nullptr, &LosslessStats::bytes_spilled},
     {"packing_fallbacks", &varve_stats::packing_fallbacks, nullptr, &LosslessStats::fallbacks},
     {"restore_failures", &varve_stats::restore_failures, nullptr, &LosslessStats::restore_failures},
+    {"bytes_compressors", &varve_stats::bytes_compressors, &CacheStats::bytes_compressors},
+    {"fold_prompts", &varve_stats::fold_prompts, nullptr, nullptr, &FoldStats::prompts},
+    {"fold_tokens", &varve_stats::fold_tokens, nullptr, nullptr, &FoldStats::tokens},
+    {"fold_rows", &varve_stats::fold_rows, nullptr, nullptr, &FoldStats::rows},
 };
 
 // Of the first version of the struct.

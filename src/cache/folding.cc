@@ -36,7 +36,7 @@ void ReadRows(const LayerTable& table, Part part, const StripShape& shape, int64
     const int64_t from = std::max(begin, page.first_position);
     const int64_t to = std::min(end, entry.EndPosition());
     if (from >= to) continue;
-    const std::byte* strip = reader.Get(page, part, shape.head);
+    const std::byte* strip = reader.Get(page, part, shape.kv_head);
     if (!reader.status().ok()) return;
     const Rung* rung = part == Part::kKey ? page.key_rung : page.value_rung;
     rung->Decode(part, shape, strip, static_cast<int>(from - page.first_position),
