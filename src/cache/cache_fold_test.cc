@@ -1,0 +1,425 @@
+// fold=: what a prompt's rows become, what of them attention sees, and what a failure leaves.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fold/fold_pieces.h"
+#include "fold/fold_testing.h"
+#include "tests/cache_testing.h"
+
+namespace varve {
+namespace {
+
+constexpr int kLayers = 3;
+constexpr int kHeads = 2;
+constexpr int kDim = 32;
+
+CacheShape Shape() { return {kLayers, kHeads, 2, kDim, kDim, 16}; }
+
+std::shared_ptr<const Compressor> MakeCompressor(CompressorSpec spec = {}) {
+  spec.num_layers = kLayers;
+  spec.head_dim = kDim;
+  return std::make_shared<const Compressor>(RandomCompressor(spec));
+}
+
+struct FoldRun {
+  explicit FoldRun(const std::string& plan, std::shared_ptr<const Compressor> with,
+                   CacheOptions options = {})
+      : compressor(with) {
+    options.compressor = std::move(with);
+    cache = MakeCache(Shape(), plan, std::move(options));
+    id = *cache->CreateSequence();
+  }
+
+  // Row `token` of a layer, head and part: the same for every run.
+  static std::vector<float> Row(int layer, int head, Part part, int64_t token) {
+    RowRandom random(static_cast<uint64_t>(((token * 64 + layer) * 64 + head) * 2 +
+                                           (part == Part::kKey ? 0 : 1)));
+    return random.Gaussians(kDim);
+  }
+
+  Status Feed(int64_t tokens) {
+    while (tokens > 0) {
+      const int count = static_cast<int>(std::min<int64_t>(tokens, *cache->MaxStepTokens(id)));
+      const StepEntry entry{id, count};
+      VARVE_RETURN_IF_ERROR(cache->BeginStep({&entry, 1}));
+      const int64_t first = fed;
+      for (int layer = 0; layer < kLayers; ++layer) {
+        std::vector<float> rows[2];
+        for (int64_t token = first; token < first + count; ++token) {
+          for (int head = 0; head < kHeads; ++head) {
+            for (const int part : {0, 1}) {
+              const std::vector<float> row =
+                  Row(layer, head, part == 0 ? Part::kKey : Part::kValue, token);
+              rows[part].insert(rows[part].end(), row.begin(), row.end());
+            }
+          }
+        }
+        VARVE_RETURN_IF_ERROR(
+            cache->Append(layer, id, {rows[0].data(), count}, {rows[1].data(), count}));
+        std::vector<float> queries(static_cast<size_t>(count) * kHeads * 2 * kDim, 0.25f);
+        std::vector<float> outputs(queries.size());
+        const AttendRequest request{.sequence = id,
+                                    .num_queries = count,
+                                    .queries = queries.data(),
+                                    .output = outputs.data()};
+        VARVE_RETURN_IF_ERROR(cache->Attend(layer, {&request, 1}, {}));
+      }
+      VARVE_RETURN_IF_ERROR(cache->EndStep());
+      fed += count;
+      tokens -= count;
+    }
+    return Status();
+  }
+
+  std::vector<float> Read(int layer, int head, Part part) const {
+    const int64_t end = *cache->NextPosition(id);
+    std::vector<float> rows(static_cast<size_t>(end + 1) * kDim);
+    const int64_t count = *cache->ReadRows(id, layer, head, part, 0, end, rows.data());
+    rows.resize(static_cast<size_t>(count) * kDim);
+    return rows;
+  }
+
+  // The rows of a piece, as the network's definition gives them.
+  std::vector<double> Expected(const FoldPiece& piece, int layer, int head, Part part) const {
+    std::vector<float> in;
+    for (int64_t token = piece.first_position; token < piece.end_position(); ++token) {
+      const std::vector<float> row = Row(layer, head, part, token);
+      in.insert(in.end(), row.begin(), row.end());
+    }
+    if (piece.tokens_per_row == 1) return {in.begin(), in.end()};
+    const CompressorPart which =
+        piece.image ? (part == Part::kKey ? CompressorPart::kImageKey : CompressorPart::kImageValue)
+                    : (part == Part::kKey ? CompressorPart::kTextKey : CompressorPart::kTextValue);
+    return FoldReference(compressor->Mlp(layer, which), compressor->dtype, in.data(),
+                         static_cast<int>(piece.num_rows));
+  }
+
+  void ExpectRows(const std::vector<FoldPiece>& pieces, double tolerance) const {
+    for (int layer = 0; layer < kLayers; ++layer) {
+      for (int head = 0; head < kHeads; ++head) {
+        for (const Part part : {Part::kKey, Part::kValue}) {
+          std::vector<double> expected;
+          for (const FoldPiece& piece : pieces) {
+            const std::vector<double> rows = Expected(piece, layer, head, part);
+            expected.insert(expected.end(), rows.begin(), rows.end());
+          }
+          const std::vector<float> rows = Read(layer, head, part);
+          ASSERT_EQ(rows.size(), expected.size());
+          double largest = 0;
+          for (size_t i = 0; i < rows.size(); ++i)
+            largest = std::max(largest, std::abs(rows[i] - expected[i]));
+          EXPECT_LE(largest, tolerance) << "layer " << layer << " head " << head;
+        }
+      }
+    }
+  }
+
+  std::unique_ptr<Cache> cache;
+  std::shared_ptr<const Compressor> compressor;
+  SequenceId id;
+  int64_t fed = 0;
+};
+
+TEST(CacheFold, ImageAndTextAreFoldedByTheirOwnNetworks) {
+  FoldRun run("fold=shipped,image=11,open_rung=f32,f32", MakeCompressor({.factor = 5}));
+  ASSERT_OK(run.Feed(21));
+  ASSERT_OK(run.cache->EndPrompt(run.id));
+  run.ExpectRows({{0, 2, 5, true}, {10, 1, 1}, {11, 2, 5, false}}, 1e-5);
+  const SequenceInfo info = *run.cache->Describe(run.id, 1);
+  EXPECT_EQ(info.live_rows, 5);
+  EXPECT_EQ(info.next_position, 21);
+  ASSERT_EQ(info.pages.size(), 3u);
+  EXPECT_EQ(info.pages[2].first_position, 11);
+  EXPECT_EQ(info.pages[2].num_positions, 10);
+  EXPECT_EQ(info.pages[2].num_rows, 2);
+}
+
+TEST(CacheFold, LengthsAroundTheThresholdAndInF16) {
+  for (const int tokens : {1, 4, 5, 9, 10, 11, 14, 15, 20, 80, 81, 160, 333}) {
+    FoldRun run("fold=shipped", MakeCompressor({.factor = 5, .has_image = false}));
+    ASSERT_OK(run.Feed(tokens));
+    ASSERT_OK(run.cache->EndPrompt(run.id));
+    const int64_t groups = tokens / 5 < 2 ? 0 : tokens / 5;
+    std::vector<FoldPiece> pieces;
+    if (groups > 0) pieces.push_back({0, groups, 5, false});
+    if (tokens > 5 * groups) pieces.push_back({5 * groups, tokens - 5 * groups, 1});
+    run.ExpectRows(pieces, 4e-3);  // f16 rows within 4: half a unit in the last place is 2e-3
+    EXPECT_EQ(run.cache->Stats().fold.rows, groups == 0 ? 0u : (groups + tokens % 5) * kLayers);
+  }
+}
+
+TEST(CacheFold, WithoutImageNetworksTheImageStaysRaw) {
+  FoldRun run("fold=shipped,image=20,open_rung=f32,f32",
+              MakeCompressor({.factor = 2, .has_image = false}));
+  ASSERT_OK(run.Feed(50));
+  ASSERT_OK(run.cache->EndPrompt(run.id));
+  run.ExpectRows({{0, 20, 1}, {20, 15, 2, false}}, 1e-5);
+}
+
+TEST(CacheFold, DecodingGoesOnAtTheTruePosition) {
+  FoldRun run("fold=shipped,open_rung=f32,f32", MakeCompressor({.factor = 5}));
+  ASSERT_OK(run.Feed(48));
+  ASSERT_OK(run.cache->EndPrompt(run.id));
+  ASSERT_OK(run.Feed(40));
+  EXPECT_EQ(*run.cache->NextPosition(run.id), 88);
+  run.ExpectRows({{0, 9, 5}, {45, 43, 1}}, 1e-5);
+  const SequenceInfo info = *run.cache->Describe(run.id, 0);
+  EXPECT_EQ(info.tokens_seen, 88);
+  // The three tokens left over lie in the page that decoding goes on in.
+  ASSERT_EQ(info.pages.size(), 4u);
+  EXPECT_EQ(info.pages[1].first_position, 45);
+  EXPECT_EQ(info.pages[1].num_rows, 16);
+}
+
+TEST(CacheFold, AttentionSeesTheFoldedRows) {
+  FoldRun run("fold=shipped,open_rung=f32,f32", MakeCompressor({.factor = 4}));
+  ASSERT_OK(run.Feed(100));
+  ASSERT_OK(run.cache->EndPrompt(run.id));
+  RowRandom random(5);
+  const std::vector<float> query = random.Gaussians(size_t{kHeads} * 2 * kDim);
+  std::vector<float> output(query.size());
+  const AttendRequest request{.sequence = run.id, .queries = query.data(), .output = output.data()};
+  ASSERT_OK(run.cache->Attend(1, {&request, 1}, {}));
+  for (int head = 0; head < kHeads * 2; ++head) {
+    const std::vector<double> keys = run.Expected({0, 25, 4}, 1, head / 2, Part::kKey);
+    const std::vector<double> values = run.Expected({0, 25, 4}, 1, head / 2, Part::kValue);
+    std::vector<double> mixed(kDim);
+    double sum = 0;
+    for (int row = 0; row < 25; ++row) {
+      double dot = 0;
+      for (int d = 0; d < kDim; ++d)
+        dot +=
+            query[static_cast<size_t>(head * kDim + d)] * keys[static_cast<size_t>(row * kDim + d)];
+      const double weight = std::exp(dot / std::sqrt(kDim));
+      sum += weight;
+      for (int d = 0; d < kDim; ++d)
+        mixed[static_cast<size_t>(d)] += weight * values[static_cast<size_t>(row * kDim + d)];
+    }
+    for (int d = 0; d < kDim; ++d) {
+      EXPECT_NEAR(output[static_cast<size_t>(head * kDim + d)], mixed[static_cast<size_t>(d)] / sum,
+                  1e-5);
+    }
+  }
+}
+
+TEST(CacheFold, PositionsRestartWhereThePlanSaysSo) {
+  FoldRun run("fold=shipped,fold_positions=restart,open_rung=f32,f32",
+              MakeCompressor({.factor = 5}));
+  ASSERT_OK(run.Feed(48));
+  ASSERT_OK(run.cache->EndPrompt(run.id));
+  EXPECT_EQ(*run.cache->NextPosition(run.id), 12);  // 9 groups and 3 tokens
+  const SequenceInfo info = *run.cache->Describe(run.id, 0);
+  EXPECT_EQ(info.tokens_seen, 48);
+  EXPECT_EQ(info.live_rows, 12);
+  ASSERT_OK(run.Feed(10));
+  EXPECT_EQ(*run.cache->NextPosition(run.id), 22);
+  run.ExpectRows({{0, 9, 5}, {45, 13, 1}}, 1e-5);
+  EXPECT_EQ(run.cache->Stats().bytes_f16_seen, 58u * kLayers * kHeads * 2 * kDim * 2);
+}
+
+TEST(CacheFold, HolesAreNotFoldedOver) {
+  FoldRun run("fold=shipped,open_rung=f32,f32", MakeCompressor({.factor = 2, .min_groups = 1}));
+  ASSERT_OK(run.Feed(40));
+  ASSERT_OK(run.cache->RemoveRange(run.id, 7, 8));
+  ASSERT_OK(run.cache->RemoveRange(run.id, 18, 30));
+  ASSERT_OK(run.cache->EndPrompt(run.id));
+  run.ExpectRows({{0, 3, 2}, {6, 1, 1}, {8, 5, 2}, {30, 5, 2}}, 1e-5);
+}
+
+TEST(CacheFold, NothingIsSealedDroppedOrPackedBeforeThePromptEnds) {
+  FoldRun run("q8_0,fold=shipped,evict=h2o,ratio=3,sink=16,recent=32,trigger=64,pack=store,hot=0/0",
+              MakeCompressor({.factor = 4}));
+  ASSERT_OK(run.Feed(320));
+  run.cache->WaitForPacking();
+  const CacheStats before = run.cache->Stats();
+  EXPECT_EQ(before.pages_sealed + before.pages_dropped + before.lossless.pages_packed, 0u);
+  EXPECT_EQ(before.retention.plans, 0u);
+  ASSERT_OK(run.cache->EndPrompt(run.id));
+  const CacheStats after = run.cache->Stats();
+  EXPECT_EQ(after.fold.tokens, 320u * kLayers);
+  EXPECT_EQ(after.fold.rows, 80u * kLayers);
+  EXPECT_EQ(after.pages_sealed, 5u * kLayers);  // 80 rows in pages of 16, all of them settled
+  EXPECT_EQ(after.fold.bytes_before, 4 * after.fold.bytes_after);
+}
+
+TEST(CacheFold, FoldedPagesAreQuantizedEvictedAndPackedInOnePlan) {
+  FoldRun run(
+      "q8_0,fold=shipped,evict=h2o,ratio=12,sink=16,recent=32,trigger=64,every=16,"
+      "pack=store,hot=0/0,bootstrap=1,step=1",
+      MakeCompressor({.factor = 4}));
+  ASSERT_OK(run.Feed(640));
+  ASSERT_OK(run.cache->EndPrompt(run.id));
+  ASSERT_OK(run.Feed(128));
+  run.cache->WaitForPacking();
+  const CacheStats stats = run.cache->Stats();
+  EXPECT_GT(stats.retention.pages_evicted, 0u);
+  EXPECT_GT(stats.pages_sealed, 0u);
+  EXPECT_GT(stats.lossless.pages_packed, 0u);
+  EXPECT_GT(stats.retention.lossy_ratio, 9.0);
+  // A folded row stands for all of its tokens.
+  EXPECT_LE(stats.retention.keep_ratio, 1.0);
+  EXPECT_OK(run.Feed(16));
+}
+
+TEST(CacheFold, ALayerThatFailsLeavesTheCacheAsItWas) {
+  // Room for what the prompt takes, and for the folded pages of some layers only.
+  const auto compressor = MakeCompressor({.factor = 2});
+  FoldRun probe("fold=shipped,open_rung=f32,f32", compressor);
+  ASSERT_OK(probe.Feed(320));
+  const uint64_t prompt_bytes = probe.cache->Stats().bytes_held;
+  const uint64_t page_bytes = prompt_bytes / (20 * kLayers);
+  int refused = 0;
+  for (uint64_t pages = 0; pages <= 10 * kLayers + 16; pages += 4) {
+    CacheOptions options;
+    options.max_bytes = prompt_bytes + pages * page_bytes;
+    FoldRun run("fold=shipped,open_rung=f32,f32", compressor, options);
+    ASSERT_OK(run.Feed(320));
+    const std::string stats = StatsText(run.cache->Stats());
+    const std::vector<float> rows = ReadAll(*run.cache, run.id);
+    const Status status = run.cache->EndPrompt(run.id);
+    if (status.ok()) {
+      run.ExpectRows({{0, 160, 2}}, 1e-5);
+      continue;
+    }
+    ++refused;
+    EXPECT_EQ(status.code(), StatusCode::kOutOfMemory) << status.ToString();
+    EXPECT_NE(status.message().find("EndPrompt: fold, layer "), std::string::npos)
+        << status.message();
+    EXPECT_EQ(StatsText(run.cache->Stats()), stats);
+    EXPECT_EQ(ReadAll(*run.cache, run.id), rows);
+    EXPECT_EQ(run.cache->Stats().fold.prompts, 0u);
+  }
+  EXPECT_GT(refused, 2);
+  EXPECT_LT(refused, 11);
+}
+
+TEST(CacheFold, TheSameBitsWithAnyNumberOfThreads) {
+  const auto compressor = MakeCompressor({.factor = 5});
+  std::vector<float> first;
+  for (const int threads : {1, 2, 5}) {
+    CacheOptions options;
+    options.num_threads = threads;
+    FoldRun run("q4_0r,fold=shipped,image=33", compressor, options);
+    ASSERT_OK(run.Feed(333));
+    ASSERT_OK(run.cache->EndPrompt(run.id));
+    const std::vector<float> rows = ReadAll(*run.cache, run.id);
+    if (first.empty()) first = rows;
+    EXPECT_EQ(rows, first);
+  }
+}
+
+TEST(CacheFold, OnlyTheFirstPromptIsFolded) {
+  FoldRun run("fold=shipped", MakeCompressor({.factor = 4}));
+  ASSERT_OK(run.Feed(64));
+  ASSERT_OK(run.cache->EndPrompt(run.id));
+  ASSERT_OK(run.Feed(64));
+  ASSERT_OK(run.cache->EndPrompt(run.id));
+  EXPECT_EQ(run.cache->Describe(run.id, 0)->live_rows, 16 + 64);
+  EXPECT_EQ(run.cache->Stats().fold.prompts, 1u);
+}
+
+TEST(CacheFold, ForksShareFoldedPages) {
+  FoldRun run("fold=shipped", MakeCompressor({.factor = 4}));
+  ASSERT_OK(run.Feed(256));
+  ASSERT_OK(run.cache->EndPrompt(run.id));
+  const uint64_t pages = run.cache->Stats().pages;
+  const SequenceId fork = *run.cache->Fork(run.id);
+  EXPECT_EQ(run.cache->Stats().pages, pages);
+  ASSERT_OK(run.Feed(1));
+  EXPECT_EQ(run.cache->Stats().pages, pages + kLayers);
+  EXPECT_EQ(run.cache->Describe(fork, 0)->live_rows, 64);
+}
+
+TEST(CacheFold, AForkBeforeThePromptEndsKeepsItsRows) {
+  FoldRun run("fold=shipped", MakeCompressor({.factor = 4}));
+  ASSERT_OK(run.Feed(250));
+  const SequenceId fork = *run.cache->Fork(run.id);
+  const std::vector<float> rows = ReadAll(*run.cache, fork);
+  ASSERT_OK(run.cache->EndPrompt(run.id));
+  EXPECT_EQ(run.cache->Describe(run.id, 0)->live_rows, 64);
+  EXPECT_EQ(ReadAll(*run.cache, fork), rows);
+  ASSERT_OK(run.cache->EndPrompt(fork));
+  EXPECT_EQ(ReadAll(*run.cache, fork), ReadAll(*run.cache, run.id));
+}
+
+TEST(CacheFold, CutsGoBetweenFoldedRowsOnly) {
+  FoldRun run("fold=shipped", MakeCompressor({.factor = 4}));
+  ASSERT_OK(run.Feed(64));
+  ASSERT_OK(run.cache->EndPrompt(run.id));
+  const Status inside = run.cache->Truncate(run.id, 30);
+  EXPECT_EQ(inside.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(
+      inside.message().find("position 30 lies inside a folded row of the page at 0 (4 tokens"),
+      std::string::npos)
+      << inside.message();
+  ASSERT_OK(run.cache->Truncate(run.id, 28));
+  EXPECT_EQ(run.cache->Describe(run.id, 0)->live_rows, 7);
+  run.fed = 28;
+  ASSERT_OK(run.Feed(20));
+  run.ExpectRows({{0, 7, 4}, {28, 20, 1}}, 4e-3);
+}
+
+TEST(CacheFold, MemoryFallsByTheFactor) {
+  for (const int factor : {2, 4, 5}) {
+    CountingMemory memory;
+    FoldRun run("fold=shipped", MakeCompressor({.factor = factor}), WithMemory(&memory));
+    ASSERT_OK(run.Feed(2000));
+    const uint64_t before = run.cache->Stats().bytes_held;
+    ASSERT_OK(run.cache->EndPrompt(run.id));
+    const CacheStats stats = run.cache->Stats();
+    const double ratio =
+        static_cast<double>(stats.fold.bytes_before) / static_cast<double>(stats.fold.bytes_after);
+    EXPECT_NEAR(ratio, factor, 0.04 * factor) << factor;
+    EXPECT_LT(stats.bytes_held, before / static_cast<uint64_t>(factor) + (160 << 10));
+    EXPECT_GT(memory.discards + memory.unmaps, 0);
+  }
+}
+
+TEST(CacheFold, PlansThatCannotFoldAreRefusedByClause) {
+  const auto refusal = [](const std::string& plan, std::shared_ptr<const Compressor> compressor) {
+    CacheOptions options;
+    options.plan = *ParsePlan(plan);
+    options.compressor = std::move(compressor);
+    return Cache::Create(Shape(), std::move(options)).status().message();
+  };
+  EXPECT_NE(refusal("fold=shipped", nullptr).find("no compressor comes with this model"),
+            std::string::npos);
+  EXPECT_NE(refusal("fold=/nowhere/a.bin", nullptr).find("/nowhere/a.bin"), std::string::npos);
+  EXPECT_EQ(refusal("image=3", nullptr),
+            "plan: layers 0-, clause \"image\": means nothing without fold=");
+  EXPECT_EQ(refusal("fold_positions=true", nullptr),
+            "plan: layers 0-, clause \"fold_positions\": means nothing without fold=");
+  EXPECT_NE(refusal("1-: fold=shipped,fold_positions=restart", MakeCompressor())
+                .find("layer 1 is not folded as layer 0 is"),
+            std::string::npos);
+  auto narrow =
+      std::make_shared<const Compressor>(RandomCompressor({.num_layers = kLayers, .head_dim = 16}));
+  EXPECT_NE(refusal("fold=shipped", narrow).find("head_dim 16 is not 32, the model's key_dim"),
+            std::string::npos);
+  auto heads = MakeCompressor({.num_heads = 7});
+  EXPECT_NE(refusal("fold=shipped", heads).find("num_heads 7 is not 2, the model's KV heads"),
+            std::string::npos);
+  auto layers =
+      std::make_shared<const Compressor>(RandomCompressor({.num_layers = 9, .head_dim = kDim}));
+  EXPECT_NE(refusal("fold=shipped", layers).find("num_layers 9 is not 3, the model's layers"),
+            std::string::npos);
+}
+
+TEST(CacheFold, ARuleMayFoldSomeLayersOnly) {
+  FoldRun run("1-1: fold=shipped; 2-: q8_0", MakeCompressor({.factor = 4}));
+  ASSERT_OK(run.Feed(128));
+  ASSERT_OK(run.cache->EndPrompt(run.id));
+  EXPECT_EQ(run.cache->Describe(run.id, 0)->live_rows, 128);
+  EXPECT_EQ(run.cache->Describe(run.id, 1)->live_rows, 32);
+  EXPECT_EQ(run.cache->Describe(run.id, 2)->live_rows, 128);
+  ASSERT_OK(run.Feed(33));
+  EXPECT_EQ(run.cache->Describe(run.id, 1)->live_rows, 65);
+}
+
+}  // namespace
+}  // namespace varve

@@ -1,0 +1,84 @@
+#include "fold/fold_network.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "fold/fold_testing.h"
+
+namespace varve {
+namespace {
+
+std::vector<float> RandomRows(size_t count, uint64_t seed) {
+  SplitMix64 random(seed);
+  std::vector<float> rows(count);
+  for (float& value : rows) value = static_cast<float>(random.Next() >> 40) * 0x1p-22f - 2.0f;
+  return rows;
+}
+
+TEST(FoldNetwork, EqualsDoublePrecisionInEveryDtype) {
+  for (const CompressorDtype dtype :
+       {CompressorDtype::kF16, CompressorDtype::kBF16, CompressorDtype::kF32}) {
+    for (const bool bias : {false, true}) {
+      for (const int factor : {2, 5}) {
+        for (const int hidden : {16, 48, 33}) {
+          const Compressor compressor = RandomCompressor({.dtype = dtype,
+                                                          .num_layers = 1,
+                                                          .head_dim = 48,
+                                                          .factor = factor,
+                                                          .has_bias = bias,
+                                                          .hidden = hidden});
+          const CompressorMlp& mlp = compressor.Mlp(0, CompressorPart::kImageValue);
+          const FoldNetwork network(mlp, dtype);
+          std::vector<float> scratch;
+          for (const int rows : {1, 3, 64, 65}) {
+            const std::vector<float> in = RandomRows(static_cast<size_t>(rows * factor * 48), 7);
+            std::vector<float> out(static_cast<size_t>(rows) * 48);
+            network.Run(in.data(), rows, out.data(), &scratch);
+            const std::vector<double> expected = FoldReference(mlp, dtype, in.data(), rows);
+            double largest = 0;
+            for (size_t i = 0; i < out.size(); ++i)
+              largest = std::max(largest, std::abs(out[i] - expected[i]));
+            EXPECT_LT(largest, 2e-6) << CompressorDtypeName(dtype) << " " << factor << " " << rows;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(FoldNetwork, ARowDoesNotDependOnTheRowsBesideIt) {
+  const Compressor compressor = RandomCompressor({.head_dim = 32, .factor = 5});
+  const FoldNetwork network(compressor.Mlp(0, CompressorPart::kTextKey), compressor.dtype);
+  const int rows = 70;
+  const std::vector<float> in = RandomRows(static_cast<size_t>(rows) * 160, 3);
+  std::vector<float> together(static_cast<size_t>(rows) * 32);
+  std::vector<float> scratch;
+  network.Run(in.data(), rows, together.data(), &scratch);
+  for (int row = 0; row < rows; ++row) {
+    std::vector<float> alone(32);
+    network.Run(in.data() + row * 160, 1, alone.data(), &scratch);
+    EXPECT_EQ(alone,
+              std::vector<float>(together.begin() + row * 32, together.begin() + (row + 1) * 32));
+  }
+}
+
+TEST(FoldNetwork, ANaNOfTheInputIsNotHiddenByTheReLU) {
+  const Compressor compressor = RandomCompressor({.head_dim = 16, .factor = 2});
+  const FoldNetwork network(compressor.Mlp(0, CompressorPart::kTextKey), compressor.dtype);
+  std::vector<float> in = RandomRows(64, 3);
+  in[40] = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> out(32);
+  std::vector<float> scratch;
+  network.Run(in.data(), 2, out.data(), &scratch);
+  for (int i = 0; i < 16; ++i) {
+    EXPECT_TRUE(std::isfinite(out[static_cast<size_t>(i)]));
+    EXPECT_TRUE(std::isnan(out[static_cast<size_t>(16 + i)]));
+  }
+}
+
+}  // namespace
+}  // namespace varve
