@@ -172,7 +172,7 @@ std::string RenderComparison(const Comparison& comparison) {
       "another plan.</p>\n",
       EscapeHtml(comparison.model), comparison.prompt_tokens);
   html += "<div class=\"pair\" style=\"margin-top:1.2rem\">\n";
-  const std::string codebooks = CodebookNote(plans);
+  const std::string codebooks = ConstantsNote(plans);
   html += fmt::format(
       "<section class=\"card\"><h3>Memory</h3><p class=\"quiet\">Bytes of cache per token, "
       "everything counted{}; × is f16 ÷ this.{}</p>{}</section>\n",

@@ -52,9 +52,9 @@ struct Comparison {
 // What stands in a figure where nothing was measured: a dash for people, null in JSON.
 inline constexpr double kNoFigure = std::numeric_limits<double>::quiet_NaN();
 
-// "codebooks, once for the model and in no other figure: pq4 2.01 MiB, pq2 1.07 MiB"; empty if no
+// "constants, once for the model and in no other figure: pq4 2.01 MiB, pq2 1.07 MiB"; empty if no
 // plan has one.
-std::string CodebookNote(const std::vector<ComparedPlan>& plans);
+std::string ConstantsNote(const std::vector<ComparedPlan>& plans);
 
 // The comparison as text: one line under the text of a plan (`reference`: of f16, which has none
 // itself), and the table at the end; and as JSON, one row per plan.

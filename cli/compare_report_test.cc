@@ -71,10 +71,10 @@ TEST(CompareReport, MarksFromTheFirstDifferenceOn) {
 
 TEST(CompareReport, CodebooksAreNamedWhereTheyAreNotCounted) {
   Comparison comparison = Example();
-  EXPECT_EQ(CodebookNote(comparison.plans), "");
+  EXPECT_EQ(ConstantsNote(comparison.plans), "");
   EXPECT_NE(RenderComparison(comparison).find("everything counted; "), std::string::npos);
   comparison.plans[1].use.codebook_bytes = 1536;
-  EXPECT_NE(CodebookNote(comparison.plans).find(comparison.plans[1].plan + " 1.50 KiB"),
+  EXPECT_NE(ConstantsNote(comparison.plans).find(comparison.plans[1].plan + " 1.50 KiB"),
             std::string::npos);
   const std::string page = RenderComparison(comparison);
   EXPECT_NE(page.find("everything counted but codebooks; "), std::string::npos);

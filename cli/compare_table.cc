@@ -22,12 +22,12 @@ void PrintFigures(const ComparedPlan& plan, const ComparedPlan* reference, std::
   fmt::print(out, "{}\n", line);
 }
 
-std::string CodebookNote(const std::vector<ComparedPlan>& plans) {
+std::string ConstantsNote(const std::vector<ComparedPlan>& plans) {
   std::string note;
   for (const ComparedPlan& plan : plans) {
-    if (plan.use.codebook_bytes == 0) continue;
-    note += note.empty() ? "codebooks, once for the model and in no other figure: " : ", ";
-    note += plan.plan + " " + HumanBytes(static_cast<double>(plan.use.codebook_bytes));
+    if (plan.use.constant_bytes() == 0) continue;
+    note += note.empty() ? "constants, once for the model and in no other figure: " : ", ";
+    note += plan.plan + " " + HumanBytes(static_cast<double>(plan.use.constant_bytes()));
   }
   return note;
 }
@@ -52,7 +52,7 @@ void PrintComparison(const Comparison& comparison, std::FILE* out) {
              "text, all plans in turn\n",
              comparison.prompt_tokens, comparison.scored_tokens);
   table.Print(out);
-  const std::string codebooks = CodebookNote(comparison.plans);
+  const std::string codebooks = ConstantsNote(comparison.plans);
   if (!codebooks.empty()) fmt::print(out, "{}\n", codebooks);
   for (const ComparedPlan& plan : comparison.plans) {
     PrintRetention(plan.plan, plan.retention, out);

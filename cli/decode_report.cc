@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/bench_report.h"
+#include "cli/fold_report.h"
 #include "cli/lossless_report.h"
 #include "cli/output.h"
 #include "cli/plan_use.h"
@@ -86,8 +87,8 @@ void ReportDecode(const DecodeCase& at, const std::vector<DecodeRow>& rows, std:
                     {"logit_error", row.logit_error}});
     AddRetentionKeys(reports.emplace_back(ReportOf(*row.lane, at.depth + at.steps)), &json.back());
     AddLosslessKeys(row.lane->stats_behind_steps().lossless, &json.back());
-    AddPlanUseKeys(MakePlanUse(row.lane->plan(), row.lane->cache().shape(), stats.bytes_codebooks,
-                               stats.fallbacks),
+    json.back()["fold"] = FoldJson(row.lane->stats_behind_steps().fold);
+    AddPlanUseKeys(MakePlanUse(row.lane->plan(), row.lane->cache().shape(), UseOf(stats)),
                    &json.back());
     if (at.breakdown) AddStageKeys(StagesOf(at, row), &json.back());
   }
@@ -102,6 +103,8 @@ void ReportDecode(const DecodeCase& at, const std::vector<DecodeRow>& rows, std:
   for (size_t i = 0; i < rows.size(); ++i) PrintRetention(rows[i].lane->name(), reports[i], out);
   for (const DecodeRow& row : rows)
     PrintLossless(row.lane->name(), row.lane->stats_behind_steps().lossless, out);
+  for (const DecodeRow& row : rows)
+    PrintFold(row.lane->name(), row.lane->stats_behind_steps().fold, out);
   for (const DecodeRow& row : rows) {
     if (!row.noise) PrintFallbacks(row.lane->name(), row.lane->stats_behind_steps().fallbacks, out);
   }

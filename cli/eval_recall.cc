@@ -39,8 +39,8 @@ void PrintTable(const RecallResult& result, const std::vector<PlanUse>& uses,
   std::vector<std::string> headers = {"plan", ">found"};
   for (const double depth : options.depths) headers.push_back(fmt::format(">at {:.3g}", depth));
   headers.insert(headers.end(), {">bytes/token", ">ratio"});
-  const bool has_codebook = AnyCodebook(uses);
-  if (has_codebook) Extend(headers, PlanUseHeaders());
+  const bool has_constants = AnyConstants(uses);
+  if (has_constants) Extend(headers, PlanUseHeaders());
   TextTable table(headers);
   for (size_t i = 0; i < result.plans.size(); ++i) {
     const PlanRecall& plan = result.plans[i];
@@ -52,7 +52,7 @@ void PrintTable(const RecallResult& result, const std::vector<PlanUse>& uses,
     cells.push_back(
         std::isfinite(plan.bytes_per_token) ? fmt::format("{:.0f}", plan.bytes_per_token) : "-");
     cells.push_back(std::isfinite(plan.ratio) ? fmt::format("{:.2f}", plan.ratio) : "-");
-    if (has_codebook) Extend(cells, PlanUseCells(uses[i]));
+    if (has_constants) Extend(cells, PlanUseCells(uses[i]));
     table.AddRow(std::move(cells));
   }
   table.Print(out);
@@ -61,7 +61,7 @@ void PrintTable(const RecallResult& result, const std::vector<PlanUse>& uses,
              "held, tables) when the\ntext has been read (with a policy: and the last question), "
              "ratio is f16's over the "
              "plan's.\n");
-  if (has_codebook) PrintAllInNote(out);
+  if (has_constants) PrintAllInNote(out);
 }
 
 }  // namespace

@@ -62,8 +62,8 @@ void PrintTable(const WindowEvalResult& result, const std::vector<PlanUse>& uses
     return cells;
   };
   std::vector<std::string> memory = {">bytes/token", ">ratio"};
-  const bool has_codebook = AnyCodebook(uses);
-  if (has_codebook) Extend(memory, PlanUseHeaders());
+  const bool has_constants = AnyConstants(uses);
+  if (has_constants) Extend(memory, PlanUseHeaders());
   TextTable table(join("plan", ppl, kl, memory));
   for (size_t i = 0; i < result.plans.size(); ++i) {
     const PlanQuality& plan = result.plans[i];
@@ -73,7 +73,7 @@ void PrintTable(const WindowEvalResult& result, const std::vector<PlanUse>& uses
     kl = {Short(plan.kl_mean), reference ? "" : Short(plan.kl_sem), Short(plan.kl_p99),
           Number(100 * plan.top1, 2)};
     memory = {Number(plan.bytes_per_token, 0), Number(plan.ratio, 2)};
-    if (has_codebook) Extend(memory, PlanUseCells(uses[i]));
+    if (has_constants) Extend(memory, PlanUseCells(uses[i]));
     table.AddRow(join(plan.plan, ppl, kl, memory));
   }
   table.Print(out);
@@ -81,7 +81,7 @@ void PrintTable(const WindowEvalResult& result, const std::vector<PlanUse>& uses
              "KL(f16 || plan) in nats per token; ± is one standard error, from blocks of up to 64 "
              "tokens: what lies\nwithin two of them is noise. Bytes are all-in (pages as held, "
              "tables) at the end of a window, ratio is f16's over\nthe plan's.\n");
-  if (has_codebook) PrintAllInNote(out);
+  if (has_constants) PrintAllInNote(out);
 }
 
 }  // namespace

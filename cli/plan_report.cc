@@ -12,6 +12,7 @@
 #include "cli/model_argument.h"
 #include "cli/output.h"
 #include "cli/plan_use.h"
+#include "fold/fold_pieces.h"
 #include "runtime/model_cache.h"
 
 namespace varve::cli {
@@ -67,26 +68,55 @@ std::vector<StageCost> StatesOf(const LayerPlan& layer) {
   return states;
 }
 
+// A page of a sequence: the tokens [begin, end), in fewer rows where they are folded.
+struct PageTokens {
+  int64_t begin = 0;
+  int64_t end = 0;
+  bool filling = false;
+};
+
+// The pages of a sequence of num_tokens; with fold=, of a prompt of that many when it has ended.
+std::vector<PageTokens> PagesOf(const LayerPlan& layer, const CacheShape& shape,
+                                int64_t num_tokens) {
+  FoldSizes sizes{.factor = 1};
+  if (layer.fold && layer.fold->compressor != nullptr) {
+    const Compressor& compressor = *layer.fold->compressor;
+    sizes = {compressor.factor, compressor.min_groups, layer.fold->image_tokens,
+             compressor.has_image};
+  }
+  std::vector<PageTokens> pages;
+  const PositionRun run{0, num_tokens};
+  for (const FoldPiece& piece : CutForFold({&run, 1}, sizes)) {
+    for (int64_t row = 0; row < piece.num_rows; row += shape.page_tokens) {
+      const int64_t rows = std::min<int64_t>(piece.num_rows - row, shape.page_tokens);
+      const int64_t begin = piece.first_position + row * piece.tokens_per_row;
+      const int64_t end = begin + rows * piece.tokens_per_row;
+      const bool filling =
+          end == num_tokens && rows < shape.page_tokens && piece.tokens_per_row == 1;
+      pages.push_back({begin, end, filling});
+    }
+  }
+  return pages;
+}
+
 // Puts each page of a sequence of num_tokens into its state.
 Result<std::vector<StageCost>> CostOfLayer(const LayerPlan& layer, const CacheShape& shape,
                                            int64_t num_tokens) {
   std::vector<StageCost> states = StatesOf(layer);
   const size_t first_stage = layer.stages.front().from_age > 0 ? 2 : 1;
-  const int64_t page_tokens = shape.page_tokens;
-  for (int64_t begin = 0; begin + page_tokens <= num_tokens; begin += page_tokens) {
-    const int64_t age = num_tokens - (begin + page_tokens);
+  for (const PageTokens& page : PagesOf(layer, shape, num_tokens)) {
+    const int64_t age = num_tokens - page.end;
     const LayerPlan::Stage* stage = layer.StageAt(age);
     StageCost* state = &states[1];
     if (stage != nullptr) {
       state = &states[first_stage + static_cast<size_t>(stage - layer.stages.data())];
     }
     const bool is_dropped = layer.window_tokens > 0 && age >= layer.window_tokens;
-    if (is_dropped && begin >= layer.sink_tokens) state = &states.back();
+    if (is_dropped && page.begin >= layer.sink_tokens) state = &states.back();
+    if (page.filling) state = &states[0];
     ++state->pages;
-    state->tokens += page_tokens;
+    state->tokens += page.end - page.begin;
   }
-  states[0].tokens = num_tokens % page_tokens;
-  states[0].pages = states[0].tokens > 0 ? 1 : 0;
   for (StageCost& state : states) {
     if (state.k.empty()) continue;
     Result<uint64_t> payload = PagePayload(state.k, state.v, shape);
@@ -134,8 +164,7 @@ Result<PlanUse> TryPlan(const Plan& plan, const CacheShape& shape, CacheOptions 
   options.num_threads = 1;
   Result<std::unique_ptr<Cache>> cache = Cache::Create(shape, std::move(options));
   if (!cache.ok()) return cache.status();
-  CacheUse use = UseOf(**cache);
-  return MakePlanUse(plan, shape, use.codebook_bytes, std::move(use.fallbacks));
+  return MakePlanUse(plan, shape, UseOf((*cache)->Stats()));
 }
 
 void PrintReport(const PlanReportOptions& options, const Plan& plan, const PlanCost& cost,
@@ -178,10 +207,15 @@ void PrintReport(const PlanReportOptions& options, const Plan& plan, const PlanC
     fmt::print("{} bytes of them are payload: a page takes a multiple of {} bytes\n", cost.payload,
                kSlotGranule);
   }
-  if (use.codebook_bytes > 0) {
-    fmt::print("codebook {} bytes, once for the model: with it {:.2f} times smaller\n",
-               use.codebook_bytes, AllInRatio(cost, use.codebook_bytes));
+  if (use.constant_bytes() > 0) {
+    fmt::print("{} {} bytes, once for the model: with it {:.2f} times smaller\n",
+               use.compressor_bytes == 0 ? "codebook"
+               : use.codebook_bytes == 0 ? "compressor"
+                                         : "codebook and compressor",
+               use.constant_bytes(), AllInRatio(cost, use.constant_bytes()));
   }
+  if (use.compressor_bytes > 0)
+    fmt::print("fold: counted as if all {} tokens were the prompt\n", options.ctx);
   for (const FallbackUse& fallback : use.fallbacks)
     fmt::print("fallback: {}\n", FallbackText(fallback));
   for (const RangeCost& range : cost.ranges) {
@@ -226,14 +260,15 @@ Json ReportJson(const PlanReportOptions& options, const Plan& plan, const PlanCo
                             {"ratio", Ratio(cost)},
                             {"ranges", std::move(ranges)}}});
   AddPlanUseKeys(use, &rows[0]);
-  rows[0]["ratio_all_in"] = AllInRatio(cost, use.codebook_bytes);
+  rows[0]["ratio_all_in"] = AllInRatio(cost, use.constant_bytes());
   return rows;
 }
 
 }  // namespace
 
-Result<PlanCost> CostOfPlan(const Plan& plan, const CacheShape& shape, int64_t num_tokens) {
-  Result<std::vector<LayerPlan>> layers = ResolvePlan(plan, shape);
+Result<PlanCost> CostOfPlan(const Plan& plan, const CacheShape& shape, int64_t num_tokens,
+                            PlanCompressors* compressors) {
+  Result<std::vector<LayerPlan>> layers = ResolvePlan(plan, shape, nullptr, compressors);
   if (!layers.ok()) return layers.status();
   CacheShape paged = shape;
   if (paged.page_tokens == 0) paged.page_tokens = plan.PageTokens();
@@ -324,7 +359,8 @@ int ReportPlan(const PlanReportOptions& asked) {
     options.heads = shape.num_kv_heads * shape.group_size;
     options.dim = shape.key_dim;
   }
-  Result<PlanCost> cost = CostOfPlan(*plan, shape, options.ctx);
+  PlanCompressors compressors(cache_options.compressor, shape);
+  Result<PlanCost> cost = CostOfPlan(*plan, shape, options.ctx, &compressors);
   if (!cost.ok()) {
     if (options.json != "-") fmt::print("plan   {}\n", PrintPlan(*plan));
     std::fflush(stdout);

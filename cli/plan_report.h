@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/plan_compressors.h"
 #include "varve/cache.h"
 #include "varve/plan.h"
 #include "varve/status.h"
@@ -53,8 +54,10 @@ struct PlanCost {
   uint64_t bytes_f16 = 0;  // every token of every layer in plain f16
 };
 
-// The cost of one sequence of num_tokens, page by page. Fails where the plan cannot run.
-Result<PlanCost> CostOfPlan(const Plan& plan, const CacheShape& shape, int64_t num_tokens);
+// The cost of one sequence of num_tokens, page by page. Fails where the plan cannot run. With
+// `compressors` fold= counts, as if all tokens were the prompt.
+Result<PlanCost> CostOfPlan(const Plan& plan, const CacheShape& shape, int64_t num_tokens,
+                            PlanCompressors* compressors = nullptr);
 
 struct PlanReportOptions {
   std::string plan;             // as typed

@@ -18,7 +18,7 @@ std::string RatioText(double ratio) {
 
 }  // namespace
 
-double AllInRatio(const PlanCost& cost, uint64_t codebook_bytes) {
+double AllInRatio(const PlanCost& cost, uint64_t constant_bytes) {
   uint64_t bytes = 0;
   uint64_t budget = std::numeric_limits<uint64_t>::max();
   for (const RangeCost& range : cost.ranges) {
@@ -26,19 +26,20 @@ double AllInRatio(const PlanCost& cost, uint64_t codebook_bytes) {
     bytes += has_target ? std::min(range.policy_bytes, range.bytes) : range.bytes;
     if (range.policy_bytes > 0 && range.has_budget) budget = std::min(budget, range.policy_bytes);
   }
-  const uint64_t all = std::min(bytes, budget) + codebook_bytes;
+  const uint64_t all = std::min(bytes, budget) + constant_bytes;
   return all == 0 ? 1 : static_cast<double>(cost.bytes_f16) / static_cast<double>(all);
 }
 
-PlanUse MakePlanUse(const Plan& plan, const CacheShape& shape, uint64_t codebook_bytes,
-                    std::vector<FallbackUse> fallbacks) {
+PlanUse MakePlanUse(const Plan& plan, const CacheShape& shape, const CacheUse& of_cache) {
   PlanUse use;
-  use.codebook_bytes = codebook_bytes;
-  use.fallbacks = std::move(fallbacks);
+  use.codebook_bytes = of_cache.codebook_bytes;
+  use.compressor_bytes = of_cache.compressor_bytes;
+  use.fallbacks = of_cache.fallbacks;
+  if (use.compressor_bytes > 0) return use;
   const Result<PlanCost> short_cost = CostOfPlan(plan, shape, 4096);
-  if (short_cost.ok()) use.all_in_4k = AllInRatio(*short_cost, codebook_bytes);
+  if (short_cost.ok()) use.all_in_4k = AllInRatio(*short_cost, use.constant_bytes());
   const Result<PlanCost> long_cost = CostOfPlan(plan, shape, 32768);
-  if (long_cost.ok()) use.all_in_32k = AllInRatio(*long_cost, codebook_bytes);
+  if (long_cost.ok()) use.all_in_32k = AllInRatio(*long_cost, use.constant_bytes());
   return use;
 }
 
@@ -57,6 +58,7 @@ Json FallbacksJson(const std::vector<FallbackUse>& fallbacks) {
 
 void AddPlanUseKeys(const PlanUse& use, Json* row) {
   (*row)["codebook_bytes"] = use.codebook_bytes;
+  (*row)["compressor_bytes"] = use.compressor_bytes;
   (*row)["ratio_all_in_4k"] = use.all_in_4k;
   (*row)["ratio_all_in_32k"] = use.all_in_32k;
   (*row)["fallbacks"] = FallbacksJson(use.fallbacks);
@@ -76,9 +78,9 @@ void PrintFallbacks(const std::string& plan, const std::vector<FallbackUse>& fal
     WriteNote(fmt::format("{}: fallback: {}\n", plan, FallbackText(use)), out);
 }
 
-bool AnyCodebook(const std::vector<PlanUse>& uses) {
+bool AnyConstants(const std::vector<PlanUse>& uses) {
   return std::any_of(uses.begin(), uses.end(),
-                     [](const PlanUse& use) { return use.codebook_bytes > 0; });
+                     [](const PlanUse& use) { return use.constant_bytes() > 0; });
 }
 
 void Extend(std::vector<std::string>& cells, const std::vector<std::string>& more) {
@@ -86,15 +88,16 @@ void Extend(std::vector<std::string>& cells, const std::vector<std::string>& mor
 }
 
 void PrintAllInNote(std::FILE* out) {
-  fmt::print(out,
-             "Codebooks are constants of the model and in no other figure; all-in is f16's bytes "
-             "of one sequence of 4096 and\nof 32768 tokens over the plan's with its codebooks.\n");
+  fmt::print(
+      out,
+      "Constants of the model (codebooks, compressors) are in no other figure; all-in is "
+      "f16's bytes of one sequence\nof 4096 and of 32768 tokens over the plan's with them.\n");
 }
 
-std::vector<std::string> PlanUseHeaders() { return {">codebook", ">all-in 4K", ">all-in 32K"}; }
+std::vector<std::string> PlanUseHeaders() { return {">constants", ">all-in 4K", ">all-in 32K"}; }
 
 std::vector<std::string> PlanUseCells(const PlanUse& use) {
-  return {use.codebook_bytes == 0 ? "-" : HumanBytes(static_cast<double>(use.codebook_bytes)),
+  return {use.constant_bytes() == 0 ? "-" : HumanBytes(static_cast<double>(use.constant_bytes())),
           RatioText(use.all_in_4k), RatioText(use.all_in_32k)};
 }
 

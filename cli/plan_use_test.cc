@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace varve::cli {
 namespace {
 
@@ -17,37 +19,51 @@ CacheShape Shape() {
 FallbackUse Fallback() { return {0, 7, Part::kKey, "pq64x8", "q4_0r", "no codebook"}; }
 
 TEST(PlanUse, CodebooksWeighLessTheLongerTheText) {
-  const PlanUse none = MakePlanUse(*ParsePlan("f16"), Shape(), 0, {});
+  const PlanUse none = MakePlanUse(*ParsePlan("f16"), Shape(), {});
   EXPECT_EQ(none.all_in_4k, 1);
   EXPECT_EQ(none.all_in_32k, 1);
   const uint64_t f16_4k = 4096u * 2 * 2 * 128 * 2;
-  const PlanUse use = MakePlanUse(*ParsePlan("f16"), Shape(), f16_4k, {});
+  const PlanUse use = MakePlanUse(*ParsePlan("f16"), Shape(), {.codebook_bytes = f16_4k});
   EXPECT_EQ(use.codebook_bytes, f16_4k);
   EXPECT_DOUBLE_EQ(use.all_in_4k, 1 / 2.0);
   EXPECT_DOUBLE_EQ(use.all_in_32k, 8 / 9.0);
 }
 
 TEST(PlanUse, APolicysTargetIsWhatThePlanHolds) {
-  const PlanUse ratio = MakePlanUse(*ParsePlan("evict=h2o,ratio=4"), Shape(), 0, {});
+  const PlanUse ratio = MakePlanUse(*ParsePlan("evict=h2o,ratio=4"), Shape(), {});
   EXPECT_DOUBLE_EQ(ratio.all_in_4k, 4);
-  const PlanUse budget = MakePlanUse(*ParsePlan("evict=h2o,budget=1MiB"), Shape(), 1 << 20, {});
+  const PlanUse budget =
+      MakePlanUse(*ParsePlan("evict=h2o,budget=1MiB"), Shape(), {.codebook_bytes = 1 << 20});
   EXPECT_DOUBLE_EQ(budget.all_in_4k, 2);    // 4 MiB in f16
   EXPECT_DOUBLE_EQ(budget.all_in_32k, 16);  // 32 MiB
 }
 
 TEST(PlanUse, TheKeysAreAlwaysThere) {
   nlohmann::ordered_json row;
-  AddPlanUseKeys(MakePlanUse(*ParsePlan("q8_0"), Shape(), 0, {}), &row);
+  AddPlanUseKeys(MakePlanUse(*ParsePlan("q8_0"), Shape(), {}), &row);
   EXPECT_EQ(row["codebook_bytes"], 0);
   EXPECT_GT(row["ratio_all_in_4k"], 1.5);
   EXPECT_GT(row["ratio_all_in_32k"], 1.5);
   EXPECT_TRUE(row["fallbacks"].empty());
-  AddPlanUseKeys(MakePlanUse(*ParsePlan("q8_0"), Shape(), 100, {Fallback()}), &row);
+  AddPlanUseKeys(
+      MakePlanUse(*ParsePlan("q8_0"), Shape(), {.codebook_bytes = 100, .fallbacks = {Fallback()}}),
+      &row);
   EXPECT_EQ(row["codebook_bytes"], 100);
   EXPECT_EQ(row["fallbacks"][0]["asked"], "pq64x8");
   EXPECT_EQ(row["fallbacks"][0]["used"], "q4_0r");
   EXPECT_EQ(row["fallbacks"][0]["part"], "k");
   EXPECT_EQ(row["fallbacks"][0]["last_layer"], 7);
+}
+
+TEST(PlanUse, ACompressorIsAConstantAndLeavesTheAllInRatioOpen) {
+  const PlanUse use =
+      MakePlanUse(*ParsePlan("fold=a.bin"), Shape(), {.codebook_bytes = 5, .compressor_bytes = 7});
+  EXPECT_EQ(use.constant_bytes(), 12u);
+  EXPECT_TRUE(std::isnan(use.all_in_4k));
+  nlohmann::ordered_json row;
+  AddPlanUseKeys(use, &row);
+  EXPECT_EQ(row["compressor_bytes"], 7);
+  EXPECT_EQ(row["codebook_bytes"], 5);
 }
 
 TEST(PlanUse, AFallbackIsALineThatSaysWhy) {
@@ -66,12 +82,12 @@ TEST(PlanUse, AFallbackIsALineThatSaysWhy) {
   EXPECT_EQ(text, "pq4: fallback: layer 0 v: pq64x8 -> q4_0r: no codebook\n");
 }
 
-TEST(PlanUse, ColumnsComeWithTheFirstCodebook) {
+TEST(PlanUse, ColumnsComeWithTheFirstConstant) {
   std::vector<PlanUse> uses(2);
-  EXPECT_FALSE(AnyCodebook(uses));
+  EXPECT_FALSE(AnyConstants(uses));
   uses[1].codebook_bytes = 2048;
   uses[1].all_in_4k = 3.456;
-  EXPECT_TRUE(AnyCodebook(uses));
+  EXPECT_TRUE(AnyConstants(uses));
   EXPECT_EQ(PlanUseCells(uses[1]), (std::vector<std::string>{"2.00 KiB", "3.46", "-"}));
   EXPECT_EQ(PlanUseCells(uses[0])[0], "-");
   EXPECT_EQ(PlanUseHeaders().size(), PlanUseCells(uses[0]).size());

@@ -206,8 +206,7 @@ Status PlanComparison::Write(ComparedLane& lane) {
   const auto index = static_cast<size_t>(&lane - lanes_.data());
   result.retention = MakeRetentionReport(setup_.plans[index], lane.lane.cache->shape(),
                                          stats.retention, WholeRatio(stats), *position);
-  result.use = MakePlanUse(setup_.plans[index], lane.lane.cache->shape(), stats.bytes_codebooks,
-                           stats.fallbacks);
+  result.use = MakePlanUse(setup_.plans[index], lane.lane.cache->shape(), UseOf(stats));
   return Status();
 }
 

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/machine.h"
+#include "cli/fold_report.h"
 #include "cli/interrupt.h"
 #include "cli/lossless_report.h"
 #include "cli/output.h"
@@ -272,11 +273,14 @@ Status TextRun::Finish() {
       HumanBytes(static_cast<double>(resident))));
   PrintRetention(options_.plans[0], retention, stderr);
   PrintLossless(options_.plans[0], stats.lossless, stderr);
-  const PlanUse use =
-      MakePlanUse(setup_.plans[0], lane_.cache->shape(), stats.bytes_codebooks, stats.fallbacks);
-  if (use.codebook_bytes > 0) {
-    WriteNote(fmt::format("{}: codebook {}, not in the cache\n", options_.plans[0],
-                          HumanBytes(static_cast<double>(use.codebook_bytes))));
+  PrintFold(options_.plans[0], stats.fold, stderr);
+  const PlanUse use = MakePlanUse(setup_.plans[0], lane_.cache->shape(), UseOf(stats));
+  const std::pair<const char*, uint64_t> constants[] = {{"codebook", use.codebook_bytes},
+                                                        {"compressor", use.compressor_bytes}};
+  for (const auto& [what, bytes] : constants) {
+    if (bytes == 0) continue;
+    WriteNote(fmt::format("{}: {} {}, not in the cache\n", options_.plans[0], what,
+                          HumanBytes(static_cast<double>(bytes))));
   }
   PrintFallbacks(options_.plans[0], use.fallbacks, stderr);
   Status written = options_.trace.empty() ? Status() : WriteTraceFile();
@@ -303,6 +307,7 @@ Status TextRun::Finish() {
                                 {"text", totals_.text}};
   AddRetentionKeys(retention, &row);
   AddLosslessKeys(stats.lossless, &row);
+  row["fold"] = FoldJson(stats.fold);
   AddPlanUseKeys(use, &row);
   return FinishJson(written, options_.json, "run", nlohmann::ordered_json::array({row}));
 }

@@ -7,123 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "fold/fold_pieces.h"
-#include "fold/fold_testing.h"
-#include "tests/cache_testing.h"
+#include "tests/fold_cache_testing.h"
 
 namespace varve {
 namespace {
-
-constexpr int kLayers = 3;
-constexpr int kHeads = 2;
-constexpr int kDim = 32;
-
-CacheShape Shape() { return {kLayers, kHeads, 2, kDim, kDim, 16}; }
-
-std::shared_ptr<const Compressor> MakeCompressor(CompressorSpec spec = {}) {
-  spec.num_layers = kLayers;
-  spec.head_dim = kDim;
-  return std::make_shared<const Compressor>(RandomCompressor(spec));
-}
-
-struct FoldRun {
-  explicit FoldRun(const std::string& plan, std::shared_ptr<const Compressor> with,
-                   CacheOptions options = {})
-      : compressor(with) {
-    options.compressor = std::move(with);
-    cache = MakeCache(Shape(), plan, std::move(options));
-    id = *cache->CreateSequence();
-  }
-
-  // Row `token` of a layer, head and part: the same for every run.
-  static std::vector<float> Row(int layer, int head, Part part, int64_t token) {
-    RowRandom random(static_cast<uint64_t>(((token * 64 + layer) * 64 + head) * 2 +
-                                           (part == Part::kKey ? 0 : 1)));
-    return random.Gaussians(kDim);
-  }
-
-  Status Feed(int64_t tokens) {
-    while (tokens > 0) {
-      const int count = static_cast<int>(std::min<int64_t>(tokens, *cache->MaxStepTokens(id)));
-      const StepEntry entry{id, count};
-      VARVE_RETURN_IF_ERROR(cache->BeginStep({&entry, 1}));
-      const int64_t first = fed;
-      for (int layer = 0; layer < kLayers; ++layer) {
-        std::vector<float> rows[2];
-        for (int64_t token = first; token < first + count; ++token) {
-          for (int head = 0; head < kHeads; ++head) {
-            for (const int part : {0, 1}) {
-              const std::vector<float> row =
-                  Row(layer, head, part == 0 ? Part::kKey : Part::kValue, token);
-              rows[part].insert(rows[part].end(), row.begin(), row.end());
-            }
-          }
-        }
-        VARVE_RETURN_IF_ERROR(
-            cache->Append(layer, id, {rows[0].data(), count}, {rows[1].data(), count}));
-        std::vector<float> queries(static_cast<size_t>(count) * kHeads * 2 * kDim, 0.25f);
-        std::vector<float> outputs(queries.size());
-        const AttendRequest request{.sequence = id,
-                                    .num_queries = count,
-                                    .queries = queries.data(),
-                                    .output = outputs.data()};
-        VARVE_RETURN_IF_ERROR(cache->Attend(layer, {&request, 1}, {}));
-      }
-      VARVE_RETURN_IF_ERROR(cache->EndStep());
-      fed += count;
-      tokens -= count;
-    }
-    return Status();
-  }
-
-  std::vector<float> Read(int layer, int head, Part part) const {
-    const int64_t end = *cache->NextPosition(id);
-    std::vector<float> rows(static_cast<size_t>(end + 1) * kDim);
-    const int64_t count = *cache->ReadRows(id, layer, head, part, 0, end, rows.data());
-    rows.resize(static_cast<size_t>(count) * kDim);
-    return rows;
-  }
-
-  // The rows of a piece, as the network's definition gives them.
-  std::vector<double> Expected(const FoldPiece& piece, int layer, int head, Part part) const {
-    std::vector<float> in;
-    for (int64_t token = piece.first_position; token < piece.end_position(); ++token) {
-      const std::vector<float> row = Row(layer, head, part, token);
-      in.insert(in.end(), row.begin(), row.end());
-    }
-    if (piece.tokens_per_row == 1) return {in.begin(), in.end()};
-    const CompressorPart which =
-        piece.image ? (part == Part::kKey ? CompressorPart::kImageKey : CompressorPart::kImageValue)
-                    : (part == Part::kKey ? CompressorPart::kTextKey : CompressorPart::kTextValue);
-    return FoldReference(compressor->Mlp(layer, which), compressor->dtype, in.data(),
-                         static_cast<int>(piece.num_rows));
-  }
-
-  void ExpectRows(const std::vector<FoldPiece>& pieces, double tolerance) const {
-    for (int layer = 0; layer < kLayers; ++layer) {
-      for (int head = 0; head < kHeads; ++head) {
-        for (const Part part : {Part::kKey, Part::kValue}) {
-          std::vector<double> expected;
-          for (const FoldPiece& piece : pieces) {
-            const std::vector<double> rows = Expected(piece, layer, head, part);
-            expected.insert(expected.end(), rows.begin(), rows.end());
-          }
-          const std::vector<float> rows = Read(layer, head, part);
-          ASSERT_EQ(rows.size(), expected.size());
-          double largest = 0;
-          for (size_t i = 0; i < rows.size(); ++i)
-            largest = std::max(largest, std::abs(rows[i] - expected[i]));
-          EXPECT_LE(largest, tolerance) << "layer " << layer << " head " << head;
-        }
-      }
-    }
-  }
-
-  std::unique_ptr<Cache> cache;
-  std::shared_ptr<const Compressor> compressor;
-  SequenceId id;
-  int64_t fed = 0;
-};
 
 TEST(CacheFold, ImageAndTextAreFoldedByTheirOwnNetworks) {
   FoldRun run("fold=shipped,image=11,open_rung=f32,f32", MakeCompressor({.factor = 5}));
@@ -149,7 +36,7 @@ TEST(CacheFold, LengthsAroundTheThresholdAndInF16) {
     if (groups > 0) pieces.push_back({0, groups, 5, false});
     if (tokens > 5 * groups) pieces.push_back({5 * groups, tokens - 5 * groups, 1});
     run.ExpectRows(pieces, 4e-3);  // f16 rows within 4: half a unit in the last place is 2e-3
-    EXPECT_EQ(run.cache->Stats().fold.rows, groups == 0 ? 0u : (groups + tokens % 5) * kLayers);
+    EXPECT_EQ(run.cache->Stats().fold.rows, groups == 0 ? 0u : (groups + tokens % 5) * kFoldLayers);
   }
 }
 
@@ -181,28 +68,28 @@ TEST(CacheFold, AttentionSeesTheFoldedRows) {
   ASSERT_OK(run.Feed(100));
   ASSERT_OK(run.cache->EndPrompt(run.id));
   RowRandom random(5);
-  const std::vector<float> query = random.Gaussians(size_t{kHeads} * 2 * kDim);
+  const std::vector<float> query = random.Gaussians(size_t{kFoldHeads} * 2 * kFoldDim);
   std::vector<float> output(query.size());
   const AttendRequest request{.sequence = run.id, .queries = query.data(), .output = output.data()};
   ASSERT_OK(run.cache->Attend(1, {&request, 1}, {}));
-  for (int head = 0; head < kHeads * 2; ++head) {
+  for (int head = 0; head < kFoldHeads * 2; ++head) {
     const std::vector<double> keys = run.Expected({0, 25, 4}, 1, head / 2, Part::kKey);
     const std::vector<double> values = run.Expected({0, 25, 4}, 1, head / 2, Part::kValue);
-    std::vector<double> mixed(kDim);
+    std::vector<double> mixed(kFoldDim);
     double sum = 0;
     for (int row = 0; row < 25; ++row) {
       double dot = 0;
-      for (int d = 0; d < kDim; ++d)
-        dot +=
-            query[static_cast<size_t>(head * kDim + d)] * keys[static_cast<size_t>(row * kDim + d)];
-      const double weight = std::exp(dot / std::sqrt(kDim));
+      for (int d = 0; d < kFoldDim; ++d)
+        dot += query[static_cast<size_t>(head * kFoldDim + d)] *
+               keys[static_cast<size_t>(row * kFoldDim + d)];
+      const double weight = std::exp(dot / std::sqrt(kFoldDim));
       sum += weight;
-      for (int d = 0; d < kDim; ++d)
-        mixed[static_cast<size_t>(d)] += weight * values[static_cast<size_t>(row * kDim + d)];
+      for (int d = 0; d < kFoldDim; ++d)
+        mixed[static_cast<size_t>(d)] += weight * values[static_cast<size_t>(row * kFoldDim + d)];
     }
-    for (int d = 0; d < kDim; ++d) {
-      EXPECT_NEAR(output[static_cast<size_t>(head * kDim + d)], mixed[static_cast<size_t>(d)] / sum,
-                  1e-5);
+    for (int d = 0; d < kFoldDim; ++d) {
+      EXPECT_NEAR(output[static_cast<size_t>(head * kFoldDim + d)],
+                  mixed[static_cast<size_t>(d)] / sum, 1e-5);
     }
   }
 }
@@ -219,7 +106,7 @@ TEST(CacheFold, PositionsRestartWhereThePlanSaysSo) {
   ASSERT_OK(run.Feed(10));
   EXPECT_EQ(*run.cache->NextPosition(run.id), 22);
   run.ExpectRows({{0, 9, 5}, {45, 13, 1}}, 1e-5);
-  EXPECT_EQ(run.cache->Stats().bytes_f16_seen, 58u * kLayers * kHeads * 2 * kDim * 2);
+  EXPECT_EQ(run.cache->Stats().bytes_f16_seen, 58u * kFoldLayers * kFoldHeads * 2 * kFoldDim * 2);
 }
 
 TEST(CacheFold, HolesAreNotFoldedOver) {
@@ -241,9 +128,9 @@ TEST(CacheFold, NothingIsSealedDroppedOrPackedBeforeThePromptEnds) {
   EXPECT_EQ(before.retention.plans, 0u);
   ASSERT_OK(run.cache->EndPrompt(run.id));
   const CacheStats after = run.cache->Stats();
-  EXPECT_EQ(after.fold.tokens, 320u * kLayers);
-  EXPECT_EQ(after.fold.rows, 80u * kLayers);
-  EXPECT_EQ(after.pages_sealed, 5u * kLayers);  // 80 rows in pages of 16, all of them settled
+  EXPECT_EQ(after.fold.tokens, 320u * kFoldLayers);
+  EXPECT_EQ(after.fold.rows, 80u * kFoldLayers);
+  EXPECT_EQ(after.pages_sealed, 5u * kFoldLayers);  // 80 rows in pages of 16, all of them settled
   EXPECT_EQ(after.fold.bytes_before, 4 * after.fold.bytes_after);
 }
 
@@ -272,9 +159,9 @@ TEST(CacheFold, ALayerThatFailsLeavesTheCacheAsItWas) {
   FoldRun probe("fold=shipped,open_rung=f32,f32", compressor);
   ASSERT_OK(probe.Feed(320));
   const uint64_t prompt_bytes = probe.cache->Stats().bytes_held;
-  const uint64_t page_bytes = prompt_bytes / (20 * kLayers);
+  const uint64_t page_bytes = prompt_bytes / (20 * kFoldLayers);
   int refused = 0;
-  for (uint64_t pages = 0; pages <= 10 * kLayers + 16; pages += 4) {
+  for (uint64_t pages = 0; pages <= 10 * kFoldLayers + 16; pages += 4) {
     CacheOptions options;
     options.max_bytes = prompt_bytes + pages * page_bytes;
     FoldRun run("fold=shipped,open_rung=f32,f32", compressor, options);
@@ -331,7 +218,7 @@ TEST(CacheFold, ForksShareFoldedPages) {
   const SequenceId fork = *run.cache->Fork(run.id);
   EXPECT_EQ(run.cache->Stats().pages, pages);
   ASSERT_OK(run.Feed(1));
-  EXPECT_EQ(run.cache->Stats().pages, pages + kLayers);
+  EXPECT_EQ(run.cache->Stats().pages, pages + kFoldLayers);
   EXPECT_EQ(run.cache->Describe(fork, 0)->live_rows, 64);
 }
 
@@ -385,7 +272,7 @@ TEST(CacheFold, PlansThatCannotFoldAreRefusedByClause) {
     CacheOptions options;
     options.plan = *ParsePlan(plan);
     options.compressor = std::move(compressor);
-    return Cache::Create(Shape(), std::move(options)).status().message();
+    return Cache::Create(FoldShape(), std::move(options)).status().message();
   };
   EXPECT_NE(refusal("fold=shipped", nullptr).find("no compressor comes with this model"),
             std::string::npos);
@@ -397,15 +284,15 @@ TEST(CacheFold, PlansThatCannotFoldAreRefusedByClause) {
   EXPECT_NE(refusal("1-: fold=shipped,fold_positions=restart", MakeCompressor())
                 .find("layer 1 is not folded as layer 0 is"),
             std::string::npos);
-  auto narrow =
-      std::make_shared<const Compressor>(RandomCompressor({.num_layers = kLayers, .head_dim = 16}));
+  auto narrow = std::make_shared<const Compressor>(
+      RandomCompressor({.num_layers = kFoldLayers, .head_dim = 16}));
   EXPECT_NE(refusal("fold=shipped", narrow).find("head_dim 16 is not 32, the model's key_dim"),
             std::string::npos);
   auto heads = MakeCompressor({.num_heads = 7});
   EXPECT_NE(refusal("fold=shipped", heads).find("num_heads 7 is not 2, the model's KV heads"),
             std::string::npos);
   auto layers =
-      std::make_shared<const Compressor>(RandomCompressor({.num_layers = 9, .head_dim = kDim}));
+      std::make_shared<const Compressor>(RandomCompressor({.num_layers = 9, .head_dim = kFoldDim}));
   EXPECT_NE(refusal("fold=shipped", layers).find("num_layers 9 is not 3, the model's layers"),
             std::string::npos);
 }

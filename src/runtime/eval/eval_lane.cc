@@ -40,9 +40,8 @@ double CacheFootprint::whole_ratio() const {
   return static_cast<double>(samples_) / f16_share_sum_;
 }
 
-CacheUse UseOf(const Cache& cache) {
-  CacheStats stats = cache.Stats();
-  return {stats.bytes_codebooks, std::move(stats.fallbacks)};
+CacheUse UseOf(const CacheStats& stats) {
+  return {stats.bytes_codebooks, stats.bytes_compressors, stats.fallbacks};
 }
 
 Result<std::vector<EvalLane>> MakeLanes(const LlamaModel& model, std::span<const EvalPlan> plans,

@@ -50,9 +50,10 @@ class CacheFootprint {
 // What a plan's cache uses beside its pages, and where it runs otherwise than asked.
 struct CacheUse {
   uint64_t codebook_bytes = 0;
+  uint64_t compressor_bytes = 0;  // of fold=
   std::vector<FallbackUse> fallbacks;
 };
-CacheUse UseOf(const Cache& cache);
+CacheUse UseOf(const CacheStats& stats);
 
 struct EvalLane {
   std::string name;

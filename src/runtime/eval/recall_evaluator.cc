@@ -176,7 +176,7 @@ Result<RecallResult> RecallEvaluation::Run(std::span<const EvalPlan> plans) {
     plan.ratio = lanes_[0].footprint.bytes_per_token() / plan.bytes_per_token;
     plan.retention = lanes_[l].footprint.retention();
     plan.whole_ratio = lanes_[l].footprint.whole_ratio();
-    plan.use = UseOf(*lanes_[l].cache);
+    plan.use = UseOf(lanes_[l].cache->Stats());
   }
   return result;
 }

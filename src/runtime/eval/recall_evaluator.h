@@ -45,7 +45,7 @@ struct PlanRecall {
   double ratio = 0;            // f16's bytes_per_token / the plan's
   RetentionStats retention;    // at those moments; layers is 0 without a policy
   double whole_ratio = 0;      // f16 bytes of all tokens seen / bytes held and tables
-  CacheUse use;                // codebooks, in no other figure; fallbacks
+  CacheUse use;                // codebooks and compressors, in no other figure; fallbacks
 };
 
 struct RecallResult {

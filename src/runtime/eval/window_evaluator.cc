@@ -246,7 +246,7 @@ PlanQuality WindowEvaluation::Figures(size_t lane_index) const {
   quality.ratio = lanes_[0].footprint.bytes_per_token() / quality.bytes_per_token;
   quality.retention = footprint.retention();
   quality.whole_ratio = footprint.whole_ratio();
-  quality.use = UseOf(*lanes_[lane_index].cache);
+  quality.use = UseOf(lanes_[lane_index].cache->Stats());
   return quality;
 }
 

@@ -1,0 +1,124 @@
+// Files of caches that fold: folded pages come back, and a prompt that has not ended is folded
+// later.
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/cache_file_testing.h"
+#include "tests/fold_cache_testing.h"
+#include "tests/gguf_testing.h"
+
+namespace varve {
+namespace {
+
+constexpr char kPlan[] = "q8_0,fold=shipped";
+
+// The file's one sequence in another cache.
+void LoadInto(const std::string& path, FoldRun* run) {
+  Result<std::vector<SequenceTokens>> loaded = run->cache->Load(path, {});
+  ASSERT_EQ(loaded.status().ToString(), "ok");
+  ASSERT_EQ(loaded->size(), 1u);
+  run->id = loaded->front().sequence;
+}
+
+TEST(CacheFoldFile, FoldedPagesComeBack) {
+  const TempFolder folder;
+  const std::string path = folder.File("folded.varve");
+  const auto compressor = MakeCompressor({.factor = 5});
+  FoldRun run(kPlan, compressor);
+  ASSERT_OK(run.Feed(333));
+  ASSERT_OK(run.cache->EndPrompt(run.id));
+  ASSERT_OK(run.cache->Save(path, {}));
+  FoldRun other(kPlan, compressor);
+  LoadInto(path, &other);
+  EXPECT_EQ(ReadAll(*other.cache, other.id), ReadAll(*run.cache, run.id));
+  EXPECT_EQ(other.cache->Describe(other.id, 0)->pages[0].num_positions, 80);
+  // It has ended already: nothing is folded again, and both go on alike.
+  ASSERT_OK(other.cache->EndPrompt(other.id));
+  EXPECT_EQ(other.cache->Stats().fold.prompts, 0u);
+  other.fed = run.fed;
+  ASSERT_OK(run.Feed(70));
+  ASSERT_OK(other.Feed(70));
+  EXPECT_EQ(ReadAll(*other.cache, other.id), ReadAll(*run.cache, run.id));
+}
+
+TEST(CacheFoldFile, APromptThatHasNotEndedIsFoldedInTheOtherCache) {
+  const TempFolder folder;
+  const std::string path = folder.File("prompt.varve");
+  const auto compressor = MakeCompressor({.factor = 4});
+  FoldRun run(kPlan, compressor);
+  ASSERT_OK(run.Feed(200));
+  ASSERT_OK(run.cache->Save(path, {}));
+  FoldRun other(kPlan, compressor);
+  LoadInto(path, &other);
+  other.fed = 200;
+  ASSERT_OK(run.Feed(30));
+  ASSERT_OK(other.Feed(30));
+  EXPECT_EQ(other.cache->Stats().pages_sealed, 0u);
+  ASSERT_OK(run.cache->EndPrompt(run.id));
+  ASSERT_OK(other.cache->EndPrompt(other.id));
+  EXPECT_EQ(other.cache->Describe(other.id, 2)->live_rows, 57 + 2);
+  EXPECT_EQ(ReadAll(*other.cache, other.id), ReadAll(*run.cache, run.id));
+}
+
+TEST(CacheFoldFile, RestartedPositionsAreKept) {
+  const TempFolder folder;
+  const std::string path = folder.File("restarted.varve");
+  const auto compressor = MakeCompressor({.factor = 5});
+  const std::string plan = "f16,fold=shipped,fold_positions=restart";
+  FoldRun run(plan, compressor);
+  ASSERT_OK(run.Feed(98));
+  ASSERT_OK(run.cache->EndPrompt(run.id));
+  ASSERT_OK(run.cache->Save(path, {}));
+  FoldRun other(plan, compressor);
+  LoadInto(path, &other);
+  EXPECT_EQ(*other.cache->NextPosition(other.id), 22);
+  EXPECT_EQ(other.cache->Describe(other.id, 0)->tokens_seen, 98);
+  EXPECT_EQ(ReadAll(*other.cache, other.id), ReadAll(*run.cache, run.id));
+}
+
+TEST(CacheFoldFile, TheFileHasNoPathOfTheCompressor) {
+  const TempFolder folder;
+  const std::string bin = folder.File("small.bin");
+  ASSERT_OK(SaveCompressor(*MakeCompressor(), bin));
+  FoldRun run("fold=" + bin, nullptr);
+  ASSERT_OK(run.Feed(3));
+  ASSERT_OK(run.cache->Save(folder.File("a.varve"), {}));
+  const std::vector<std::byte> bytes = ReadFileBytes(folder.File("a.varve"));
+  const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  EXPECT_NE(text.find("fold=small.bin"), std::string::npos);
+  EXPECT_EQ(text.find(bin), std::string::npos);
+}
+
+TEST(CacheFoldFile, AFoldedPromptThatSaysItHasNotEndedIsNotFoldedAgain) {
+  const TempFolder folder;
+  const std::string path = folder.File("liar.varve");
+  const auto compressor = MakeCompressor({.factor = 4});
+  FoldRun run(kPlan, compressor);
+  ASSERT_OK(run.Feed(256));
+  ASSERT_OK(run.cache->EndPrompt(run.id));
+  ASSERT_OK(run.cache->Save(path, {}));
+  WriteFileBytes(path, WithRecord<SequenceRecord>(ReadFileBytes(path), SectionKind::kSequences, 0,
+                                                  [](SequenceRecord& r) { r.flags = 0; }));
+  FoldRun other(kPlan, compressor);
+  LoadInto(path, &other);
+  ASSERT_OK(other.cache->EndPrompt(other.id));
+  EXPECT_EQ(ReadAll(*other.cache, other.id), ReadAll(*run.cache, run.id));
+}
+
+TEST(CacheFoldFile, ACacheThatDoesNotFoldRefusesTheFile) {
+  const TempFolder folder;
+  const std::string path = folder.File("folded.varve");
+  FoldRun run(kPlan, MakeCompressor({.factor = 4}));
+  ASSERT_OK(run.Feed(64));
+  ASSERT_OK(run.cache->Save(path, {}));
+  FoldRun plain("q8_0", nullptr);
+  const Status status = plain.cache->Load(path, {}).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("fold=shipped"), std::string::npos) << status.message();
+}
+
+}  // namespace
+}  // namespace varve
