@@ -177,7 +177,7 @@ Status CodecBench::Measure() {
   }
   const Result<LoadedModel> model = LoadModel(options_.model);
   if (!model.ok()) return model.status();
-  const Result<std::vector<int32_t>> tokens = ReadDumpTokens(*model, options_.text, options_.ctx);
+  const Result<std::vector<int32_t>> tokens = ReadTextTokens(*model, options_.text, options_.ctx);
   if (!tokens.ok()) return tokens.status();
   const std::unique_ptr<Executor> executor = MakeThreadPool(options_.threads);
   fmt::print(out_, "{}; isa {}; pages of {} tokens, one core\n", model->name, ActiveKernels().name,

@@ -112,7 +112,7 @@ TEST_F(CodecTools, DumpIsReadBackAsItWasInTheCache) {
   ASSERT_TRUE(model.ok());
   const std::unique_ptr<Executor> executor = MakeThreadPool(2);
   const auto rows =
-      DumpModel(*model, *executor, *ReadDumpTokens(*model, "", 100), store::LaneType::kF16, {});
+      DumpModel(*model, *executor, *ReadTextTokens(*model, "", 100), store::LaneType::kF16, {});
   ASSERT_TRUE(rows.ok());
   const std::vector<std::byte>& keys = (*rows)[0].bytes;
   const std::vector<std::byte>& first = dump->pieces[0].keys.bytes;

@@ -17,8 +17,8 @@
 
 namespace varve::cli {
 
-Result<std::vector<int32_t>> ReadDumpTokens(const LoadedModel& model, const std::string& path,
-                                            int64_t ctx) {
+Result<std::vector<int32_t>> ReadTextTokens(const LoadedModel& model, const std::string& path,
+                                            int64_t count, const char* option) {
   std::string text(EmbeddedEvalText());
   if (!path.empty()) {
     Result<std::string> file = ReadTextFile(path);
@@ -28,13 +28,14 @@ Result<std::vector<int32_t>> ReadDumpTokens(const LoadedModel& model, const std:
     return FailedPrecondition("this build has no evaluation text; name a text file with -f");
   }
   // A token is a byte at least, and rarely more than 64: no need to read all of a long book.
-  const size_t enough = static_cast<size_t>(ctx) * 64;
+  const size_t enough = static_cast<size_t>(count) * 64;
   if (text.size() > enough) text.resize(enough);
   std::vector<int32_t> tokens = model.tokenizer->Encode(text, {});
-  if (static_cast<int64_t>(tokens.size()) < ctx) {
-    return InvalidArgument(fmt::format("--ctx {}: the text has {} tokens", ctx, tokens.size()));
+  if (static_cast<int64_t>(tokens.size()) < count) {
+    return InvalidArgument(
+        fmt::format("{} {}: the text has {} tokens", option, count, tokens.size()));
   }
-  tokens.resize(static_cast<size_t>(ctx));
+  tokens.resize(static_cast<size_t>(count));
   return tokens;
 }
 
@@ -43,7 +44,7 @@ Status DumpToFiles(const DumpOptions& options) {
   if (!lane.ok()) return lane.status();
   Result<LoadedModel> model = LoadModel(options.model);
   if (!model.ok()) return model.status();
-  const Result<std::vector<int32_t>> tokens = ReadDumpTokens(*model, options.text, options.ctx);
+  const Result<std::vector<int32_t>> tokens = ReadTextTokens(*model, options.text, options.ctx);
   if (!tokens.ok()) return tokens.status();
   const int64_t context = model->model->config().context;
   if (options.ctx > context) {

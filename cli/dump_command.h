@@ -24,10 +24,10 @@ struct DumpOptions {
 
 Status DumpToFiles(const DumpOptions& options);
 
-// The first `ctx` tokens of a text file; an empty path is the evaluation text. Refuses a text that
-// is too short, naming both lengths.
-Result<std::vector<int32_t>> ReadDumpTokens(const LoadedModel& model, const std::string& path,
-                                            int64_t ctx);
+// The first `count` tokens of a text file; an empty path is the evaluation text. Refuses a text
+// that is too short, naming both lengths and the `option` that asked for them.
+Result<std::vector<int32_t>> ReadTextTokens(const LoadedModel& model, const std::string& path,
+                                            int64_t count, const char* option = "--ctx");
 
 }  // namespace varve::cli
 
