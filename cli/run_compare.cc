@@ -198,7 +198,7 @@ Status PlanComparison::Write(ComparedLane& lane) {
       std::mismatch(expected.begin(), expected.end(), result.tokens.begin(), result.tokens.end());
   const bool is_same = a == expected.end() && b == result.tokens.end();
   result.first_difference = is_same ? -1 : a - expected.begin();
-  Result<int64_t> position = lane.lane.cache->NextPosition(lane.lane.sequence);
+  Result<int64_t> position = lane.lane.cache->TokensSeen(lane.lane.sequence);
   if (!position.ok()) return position.status();
   lane.lane.cache->WaitForPacking();
   result.memory = FiguresOf(*lane.lane.cache, *position);

@@ -25,7 +25,7 @@ Result<LoadedText> LoadText(const std::string& path, const RunSetup& setup, RunS
         fmt::format("{}: {} sequences; a run continues one", path, loaded->size()));
   }
   SequenceTokens& text = loaded->front();
-  const auto next = static_cast<size_t>(*lane->cache->NextPosition(text.sequence));
+  const auto next = static_cast<size_t>(*lane->cache->TokensSeen(text.sequence));
   if (text.tokens.size() < next) {
     return InvalidArgument(
         fmt::format("{}: {} token ids < {} positions", path, text.tokens.size(), next));

@@ -316,8 +316,7 @@ struct CacheStats {
 
 struct SequenceInfo {
   int64_t next_position = 0;
-  int64_t tokens_seen = 0;  // more than next_position where folding has restarted positions
-  int64_t live_rows = 0;    // of the layer asked for
+  int64_t live_rows = 0;  // of the layer asked for
   std::vector<PageSpan> pages;
 };
 
@@ -369,6 +368,9 @@ class Cache {
   virtual Status SlideWindow(SequenceId sequence, int64_t num_tokens, int64_t sink_tokens) = 0;
   // The position that the next token will have; unchanged while a step is open.
   virtual Result<int64_t> NextPosition(SequenceId sequence) const = 0;
+  // Tokens that the sequence has been fed: its next position, unless folding has restarted
+  // positions (fold_positions=restart).
+  virtual Result<int64_t> TokensSeen(SequenceId sequence) const = 0;
   // The pages of one layer. Inside a step live_rows counts the rows appended so far.
   virtual Result<SequenceInfo> Describe(SequenceId sequence, int layer) const = 0;
 

@@ -75,7 +75,7 @@ TEST(CacheFoldFile, RestartedPositionsAreKept) {
   FoldRun other(plan, compressor);
   LoadInto(path, &other);
   EXPECT_EQ(*other.cache->NextPosition(other.id), 22);
-  EXPECT_EQ(other.cache->Describe(other.id, 0)->tokens_seen, 98);
+  EXPECT_EQ(*other.cache->TokensSeen(other.id), 98);
   EXPECT_EQ(ReadAll(*other.cache, other.id), ReadAll(*run.cache, run.id));
 }
 

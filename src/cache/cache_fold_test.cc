@@ -56,7 +56,7 @@ TEST(CacheFold, DecodingGoesOnAtTheTruePosition) {
   EXPECT_EQ(*run.cache->NextPosition(run.id), 88);
   run.ExpectRows({{0, 9, 5}, {45, 43, 1}}, 1e-5);
   const SequenceInfo info = *run.cache->Describe(run.id, 0);
-  EXPECT_EQ(info.tokens_seen, 88);
+  EXPECT_EQ(*run.cache->TokensSeen(run.id), 88);
   // The three tokens left over lie in the page that decoding goes on in.
   ASSERT_EQ(info.pages.size(), 4u);
   EXPECT_EQ(info.pages[1].first_position, 45);
@@ -101,7 +101,7 @@ TEST(CacheFold, PositionsRestartWhereThePlanSaysSo) {
   ASSERT_OK(run.cache->EndPrompt(run.id));
   EXPECT_EQ(*run.cache->NextPosition(run.id), 12);  // 9 groups and 3 tokens
   const SequenceInfo info = *run.cache->Describe(run.id, 0);
-  EXPECT_EQ(info.tokens_seen, 48);
+  EXPECT_EQ(*run.cache->TokensSeen(run.id), 48);
   EXPECT_EQ(info.live_rows, 12);
   ASSERT_OK(run.Feed(10));
   EXPECT_EQ(*run.cache->NextPosition(run.id), 22);

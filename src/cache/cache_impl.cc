@@ -268,6 +268,12 @@ Result<int64_t> CacheImpl::NextPosition(SequenceId id) const {
   return (*found)->next_position;
 }
 
+Result<int64_t> CacheImpl::TokensSeen(SequenceId id) const {
+  Result<Sequence*> found = Find(id);
+  if (!found.ok()) return found.status();
+  return (*found)->tokens_seen();
+}
+
 Result<SequenceInfo> CacheImpl::Describe(SequenceId id, int layer) const {
   Result<Sequence*> found = Find(id);
   if (!found.ok()) return found.status();
@@ -278,7 +284,6 @@ Result<SequenceInfo> CacheImpl::Describe(SequenceId id, int layer) const {
   const LayerTable& table = (*found)->layers[layer];
   SequenceInfo info;
   info.next_position = (*found)->next_position;
-  info.tokens_seen = (*found)->tokens_seen();
   info.live_rows = table.live_rows;
   for (const TableEntry& entry : table.entries) {
     info.pages.push_back({entry.page->first_position,

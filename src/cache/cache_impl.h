@@ -45,6 +45,7 @@ class CacheImpl final : public Cache {
   Result<SequenceInfo> Describe(SequenceId id, int layer) const override;
 
   Result<int64_t> NextPosition(SequenceId id) const override;
+  Result<int64_t> TokensSeen(SequenceId id) const override;
   Result<int> MaxStepTokens(SequenceId id) const override;
   Status BeginStep(std::span<const StepEntry> entries) override;
   Status Append(int layer, SequenceId id, const RowsView& keys, const RowsView& values) override;

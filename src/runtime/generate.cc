@@ -87,7 +87,7 @@ Result<Generation> Generate(LlamaRunner& runner, Cache& cache, SequenceId sequen
   Sampler sampler(options.sampler);
   for (const int32_t token : options.history) sampler.Observe(token);
   for (const int32_t token : prompt) sampler.Observe(token);
-  int64_t position = *begin + result.prompt_tokens;
+  int64_t position = *cache.NextPosition(sequence);  // folding may have restarted it
   const auto decode_start = std::chrono::steady_clock::now();
   while (static_cast<int64_t>(result.tokens.size()) < options.max_tokens) {
     if (!result.tokens.empty()) {

@@ -113,7 +113,7 @@ Result<RecallAnswer> RecallEvaluation::Ask(EvalLane& lane, int64_t prompt_index,
 }
 
 Status RecallEvaluation::Sample(EvalLane& lane) {
-  Result<int64_t> tokens = lane.cache->NextPosition(lane.sequence);
+  Result<int64_t> tokens = lane.cache->TokensSeen(lane.sequence);
   if (!tokens.ok()) return tokens.status();
   lane.footprint.Sample(lane.cache->Stats(), *tokens);
   return Status();

@@ -217,7 +217,7 @@ Status WindowEvaluation::RunWindow(size_t window_index, std::span<const Piece> p
     if (stopped_) break;
   }
   for (EvalLane& lane : lanes_) {
-    const Result<int64_t> read = lane.cache->NextPosition(lane.sequence);
+    const Result<int64_t> read = lane.cache->TokensSeen(lane.sequence);
     if (!read.ok()) return InLane(lane, read.status());
     // A window that was stopped counts only if there is no whole one to look at.
     if (*read == static_cast<int64_t>(window.size()) || lane.footprint.empty()) {
