@@ -49,6 +49,17 @@ class Fold(nn.Module):
         return self.linear[2](x)
 
     @torch.no_grad()
+    def start_plain(self, layers: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        """The inverse of `plain`; the reach stays what it is, whatever the network was made with."""
+        into = torch.zeros_like(self.reach)
+        for n, (layer, (weight, bias)) in enumerate(zip(self.linear, layers)):
+            out = self.reach if n < 2 else torch.zeros_like(self.reach)
+            shift = weight.double() @ into.double() if n else 0.0
+            layer.weight.copy_(weight)
+            layer.bias.copy_(bias.double() - out + shift)
+            into = out
+
+    @torch.no_grad()
     def plain(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Weight and bias of the three layers with ordinary ReLUs between."""
         into = torch.zeros_like(self.reach)  # how much higher than here the inputs of the layer are
@@ -89,6 +100,15 @@ class Compressor(nn.Module):
         for key, value, bias, (reach_k, reach_v) in zip(self.keys, self.values, key_bias, reach):
             key.start_linear(matrix, bias, reach_k)
             value.start_linear(matrix, torch.zeros_like(bias), reach_v)
+
+    def start_from(self, path: Path) -> None:
+        """What `save` has written; the reaches stay what they are."""
+        state = torch.load(path, weights_only=True)["model_state_dict"]["compressor"]
+        for prefix, nets in (("compress_tk", self.keys), ("compress_tv", self.values)):
+            for layer, net in enumerate(nets):
+                names = [f"{prefix}.{layer}.{slot}" for slot in SLOTS]
+                device = net.reach.device
+                net.start_plain([(state[f"{n}.weight"].float().to(device), state[f"{n}.bias"].float().to(device)) for n in names])
 
     def save(self, path: Path, kv_heads: int) -> None:
         """Weights and a few numbers: nothing that needs code to be read."""

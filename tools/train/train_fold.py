@@ -213,6 +213,7 @@ def main() -> None:
     parser.add_argument("--factors", type=int, nargs="+", default=[2, 4, 5])
     parser.add_argument("--baseline", type=int, default=4, help="factor of the baselines that are written")
     parser.add_argument("--minutes", type=float, default=8.0, help="of training")
+    parser.add_argument("--start", type=Path, help="a folder with fold{factor}.pth to go on from")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=1)
@@ -247,6 +248,9 @@ def main() -> None:
     print(f"unfolded continuation: KL {unfolded:.2e}, as trained {unfolded_bf16:.2e}", flush=True)
 
     made = {factor: make_compressors(model, factor, sample) for factor in args.factors}
+    for factor, group in made.items():
+        if args.start:
+            group["fold"].start_from(args.start / f"fold{factor}.pth")
     named = {f"{name}{f}": c for f, group in made.items() for name, c in group.items()}
     for name in ("random", "meanpool"):
         named[f"{name}{args.baseline}"].save(args.out / f"{name}{args.baseline}.pth", model.config.kv_heads)
