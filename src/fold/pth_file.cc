@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::string_view kPickleName = "data.pkl";
 constexpr size_t kMaxDims = 8;
+constexpr size_t kMaxKeyBytes = 256;
 constexpr int64_t kMaxExtent = 0x7FFFFFFF;
 
 std::optional<PthDtype> DtypeOf(std::string_view storage_type) {
@@ -79,8 +80,8 @@ Result<PthFile> PthFile::Open(std::span<const std::byte> bytes, const std::strin
     constexpr unsigned char kOldMagic[] = {0x80, 0x02, 0x8A, 0x0A, 0x6C, 0xFC, 0x9C};
     if (bytes.size() > sizeof(kOldMagic) &&
         std::memcmp(bytes.data(), kOldMagic, sizeof(kOldMagic)) == 0) {
-      return Unimplemented(
-          fmt::format("{}: is of PyTorch before 1.6; torch.save it again with a newer one", name));
+      return Unimplemented(fmt::format(
+          "{}: is in the form of PyTorch before 1.6, no zip; torch.save it again", name));
     }
     return zip.status();
   }
@@ -131,7 +132,8 @@ std::vector<PthEntry> PthFile::Entries(const PickleValue& dict) const {
   std::vector<PthEntry> entries;
   for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {
     const PickleValue& key = pickle_[dict.items[i]];
-    if (key.kind == PickleKind::kString) entries.push_back({key.text, dict.items[i + 1]});
+    if (key.kind != PickleKind::kString || key.text.size() > kMaxKeyBytes) continue;
+    entries.push_back({key.text, dict.items[i + 1]});
   }
   std::stable_sort(entries.begin(), entries.end());
   // Backwards, so that of equal keys the last is the one that stays.
@@ -196,7 +198,7 @@ Result<std::span<const std::byte>> PthFile::ReadStorage(std::string_view key, in
                            count, number_bytes));
   }
   if (const auto found = storages_.find(key); found != storages_.end()) return found->second;
-  const auto content = zip_.Read(*entry);
+  auto content = zip_.Read(*entry);
   if (content.ok()) storages_.emplace(key, *content);
   return content;
 }

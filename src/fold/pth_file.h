@@ -52,7 +52,8 @@ class PthFile {
   const Pickle& pickle() const { return pickle_; }
   // The dict at `path` from the root, by keys; null if there is none.
   const PickleValue* FindDict(std::span<const std::string_view> path) const;
-  // Of a dict the entries with text as key, sorted, the one set last where a key comes twice.
+  // Of a dict the entries with text as key, sorted, the one set last where a key comes twice. Keys
+  // longer than 256 bytes, which no weight has, are left out: sorting them could take hours.
   std::vector<PthEntry> Entries(const PickleValue& dict) const;
   // `value` must be of this pickle. kInvalidArgument if it is no tensor of floating-point numbers,
   // kDataLoss if its storage is missing, damaged, too short, or not all of it lies within.

@@ -141,7 +141,7 @@ TEST(PthFile, WhatIsNoPthIsNamed) {
   EXPECT_EQ(message(BuildPth(none, {}, "middle")), "f: its byteorder is neither little nor big");
   EXPECT_TRUE(PthFile::Open(BuildPth(none, {}, ""), "f").ok());
   EXPECT_EQ(message(ToBytes("\x80\x02\x8A\x0A\x6C\xFC\x9C\x46\xF9\x20\x6A\xA8\x50\x19.\x80\x02M")),
-            "f: is of PyTorch before 1.6; torch.save it again with a newer one");
+            "f: is in the form of PyTorch before 1.6, no zip; torch.save it again");
   EXPECT_EQ(message(BuildPth(PickleBuilder().Global("os", "system").Build(), {})),
             "f: data.pkl: at 2: os.system is not allowed: only tensors, dicts, lists, text and "
             "numbers are");
@@ -206,6 +206,8 @@ TEST(PthFile, StateDictsOfACompressorAreComplete) {
     ASSERT_TRUE(other.ok()) << other.status().message();
     EXPECT_EQ(other->ignored, std::vector<std::string>{key});
   }
+  more.back().first = std::string(257, 'a');
+  EXPECT_TRUE(ConvertPthCompressor(StateDict(more, storage), "f", {})->ignored.empty());
   EXPECT_EQ(ConvertMessage(StateDict({}, storage)),
             "f: has no key like compress_tk.0.0.weight and no dict compressor; its state dict has "
             "0 keys");

@@ -268,7 +268,7 @@ const ZipEntry* ZipReader::Find(std::string_view name) const {
 }
 
 Result<std::span<const std::byte>> ZipReader::Read(const ZipEntry& entry) const {
-  const Result<std::span<const std::byte>> content = Locate(entry);
+  Result<std::span<const std::byte>> content = Locate(entry);
   if (!content.ok()) return content.status();
   const uint32_t crc = ZipCrc(*content);
   if (crc == entry.crc) return content;
