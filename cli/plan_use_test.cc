@@ -16,6 +16,13 @@ CacheShape Shape() {
   return shape;
 }
 
+CacheUse Use(uint64_t codebook_bytes, uint64_t compressor_bytes = 0) {
+  CacheUse use;
+  use.codebook_bytes = codebook_bytes;
+  use.compressor_bytes = compressor_bytes;
+  return use;
+}
+
 FallbackUse Fallback() { return {0, 7, Part::kKey, "pq64x8", "q4_0r", "no codebook"}; }
 
 TEST(PlanUse, CodebooksWeighLessTheLongerTheText) {
@@ -23,7 +30,7 @@ TEST(PlanUse, CodebooksWeighLessTheLongerTheText) {
   EXPECT_EQ(none.all_in_4k, 1);
   EXPECT_EQ(none.all_in_32k, 1);
   const uint64_t f16_4k = 4096u * 2 * 2 * 128 * 2;
-  const PlanUse use = MakePlanUse(*ParsePlan("f16"), Shape(), {.codebook_bytes = f16_4k});
+  const PlanUse use = MakePlanUse(*ParsePlan("f16"), Shape(), Use(f16_4k));
   EXPECT_EQ(use.codebook_bytes, f16_4k);
   EXPECT_DOUBLE_EQ(use.all_in_4k, 1 / 2.0);
   EXPECT_DOUBLE_EQ(use.all_in_32k, 8 / 9.0);
@@ -32,8 +39,7 @@ TEST(PlanUse, CodebooksWeighLessTheLongerTheText) {
 TEST(PlanUse, APolicysTargetIsWhatThePlanHolds) {
   const PlanUse ratio = MakePlanUse(*ParsePlan("evict=h2o,ratio=4"), Shape(), {});
   EXPECT_DOUBLE_EQ(ratio.all_in_4k, 4);
-  const PlanUse budget =
-      MakePlanUse(*ParsePlan("evict=h2o,budget=1MiB"), Shape(), {.codebook_bytes = 1 << 20});
+  const PlanUse budget = MakePlanUse(*ParsePlan("evict=h2o,budget=1MiB"), Shape(), Use(1 << 20));
   EXPECT_DOUBLE_EQ(budget.all_in_4k, 2);    // 4 MiB in f16
   EXPECT_DOUBLE_EQ(budget.all_in_32k, 16);  // 32 MiB
 }
@@ -45,9 +51,7 @@ TEST(PlanUse, TheKeysAreAlwaysThere) {
   EXPECT_GT(row["ratio_all_in_4k"], 1.5);
   EXPECT_GT(row["ratio_all_in_32k"], 1.5);
   EXPECT_TRUE(row["fallbacks"].empty());
-  AddPlanUseKeys(
-      MakePlanUse(*ParsePlan("q8_0"), Shape(), {.codebook_bytes = 100, .fallbacks = {Fallback()}}),
-      &row);
+  AddPlanUseKeys(MakePlanUse(*ParsePlan("q8_0"), Shape(), {100, 0, {Fallback()}}), &row);
   EXPECT_EQ(row["codebook_bytes"], 100);
   EXPECT_EQ(row["fallbacks"][0]["asked"], "pq64x8");
   EXPECT_EQ(row["fallbacks"][0]["used"], "q4_0r");
@@ -56,8 +60,7 @@ TEST(PlanUse, TheKeysAreAlwaysThere) {
 }
 
 TEST(PlanUse, ACompressorIsAConstantAndLeavesTheAllInRatioOpen) {
-  const PlanUse use =
-      MakePlanUse(*ParsePlan("fold=a.bin"), Shape(), {.codebook_bytes = 5, .compressor_bytes = 7});
+  const PlanUse use = MakePlanUse(*ParsePlan("fold=a.bin"), Shape(), Use(5, 7));
   EXPECT_EQ(use.constant_bytes(), 12u);
   EXPECT_TRUE(std::isnan(use.all_in_4k));
   nlohmann::ordered_json row;

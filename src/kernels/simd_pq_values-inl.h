@@ -195,8 +195,9 @@ HWY_INLINE void SumChannels(const PqValuesArgs& args, const LevelRows<kRows>& le
           if constexpr (kBytes) {
             HWY_UNROLL(4)
             for (int r = 0; r < kRows; ++r) {
-              acc[r][c] = DotBytes(acc[r][c], hn::BitCast(d32, hn::Load(d8, levels.bytes[r] + at)),
-                                   hn::BitCast(d32, values));
+              acc[r][c] =
+                  AddQuads(d32, acc[r][c], hn::BitCast(d32, hn::Load(d8, levels.bytes[r] + at)),
+                           hn::BitCast(d32, values));
             }
           } else {
             const V32 even = EvenSigned(d8, values);

@@ -18,6 +18,7 @@
 
 VARVE_INCLUDE_FILE(varve_embedded_model, VARVE_EMBEDDED_MODEL_PATH);
 VARVE_INCLUDE_FILE(varve_embedded_codebook, VARVE_EMBEDDED_CODEBOOK_PATH);
+VARVE_INCLUDE_FILE(varve_embedded_compressor, VARVE_EMBEDDED_COMPRESSOR_PATH);
 VARVE_INCLUDE_FILE(varve_embedded_text, VARVE_EMBEDDED_TEXT_PATH);
 
 namespace varve {
@@ -28,6 +29,10 @@ std::span<const std::byte> EmbeddedModel() {
 
 std::span<const std::byte> EmbeddedCodebook() {
   return {varve_embedded_codebook_begin, varve_embedded_codebook_end};
+}
+
+std::span<const std::byte> EmbeddedCompressor() {
+  return {varve_embedded_compressor_begin, varve_embedded_compressor_end};
 }
 
 std::string_view EmbeddedEvalText() {

@@ -1,5 +1,6 @@
-// The model that ships with Varve, its codebook and a text to evaluate on (models/), as bytes of
-// the program itself: mapped with the executable and read lazily, like any model file.
+// The model that ships with Varve, its codebook, its compressor and a text to evaluate on
+// (models/), as bytes of the program itself: mapped with the executable and read lazily, like any
+// model file.
 
 #ifndef VARVE_RUNTIME_EMBEDDED_MODEL_H_
 #define VARVE_RUNTIME_EMBEDDED_MODEL_H_
@@ -16,6 +17,10 @@ std::span<const std::byte> EmbeddedModel();
 // The codebook of that model for ParseCodebook: per KV head, K 64x8 64x7 64x6 64x4, V 64x8 64x6
 // 64x5 64x4, trained on text that evaluation does not use.
 std::span<const std::byte> EmbeddedCodebook();
+
+// The compressor of that model for ParseCompressor: four tokens become a row; trained on text that
+// evaluation does not use.
+std::span<const std::byte> EmbeddedCompressor();
 
 // English prose that the model has not seen in training; models/README.md says what it is.
 std::string_view EmbeddedEvalText();

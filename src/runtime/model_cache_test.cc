@@ -20,6 +20,7 @@ TEST(ModelCache, ACacheKnowsTheFingerprintOfItsModel) {
   const CacheOptions options = CacheOptionsFor(**model);
   EXPECT_EQ(options.model_fingerprint, ModelFingerprint(**file));
   EXPECT_EQ(options.codebook, nullptr);  // none ships for this one
+  EXPECT_EQ(options.compressor, nullptr);
 }
 
 TEST(ModelCache, TheEmbeddedModelFindsItsCodebook) {
@@ -36,6 +37,20 @@ TEST(ModelCache, TheEmbeddedModelFindsItsCodebook) {
   EXPECT_EQ(CacheOptionsFor(**model).codebook, options.codebook);  // one for all caches
   EXPECT_EQ(ShippedCodebook((*model)->fingerprint() + 1), nullptr);
   EXPECT_EQ(ShippedCodebook(0), nullptr);
+}
+
+TEST(ModelCache, TheEmbeddedModelFindsItsCompressor) {
+  const auto file = GgufFile::FromMemory(EmbeddedModel(), "the embedded model");
+  ASSERT_TRUE(file.ok());
+  const auto model = LlamaModel::Load(*file);
+  ASSERT_TRUE(model.ok());
+  CacheOptions options = CacheOptionsFor(**model);
+  ASSERT_NE(options.compressor, nullptr);
+  EXPECT_EQ(options.compressor->factor, 4);
+  EXPECT_EQ(CacheOptionsFor(**model).compressor, options.compressor);  // one for all caches
+  EXPECT_EQ(ShippedCompressor(1), nullptr);
+  options.plan = *ParsePlan("fold");
+  EXPECT_TRUE(Cache::Create((*model)->cache_shape(), options).ok());
 }
 
 TEST(ModelCache, RandomWeightsHaveNoFingerprint) {
