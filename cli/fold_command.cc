@@ -7,7 +7,7 @@
 
 void AddFoldCommand(CLI::App& app, int* exit_code) {
   CLI::App* command = app.add_subcommand(
-      "fold", "Compressors that fold several tokens into one row: convert, inspect, apply");
+      "fold", "Compressors that fold several tokens into one row: convert, inspect, apply them");
   command->require_subcommand(1);
   command->footer(
       "Examples:\n"
@@ -17,4 +17,5 @@ void AddFoldCommand(CLI::App& app, int* exit_code) {
   varve::cli::AddFoldConvert(command, exit_code);
   varve::cli::AddFoldInspect(command, exit_code);
   varve::cli::AddFoldApply(command, exit_code);
+  varve::cli::AddFoldBaseline(command, exit_code);
 }

@@ -3,6 +3,7 @@
 #ifndef VARVE_CLI_FOLD_COMMAND_H_
 #define VARVE_CLI_FOLD_COMMAND_H_
 
+#include <cstdint>
 #include <string>
 
 #include "fold/compressor_convert.h"
@@ -35,6 +36,14 @@ bool IsCompressorFile(const std::string& path);
 std::string RenderCompressor(const std::string& name, const Compressor& compressor, bool colour);
 Status InspectCompressor(const FoldInspectOptions& options);
 void AddFoldInspect(CLI::App* parent, int* exit_code);
+
+struct FoldBaselineOptions {
+  std::string like, output;
+  std::string kind = "mean";  // or "random"
+  uint64_t seed = 1;
+};
+Status WriteBaseline(const FoldBaselineOptions& options);
+void AddFoldBaseline(CLI::App* parent, int* exit_code);
 
 }  // namespace varve::cli
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "fold/compressor_testing.h"
+#include "fold/compressor_baselines.h"
 #include "runtime/embedded_model.h"
 #include "runtime/eval/text_windows.h"
 #include "runtime/eval/window_evaluator.h"
@@ -14,34 +14,6 @@
 
 namespace varve {
 namespace {
-
-// The mean of the rows, as a network: biases hold the ReLUs open and are taken off at the end.
-Compressor MeanPooling(const Compressor& like) {
-  constexpr float kOpen = 256;  // no mean of rows is below -kOpen
-  Compressor mean = RandomCompressor({.dtype = CompressorDtype::kF32,
-                                      .num_layers = like.num_layers(),
-                                      .head_dim = like.head_dim,
-                                      .factor = like.factor,
-                                      .has_image = false});
-  for (auto& layer : mean.layers) {
-    for (size_t part = 0; part < 2; ++part) {
-      for (size_t slot = 0; slot < kCompressorSlots; ++slot) {
-        CompressorLinear& linear = layer[part].slots[slot];
-        const float weight = slot == 0 ? 1.0f / static_cast<float>(like.factor) : 1.0f;
-        for (int row = 0; row < linear.rows; ++row) {
-          for (int col = 0; col < linear.cols; ++col) {
-            StoreWeight(mean.dtype, col % linear.rows == row ? weight : 0.0f, linear,
-                        static_cast<size_t>(row) * static_cast<size_t>(linear.cols) +
-                            static_cast<size_t>(col));
-          }
-        }
-        linear.bias.assign(static_cast<size_t>(linear.rows),
-                           slot == 0 ? kOpen : (slot == 2 ? -kOpen : 0.0f));
-      }
-    }
-  }
-  return mean;
-}
 
 TEST(EmbeddedCompressor, IsThatOfTheModel) {
   const Result<Compressor> compressor = ParseCompressor(EmbeddedCompressor(), "embedded");
@@ -57,13 +29,8 @@ TEST(EmbeddedCompressorSlow, BeatsTheMeanOfTheRowsAndItsOwnBeginning) {
   const TempFolder folder;
   const Result<Compressor> trained = ParseCompressor(EmbeddedCompressor(), "embedded");
   ASSERT_TRUE(trained.ok());
-  ASSERT_TRUE(SaveCompressor(MeanPooling(*trained), folder.File("mean.bin")).ok());
-  CompressorSpec spec;
-  spec.num_layers = trained->num_layers();
-  spec.head_dim = trained->head_dim;
-  spec.factor = trained->factor;
-  spec.has_image = false;
-  ASSERT_TRUE(SaveCompressor(RandomCompressor(spec), folder.File("random.bin")).ok());
+  ASSERT_TRUE(SaveCompressor(MeanPoolingLike(*trained), folder.File("mean.bin")).ok());
+  ASSERT_TRUE(SaveCompressor(RandomLike(*trained, 1), folder.File("random.bin")).ok());
 
   const auto file = GgufFile::FromMemory(EmbeddedModel(), "embedded");
   ASSERT_TRUE(file.ok());
