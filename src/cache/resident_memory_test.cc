@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/machine.h"
+#include "fold/compressor_testing.h"
 #include "tests/cache_testing.h"
 
 namespace varve {
@@ -86,6 +88,34 @@ TEST_F(ResidentMemorySlow, FollowsTheStatisticsWhileAGiBIsTakenAndGivenBack) {
     EXPECT_EQ(cache->Stats().bytes_used, 0u);
     EXPECT_LE(cache->Stats().bytes_held, uint64_t{1} << 21);
   }
+}
+
+TEST_F(ResidentMemorySlow, FallsByTheFactorWhenAPromptIsFolded) {
+  const CacheShape shape = ShapeOf(
+      {.layers = 4, .kv_heads = 64, .group = 1, .key_dim = 128, .value_dim = 128, .page = 64});
+  CompressorSpec spec;
+  spec.num_layers = 4;
+  spec.head_dim = 128;
+  spec.factor = 4;
+  CacheOptions options;
+  options.compressor = std::make_shared<const Compressor>(RandomCompressor(spec));
+  auto cache = MakeCache(shape, "fold=shipped", options);
+  const SequenceId id = *cache->CreateSequence();
+  const std::vector<float> rows(64 * 64 * 128, 0.5f);
+  before_ = ResidentBytes();
+  while (*cache->NextPosition(id) < 2048) {
+    const StepEntry entry = {id, 64};
+    ASSERT_OK(cache->BeginStep({&entry, 1}));
+    for (int layer = 0; layer < 4; ++layer)
+      ASSERT_OK(cache->Append(layer, id, {rows.data(), 64, 0, 0}, {rows.data(), 64, 0, 0}));
+    ASSERT_OK(cache->EndStep());
+  }
+  ExpectResident(*cache, "prompt");  // 256 MiB
+  const uint64_t prompt = ResidentBytes() - before_;
+  ASSERT_OK(cache->EndPrompt(id));
+  ExpectResident(*cache, "folded");
+  const uint64_t folded = ResidentBytes() - before_;
+  EXPECT_NEAR(static_cast<double>(prompt) / static_cast<double>(folded), 4.0, 0.6);
 }
 
 }  // namespace
