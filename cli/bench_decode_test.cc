@@ -115,7 +115,7 @@ TEST_F(BenchDecodeTest, RefusesWhatCannotWorkBeforeItMeasures) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   options_.plans = {"q8_0", "pq4,codebook=/nowhere/absent"};
   EXPECT_EQ(BenchDecodeModel(options_, model_, sink_, rows).code(), StatusCode::kNotFound);
-  options_.plans = {"q8_0", "fold=absent"};
+  options_.plans = {"q8_0", "cross=q8_0"};
   EXPECT_EQ(BenchDecodeModel(options_, model_, sink_, rows).code(), StatusCode::kUnimplemented);
   options_.plans = {"q9"};
   EXPECT_EQ(BenchDecodeModel(options_, model_, sink_, rows).code(), StatusCode::kInvalidArgument);

@@ -241,8 +241,8 @@ TEST_F(EvalCommand, RefusesPlansBeforeAModelIsLoaded) {
   options.model = Path("absent.gguf");
   options.plans = {"q8_0", "q9_0"};
   ExpectRefused(EvalWindows(options), "--kv \"q9_0\": plan: clause 1");
-  options.plans = {"fold=a"};
-  ExpectRefused(EvalWindows(options), "--kv \"fold=a\":");
+  options.plans = {"cross=q8_0"};
+  ExpectRefused(EvalWindows(options), "--kv \"cross=q8_0\":");
   options.plans = {};
   ExpectRefused(EvalWindows(options), "absent.gguf");
 }

@@ -77,7 +77,7 @@ TEST(PlanReport, LayersWithTheSamePlanAreOneRange) {
 }
 
 TEST(PlanReport, APlanThatCannotRunIsAnError) {
-  EXPECT_EQ(CostOfPlan(*ParsePlan("fold=a"), Shape(1), 64).status().code(),
+  EXPECT_EQ(CostOfPlan(*ParsePlan("cross=q8_0"), Shape(1), 64).status().code(),
             StatusCode::kUnimplemented);
 }
 

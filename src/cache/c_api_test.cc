@@ -81,8 +81,8 @@ TEST(CApiPlan, RefusalsNameTheClause) {
   ErrorSays("varve_plan_canonical: plan is null");
   EXPECT_EQ(varve_plan_canonical("q8_0", nullptr), VARVE_INVALID_ARGUMENT);
   ErrorSays("canonical is null");
-  EXPECT_EQ(varve_plan_check("fold=a.bin"), VARVE_UNIMPLEMENTED);
-  ErrorSays("fold=a.bin");
+  EXPECT_EQ(varve_plan_check("cross=q8_0"), VARVE_UNIMPLEMENTED);
+  ErrorSays("cross=q8_0");
   varve_free(nullptr);
 }
 
@@ -112,8 +112,8 @@ TEST(CApiCreate, RefusesNullAndBadValuesByName) {
   ErrorSays("cache is null");
   EXPECT_EQ(varve_cache_create(&good, "k=q9", nullptr, &cache), VARVE_INVALID_ARGUMENT);
   ErrorSays("q9");
-  EXPECT_EQ(varve_cache_create(&good, "fold=a", nullptr, &cache), VARVE_UNIMPLEMENTED);
-  ErrorSays("fold=a");
+  EXPECT_EQ(varve_cache_create(&good, "cross=q8_0", nullptr, &cache), VARVE_UNIMPLEMENTED);
+  ErrorSays("cross=q8_0");
   EXPECT_EQ(varve_cache_create(&good, "pq4", nullptr, &cache), VARVE_FAILED_PRECONDITION);
   ErrorSays("there is no codebook for this model");
   varve_shape shape = good;

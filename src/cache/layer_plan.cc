@@ -290,8 +290,8 @@ Status AddFold(const LayerRule& rule, PlanCompressors* compressors, LayerPlan* l
   Result<const Compressor*> compressor = compressors->Get(rule);
   if (!compressor.ok()) {
     return Status(compressor.status().code(),
-                  fmt::format("plan: layers {}, clause \"fold\": {}", LayersText(rule),
-                              compressor.status().message()));
+                  fmt::format("plan: layers {}, clause \"fold={}\": {}", LayersText(rule),
+                              *rule.fold, compressor.status().message()));
   }
   layer->fold->compressor = *compressor;
   return Status();

@@ -33,6 +33,7 @@ TEST(PlanSupport, WhatIsBuiltIsAccepted) {
         "evict=snapkv",
         "evict=demote",
         "evict=h2o,ratio=3.5",
+        "fold=a.bin,image=576,fold_positions=restart",
         "evict=h2o,budget=64MiB,sink=32,recent=256,trigger=512,every=16,ema=0.9"}) {
     const Status status = CheckSupported(*ParsePlan(text));
     EXPECT_TRUE(status.ok()) << text << ": " << status.message();
@@ -41,10 +42,9 @@ TEST(PlanSupport, WhatIsBuiltIsAccepted) {
 
 TEST(PlanSupport, WhatIsNotBuiltIsRefusedByName) {
   const std::pair<const char*, const char*> cases[] = {
-      {"fold=a.bin", "clause \"fold=a.bin\": the learned compressor is"},
-      {"image=576", "clause \"image=576\": the learned compressor is"},
       {"cross=q8_0", "clause \"cross=q8_0\": a rung of its own for the cross cache is"},
-      {"0: f16; 1-: evict=tova,image=7", "clause \"image=7\": the learned compressor is"},
+      {"0: f16; 1-: evict=tova,cross=f16",
+       "clause \"cross=f16\": a rung of its own for the cross cache is"},
   };
   for (const auto& [text, message] : cases) {
     const Status status = CheckSupported(*ParsePlan(text));
