@@ -8,9 +8,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <initializer_list>
 #include <memory>
 #include <vector>
 
+#include "fold/compressor_testing.h"
 #include "rungs/pq/pq_testing.h"
 #include "tests/cache_twin.h"
 #include "varve/cache.h"
@@ -41,6 +43,30 @@ constexpr const char* kPlans[] = {
     "0: pq2; 1: k=pq16x5,v=pq8x9,open=5",
 };
 
+// Plans that fold: keys and values have one dimension then.
+struct FoldingPlan {
+  const char* plan;
+  int factor;
+  int min_groups;
+  bool has_image;
+  // Sealing what has been folded may find no memory, and waits then: the model does not.
+  bool seals;
+};
+constexpr FoldingPlan kFoldingPlans[] = {
+    {"f32,open_rung=f32,fold", 2, 1, true, false},
+    {"f16,fold,image=21", 5, 2, true, false},
+    {"f16,fold,image=30", 3, 1, false, false},
+    {"f16,fold,fold_positions=restart", 4, 2, true, false},
+    {"f16,fold,fold_positions=restart,image=9,window=33,sink=5", 2, 2, true, false},
+    {"f16,fold,window=40,sink=20", 3, 1, true, false},
+    {"0: f16; 1: f16,fold", 7, 1, true, false},
+    {"0: q8_0,fold,window=60; 1: age=f16:40/q8_0", 2, 3, true, true},
+    {"age=f16:23/q8_0:50/q4_0,fold", 4, 1, true, true},
+    {"k=q8_0,v=q4_0r,fold,open=20,image=40", 2, 1, true, true},
+    {"age=f16:30/pq2:80/q4_0,fold,fold_positions=restart", 3, 1, true, true},
+    {"pq2,open=0,fold", 9, 1, true, true},
+};
+
 constexpr size_t kMaxSequences = 5;
 constexpr int64_t kMaxPosition = 200;
 constexpr int kMaxOperations = 100;
@@ -67,13 +93,13 @@ class Bytes {
   size_t size_;
 };
 
-varve::CacheShape Shape() {
+varve::CacheShape Shape(int value_dim) {
   varve::CacheShape shape;
   shape.num_layers = 2;
   shape.num_kv_heads = 2;
   shape.group_size = 2;
   shape.key_dim = 64;
-  shape.value_dim = 32;
+  shape.value_dim = value_dim;
   shape.page_tokens = 16;
   return shape;
 }
@@ -83,17 +109,30 @@ const std::shared_ptr<const varve::Codebook>& Codebook() {
   using varve::CodebookGrain;
   using varve::Part;
   static const std::shared_ptr<const varve::Codebook> codebook =
-      varve::SharePqCodebook(Shape(), {{Part::kKey, {32, 4}, CodebookGrain::kHead, false},
-                                       {Part::kKey, {16, 5}, CodebookGrain::kLayer, true},
-                                       {Part::kValue, {16, 4}, CodebookGrain::kModel, false},
-                                       {Part::kValue, {8, 9}, CodebookGrain::kHead, true}});
+      varve::SharePqCodebook(Shape(32), {{Part::kKey, {32, 4}, CodebookGrain::kHead, false},
+                                         {Part::kKey, {16, 5}, CodebookGrain::kLayer, true},
+                                         {Part::kValue, {16, 4}, CodebookGrain::kModel, false},
+                                         {Part::kValue, {8, 9}, CodebookGrain::kHead, true}});
+  return codebook;
+}
+
+const std::shared_ptr<const varve::Codebook>& FoldingCodebook() {
+  using varve::CodebookGrain;
+  using varve::Part;
+  static const std::shared_ptr<const varve::Codebook> codebook =
+      varve::SharePqCodebook(Shape(64), {{Part::kKey, {32, 4}, CodebookGrain::kHead, false},
+                                         {Part::kValue, {32, 4}, CodebookGrain::kModel, false}});
   return codebook;
 }
 
 class Program {
  public:
-  Program(Bytes bytes, const char* plan, const varve::CacheOptions& options, int rows_per_nan)
-      : bytes_(bytes), capped_(options.max_bytes > 0), twin_(Shape(), plan, options) {
+  Program(Bytes bytes, const char* plan, const varve::CacheShape& shape,
+          const varve::CacheOptions& options, int rows_per_nan)
+      : bytes_(bytes),
+        capped_(options.max_bytes > 0),
+        folds_(options.compressor != nullptr),
+        twin_(shape, plan, options) {
     twin_.PutNaNEvery(rows_per_nan);
   }
 
@@ -129,6 +168,8 @@ class Program {
         return BadStep();
       case 10:
         return Attend();
+      case 11:
+        return folds_ ? EndPrompt() : Step();
       default:
         return Step();
     }
@@ -155,23 +196,28 @@ class Program {
   }
   void Truncate() {
     const SequenceId id = Pick();
-    Expect("Truncate", twin_.Truncate(id, bytes_.UpTo(Next(id))));
+    const int64_t position = bytes_.UpTo(Next(id));
+    ExpectCut("Truncate", id, {position}, twin_.Truncate(id, position));
   }
   void RemoveRange() {
     const SequenceId id = Pick();
     const int64_t begin = bytes_.UpTo(Next(id));
-    Expect("RemoveRange", twin_.RemoveRange(id, begin, begin + bytes_.UpTo(Next(id) - begin)));
+    const int64_t end = begin + bytes_.UpTo(Next(id) - begin);
+    ExpectCut("RemoveRange", id, {begin, end}, twin_.RemoveRange(id, begin, end));
   }
   void KeepOnly() {
     const SequenceId id = Pick();
     const int64_t begin = bytes_.UpTo(Next(id));
-    Expect("KeepOnly", twin_.KeepOnly(id, begin, begin + bytes_.UpTo(Next(id) - begin)));
+    const int64_t end = begin + bytes_.UpTo(Next(id) - begin);
+    ExpectCut("KeepOnly", id, {begin, end}, twin_.KeepOnly(id, begin, end));
   }
   void Slide() {
     const SequenceId id = Pick();
     const int64_t tokens = 1 + bytes_.UpTo(kMaxPosition);
     Expect("SlideWindow", twin_.SlideWindow(id, tokens, bytes_.Next() % 64));
   }
+
+  void EndPrompt() { ExpectOrFull("EndPrompt", twin_.EndPrompt(Pick())); }
 
   // One entry for every live sequence that a bit mask names and that has room.
   std::vector<StepEntry> Entries() {
@@ -289,6 +335,15 @@ class Program {
   void Expect(const char* operation, const Status& status) {
     if (!status.ok()) Fail(operation, status);
   }
+  // What would cut a folded row is refused, and nothing else.
+  void ExpectCut(const char* operation, SequenceId id, std::initializer_list<int64_t> cuts,
+                 const Status& status) {
+    const bool refused = std::any_of(cuts.begin(), cuts.end(), [&](int64_t cut) {
+      return twin_.reference().IsInsideRow(id, cut);
+    });
+    if (!refused || status.ok()) return Expect(operation, status);
+    Refused(operation, status, StatusCode::kInvalidArgument);
+  }
   // With a cap, a step may be refused whole; once begun it must not run out of memory.
   void ExpectOrFull(const char* operation, const Status& status) {
     if (!capped_ || status.code() != StatusCode::kOutOfMemory) return Expect(operation, status);
@@ -297,6 +352,7 @@ class Program {
 
   Bytes bytes_;
   bool capped_;
+  bool folds_;
   varve::CacheTwin twin_;
   std::vector<SequenceId> live_;
   std::vector<SequenceId> freed_;
@@ -306,7 +362,8 @@ class Program {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Bytes bytes(data, size);
-  const char* plan = kPlans[bytes.Next() % std::size(kPlans)];
+  // The first byte's high bit; what came before folding keeps its meaning.
+  const int which = bytes.Next();
   const int flags = bytes.Next();
   varve::CacheOptions options;
   options.codebook = Codebook();
@@ -314,6 +371,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (flags & 2) options.max_bytes = 40 << 10;  // 5 open pages
   if (flags & 4) options.max_bytes = 200 << 10;
   const int rows_per_nan = flags & 8 ? 6 : 0;
-  Program(bytes, plan, options, rows_per_nan).Run();
+  if (which < 128) {
+    Program(bytes, kPlans[which % std::size(kPlans)], Shape(32), options, rows_per_nan).Run();
+    return 0;
+  }
+  const FoldingPlan& folding = kFoldingPlans[which % std::size(kFoldingPlans)];
+  options.codebook = FoldingCodebook();
+  options.compressor = std::make_shared<const varve::Compressor>(
+      varve::RandomCompressor({.head_dim = 64,
+                               .factor = folding.factor,
+                               .min_groups = folding.min_groups,
+                               .has_image = folding.has_image}));
+  if (folding.seals) options.max_bytes = 0;
+  Program(bytes, folding.plan, Shape(64), options, rows_per_nan).Run();
   return 0;
 }

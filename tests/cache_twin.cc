@@ -39,7 +39,7 @@ std::vector<float> RowRandom::Gaussians(size_t count) {
 CacheTwin::CacheTwin(const CacheShape& shape, std::string_view plan, CacheOptions options,
                      uint64_t seed)
     : cache_(MakeCache(shape, plan, options)),
-      reference_(cache_->shape(), cache_->plan(), options.codebook),
+      reference_(cache_->shape(), cache_->plan(), options.codebook, options.compressor),
       random_(seed) {}
 
 // --- sequences ---
@@ -87,6 +87,12 @@ Status CacheTwin::KeepOnly(SequenceId id, int64_t begin, int64_t end) {
 Status CacheTwin::SlideWindow(SequenceId id, int64_t num_tokens, int64_t sink_tokens) {
   VARVE_RETURN_IF_ERROR(cache_->SlideWindow(id, num_tokens, sink_tokens));
   reference_.SlideWindow(id, num_tokens, sink_tokens);
+  return Compare();
+}
+
+Status CacheTwin::EndPrompt(SequenceId id) {
+  VARVE_RETURN_IF_ERROR(cache_->EndPrompt(id));
+  reference_.EndPrompt(id);
   return Compare();
 }
 

@@ -94,6 +94,9 @@ Status CacheTwin::CompareSequence(SequenceId id) const {
   if (most != reference_.MaxStepTokens(id)) {
     return Difference(At(id, 0) + ", MaxStepTokens", most, reference_.MaxStepTokens(id));
   }
+  const int64_t seen = *cache_->TokensSeen(id);
+  if (seen != reference_.tokens_seen(id))
+    return Difference(At(id, 0) + ", TokensSeen", seen, reference_.tokens_seen(id));
   for (int layer = 0; layer < shape().num_layers; ++layer) {
     const SequenceInfo info = *cache_->Describe(id, layer);
     const std::string at = At(id, layer);
@@ -109,7 +112,8 @@ Status CacheTwin::CompareSequence(SequenceId id) const {
     for (size_t p = 0; p < pages.size(); ++p) {
       const PageSpan& span = info.pages[p];
       const int rows = static_cast<int>(pages[p].rows.size());
-      if (span.first_position == pages[p].first_position && span.num_positions == rows &&
+      const int64_t positions = pages[p].end_position() - pages[p].first_position;
+      if (span.first_position == pages[p].first_position && span.num_positions == positions &&
           span.num_rows == rows && span.num_live_rows == pages[p].num_live()) {
         continue;
       }

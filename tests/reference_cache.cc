@@ -15,8 +15,12 @@ int ReferencePage::num_live() const {
 }
 
 ReferenceCache::ReferenceCache(const CacheShape& shape, const Plan& plan,
-                               std::shared_ptr<const Codebook> codebook)
-    : shape_(shape), plan_(plan), codebook_(std::move(codebook)) {
+                               std::shared_ptr<const Codebook> codebook,
+                               std::shared_ptr<const Compressor> compressor)
+    : shape_(shape),
+      plan_(plan),
+      codebook_(std::move(codebook)),
+      compressor_(std::move(compressor)) {
   if (codebook_ == nullptr) return;
   for (const CodebookTable& table : codebook_->tables) {
     const PqSize size = {table.num_subspaces, table.bits};
@@ -72,13 +76,14 @@ bool ReferenceCache::CanGrow(const Sequence& sequence, int layer) const {
   const Pages& pages = sequence.layers[layer];
   if (pages.empty()) return false;
   const ReferencePage& last = pages.back();
-  return last.sunk_age < 0 && static_cast<int>(last.rows.size()) < shape_.page_tokens &&
+  return last.sunk_age < 0 && last.tokens_per_row == 1 &&
+         static_cast<int>(last.rows.size()) < shape_.page_tokens &&
          last.end_position() == sequence.next_position;
 }
 
 bool ReferenceCache::Complete(const Pages& pages, size_t index) const {
   const ReferencePage& page = pages[index];
-  return index + 1 < pages.size() || page.sunk_age >= 0 ||
+  return index + 1 < pages.size() || page.sunk_age >= 0 || page.tokens_per_row > 1 ||
          static_cast<int>(page.rows.size()) == shape_.page_tokens;
 }
 
@@ -98,6 +103,7 @@ bool ReferenceCache::Sinks(int layer, const ReferencePage& page, int64_t next_po
 
 bool ReferenceCache::Changes(const Sequence& sequence, int64_t next_position) const {
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
+    if (Waits(sequence, layer)) continue;
     const Pages& pages = sequence.layers[layer];
     for (size_t i = 0; i < pages.size(); ++i) {
       if (!Complete(pages, i)) continue;
@@ -161,6 +167,7 @@ void ReferenceCache::Truncate(SequenceId id, int64_t position) {
     }
   }
   sequence.next_position = position;
+  if (position == 0) sequence.tokens_restarted = 0;
 }
 
 void ReferenceCache::RemoveRange(SequenceId id, int64_t begin, int64_t end) {
@@ -233,25 +240,29 @@ void ReferenceCache::Commit(SequenceId id, int num_tokens) {
   Sequence& sequence = sequences_.at(id.value);
   sequence.next_position += num_tokens;
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
-    Pages& pages = sequence.layers[layer];
-    Pages kept;
-    for (size_t i = 0; i < pages.size(); ++i) {
-      ReferencePage& page = pages[i];
-      if (Complete(pages, i)) {
-        if (FallsOutOfWindow(layer, page, sequence.next_position)) continue;
-        if (Sinks(layer, page, sequence.next_position)) {
-          page.sunk_age = sequence.next_position - page.end_position();
-          const auto [key_rung, value_rung] = RungsAt(layer, page.sunk_age);
-          if (key_rung != page.key_rung) Store(Part::kKey, *key_rung, layer, page);
-          if (value_rung != page.value_rung) Store(Part::kValue, *value_rung, layer, page);
-          page.key_rung = key_rung;
-          page.value_rung = value_rung;
-        }
-      }
-      kept.push_back(page);
-    }
-    pages = std::move(kept);
+    if (!Waits(sequence, layer)) Age(sequence, layer);
   }
+}
+
+void ReferenceCache::Age(Sequence& sequence, int layer) const {
+  Pages& pages = sequence.layers[layer];
+  Pages kept;
+  for (size_t i = 0; i < pages.size(); ++i) {
+    ReferencePage& page = pages[i];
+    if (Complete(pages, i)) {
+      if (FallsOutOfWindow(layer, page, sequence.next_position)) continue;
+      if (Sinks(layer, page, sequence.next_position)) {
+        page.sunk_age = sequence.next_position - page.end_position();
+        const auto [key_rung, value_rung] = RungsAt(layer, page.sunk_age);
+        if (key_rung != page.key_rung) Store(Part::kKey, *key_rung, layer, page);
+        if (value_rung != page.value_rung) Store(Part::kValue, *value_rung, layer, page);
+        page.key_rung = key_rung;
+        page.value_rung = value_rung;
+      }
+    }
+    kept.push_back(page);
+  }
+  pages = std::move(kept);
 }
 
 // --- attention ---

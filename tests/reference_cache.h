@@ -23,12 +23,13 @@
 #include "rungs/rung.h"
 #include "varve/cache.h"
 #include "varve/codebook.h"
+#include "varve/compressor.h"
 #include "varve/plan.h"
 
 namespace varve {
 
 struct ReferenceRow {
-  int64_t position = 0;
+  int64_t position = 0;  // of a folded row: that of its last token
   bool live = true;
   std::vector<float> key;    // [kv_heads, key_dim] as the page's rung gives it back
   std::vector<float> value;  // [kv_heads, value_dim]
@@ -40,8 +41,11 @@ struct ReferencePage {
   const Rung* key_rung = nullptr;
   const Rung* value_rung = nullptr;
   int64_t sunk_age = -1;  // the age up to which the plan has been carried out; -1 while open
+  int tokens_per_row = 1;
 
-  int64_t end_position() const { return first_position + static_cast<int64_t>(rows.size()); }
+  int64_t end_position() const {
+    return first_position + static_cast<int64_t>(rows.size()) * tokens_per_row;
+  }
   int num_live() const;
 };
 
@@ -54,8 +58,10 @@ struct ReferenceAttention {
 class ReferenceCache {
  public:
   // page_tokens of the shape must be filled in. The codebook of pq rungs may be null without one.
+  // One compressor folds for every rule with fold=, whatever its name.
   ReferenceCache(const CacheShape& shape, const Plan& plan,
-                 std::shared_ptr<const Codebook> codebook = nullptr);
+                 std::shared_ptr<const Codebook> codebook = nullptr,
+                 std::shared_ptr<const Compressor> compressor = nullptr);
 
   void Create(SequenceId id);
   void Fork(SequenceId source, SequenceId id) {
@@ -72,12 +78,18 @@ class ReferenceCache {
   // page has sunk.
   void Append(int layer, SequenceId id, const float* keys, const float* values, int num_tokens);
   void Commit(SequenceId id, int num_tokens);
+  void EndPrompt(SequenceId id);
+  // True if the position lies inside a folded row of some layer: no cut may go there.
+  bool IsInsideRow(SequenceId id, int64_t position) const;
 
   // Dense queries [num_queries, query heads, key_dim]; the first one stands at first_position.
   ReferenceAttention Attend(int layer, SequenceId id, const float* queries, int num_queries,
                             int64_t first_position, const AttendOptions& options) const;
 
   int64_t next_position(SequenceId id) const { return sequences_.at(id.value).next_position; }
+  int64_t tokens_seen(SequenceId id) const {
+    return next_position(id) + sequences_.at(id.value).tokens_restarted;
+  }
   const std::vector<ReferencePage>& pages(SequenceId id, int layer) const {
     return sequences_.at(id.value).layers[layer];
   }
@@ -86,6 +98,8 @@ class ReferenceCache {
  private:
   struct Sequence {
     int64_t next_position = 0;
+    int64_t tokens_restarted = 0;
+    bool prompt_ended = false;
     std::vector<std::vector<ReferencePage>> layers;
   };
   using Pages = std::vector<ReferencePage>;
@@ -101,6 +115,15 @@ class ReferenceCache {
   bool FallsOutOfWindow(int layer, const ReferencePage& page, int64_t next_position) const;
   bool Sinks(int layer, const ReferencePage& page, int64_t next_position) const;
   bool Changes(const Sequence& sequence, int64_t next_position) const;
+  // The layer's prompt will be folded: until then the plan leaves it alone.
+  bool Waits(const Sequence& sequence, int layer) const {
+    return RuleOf(layer).fold && !sequence.prompt_ended;
+  }
+  // Drops and sinks what is due.
+  void Age(Sequence& sequence, int layer) const;
+  // The pages that take the place of a prompt's; empty where nothing is long enough.
+  Pages Folded(int layer, const Pages& pages) const;
+  ReferenceRow FoldRow(int layer, bool image, const ReferenceRow* first) const;
   // Passes all rows of one part through a rung.
   void Store(Part part, const Rung& rung, int layer, ReferencePage& page) const;
   void Kill(Pages& pages, int64_t begin, int64_t end) const;
@@ -109,6 +132,7 @@ class ReferenceCache {
   Plan plan_;
   LayerRule uncovered_;
   std::shared_ptr<const Codebook> codebook_;
+  std::shared_ptr<const Compressor> compressor_;
   std::map<std::string, std::shared_ptr<const PqRung>> pq_rungs_;  // by canonical name
   std::map<uint64_t, Sequence> sequences_;
 };

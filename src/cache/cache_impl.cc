@@ -209,6 +209,8 @@ Status CacheImpl::Truncate(SequenceId id, int64_t position) {
     table.next_event = ageing_.NextEvent(layer_plans_[layer], table);
   }
   sequence.next_position = position;
+  // Of a prompt that is gone nothing has been seen.
+  if (position == 0) sequence.tokens_restarted = 0;
   return Status();
 }
 

@@ -448,10 +448,11 @@ Status CacheImpl::EndStep() {
       LayerTable& table = step.sequence->layers[layer];
       retention_.Commit(layer, table, step.layers[static_cast<size_t>(layer)].mass);
       Page* page = table.entries.back().page;
-      if (page->state == PageState::kFilling && page->rows == shape_.page_tokens) {
-        store_.SetState(page, PageState::kFull);
+      const bool fills = page->state == PageState::kFilling && page->rows == shape_.page_tokens;
+      if (fills) store_.SetState(page, PageState::kFull);
+      // A new page completes the one before, also where that has room: behind a hole it stays so.
+      if (fills || step.layers[static_cast<size_t>(layer)].new_entry)
         table.next_event = ageing_.NextEvent(layer_plans_[layer], table);
-      }
       if (table.next_event <= step.sequence->next_position) {
         ageing_.Apply(layer_plans_[layer], table, step.sequence->next_position);
       }
@@ -481,11 +482,13 @@ Status CacheImpl::EndPrompt(SequenceId id) {
     const Status status = folding_.Fold(sequence);
     if (!status.ok()) return Status(status.code(), "EndPrompt: " + status.message());
   }
-  retention_.EndPrompt(sequence);
+  // Age comes before policies, as at the end of a step: they plan with the bytes that pages have
+  // once sealed.
   for (size_t layer = 0; layer < layer_plans_.size(); ++layer) {
     if (!layer_plans_[layer].fold) continue;
     ageing_.Apply(layer_plans_[layer], sequence.layers[layer], sequence.next_position);
   }
+  retention_.EndPrompt(sequence);
   return Status();
 }
 

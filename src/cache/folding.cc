@@ -239,8 +239,11 @@ Status Folding::ComputeRows(int layer, const LayerTable& table, const FreshTable
       result = folded.data();
     }
     const Rung* rung = key ? page.key_rung : page.value_rung;
-    rung->WriteRows(part, shape, key ? page.KeyStrip(head) : page.ValueStrip(head), 0, page.rows,
-                    result, shape.dim);
+    std::byte* strip = key ? page.KeyStrip(head) : page.ValueStrip(head);
+    rung->WriteRows(part, shape, strip, 0, page.rows, result, shape.dim);
+    // Rows that may never be written: what packs the page must not find what was there before.
+    const std::vector<float> zeros(static_cast<size_t>(shape.dim));
+    rung->WriteRows(part, shape, strip, page.rows, shape.page_tokens - page.rows, zeros.data(), 0);
   });
   for (Status& status : failed) {
     if (!status.ok()) return std::move(status);
