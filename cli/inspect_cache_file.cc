@@ -66,7 +66,7 @@ std::string RenderCacheFile(const std::string& path, const CacheFileInfo& info, 
                             shape.group_size, shape.page_tokens));
   for (const CacheFileInfo::Sequence& sequence : info.sequences) {
     line("sequence",
-         fmt::format("{} tokens, {:.0f} alive a layer, {} token ids", sequence.next_position,
+         fmt::format("{} tokens, {:.0f} alive a layer, {} token ids", sequence.tokens_seen,
                      Ratio(static_cast<uint64_t>(sequence.live_rows),
                            static_cast<uint64_t>(shape.num_layers)),
                      sequence.num_tokens));
@@ -117,6 +117,7 @@ Json CacheFileJson(const std::string& path, const CacheFileInfo& info) {
   row["sequences"] = Json::array();
   for (const CacheFileInfo::Sequence& sequence : info.sequences) {
     row["sequences"].push_back({{"next_position", sequence.next_position},
+                                {"tokens_seen", sequence.tokens_seen},
                                 {"live_rows", sequence.live_rows},
                                 {"tokens", sequence.num_tokens}});
   }

@@ -29,6 +29,7 @@ struct CacheFileInfo {
     int64_t next_position = 0;
     uint64_t num_tokens = 0;  // token ids in the file
     int64_t live_rows = 0;    // summed over layers
+    int64_t tokens_seen = 0;  // next_position, unless folding has restarted positions
   };
   std::vector<Sequence> sequences;
 

@@ -44,7 +44,8 @@ void AddSequences(const CacheFile& file, CacheFileInfo* info) {
       2 * static_cast<uint64_t>(shape.num_kv_heads) * (shape.key_dim + shape.value_dim);
   for (size_t i = 0; i < file.sequences().size(); ++i) {
     const SequenceRecord& record = file.sequences()[i];
-    CacheFileInfo::Sequence sequence{record.next_position, record.num_tokens, 0};
+    CacheFileInfo::Sequence sequence{record.next_position, record.num_tokens, 0,
+                                     record.next_position + record.tokens_restarted};
     for (int layer = 0; layer < shape.num_layers; ++layer) {
       const TableRecord& table = file.table(i, layer);
       for (uint64_t at = 0; at < table.num_entries; ++at) {
@@ -53,7 +54,7 @@ void AddSequences(const CacheFile& file, CacheFileInfo* info) {
       }
     }
     info->bytes_f16 += static_cast<uint64_t>(sequence.live_rows) * row_bytes;
-    info->bytes_f16_seen += static_cast<uint64_t>(record.next_position) *
+    info->bytes_f16_seen += static_cast<uint64_t>(sequence.tokens_seen) *
                             static_cast<uint64_t>(shape.num_layers) * row_bytes;
     info->sequences.push_back(sequence);
   }

@@ -9,6 +9,7 @@
 #include "tests/cache_file_testing.h"
 #include "tests/fold_cache_testing.h"
 #include "tests/gguf_testing.h"
+#include "varve/cache_file.h"
 
 namespace varve {
 namespace {
@@ -77,6 +78,10 @@ TEST(CacheFoldFile, RestartedPositionsAreKept) {
   EXPECT_EQ(*other.cache->NextPosition(other.id), 22);
   EXPECT_EQ(*other.cache->TokensSeen(other.id), 98);
   EXPECT_EQ(ReadAll(*other.cache, other.id), ReadAll(*run.cache, run.id));
+  const CacheFileInfo info = *ReadCacheFileInfo(path);
+  EXPECT_EQ(info.sequences.at(0).next_position, 22);
+  EXPECT_EQ(info.sequences.at(0).tokens_seen, 98);
+  EXPECT_EQ(info.bytes_f16_seen, run.cache->Stats().bytes_f16_seen);
 }
 
 TEST(CacheFoldFile, TheFileHasNoPathOfTheCompressor) {
