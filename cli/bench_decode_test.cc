@@ -7,6 +7,8 @@
 #include <limits>
 
 #include "cli/decode_lane.h"
+#include "fold/compressor_testing.h"
+#include "tests/gguf_testing.h"
 #include "tests/tiny_model.h"
 
 namespace varve::cli {
@@ -178,6 +180,34 @@ TEST_F(BenchDecodeTest, StepsLeaveTheDepthAsItWas) {
   for (const int64_t depth : {7, 64, 100, 192}) ASSERT_TRUE(grown->SetDepth(rows, depth).ok());
   ASSERT_TRUE(grown->TimeSteps(runner, 40, &again).ok());
   EXPECT_EQ(again, first);
+}
+
+TEST_F(BenchDecodeTest, EveryDepthIsAPromptThatIsFolded) {
+  const CacheShape shape = model_->cache_shape();
+  const TempFolder folder;
+  const std::string file = folder.File("fold4.bin");
+  ASSERT_TRUE(
+      SaveCompressor(RandomCompressor(
+                         {.num_layers = shape.num_layers, .head_dim = shape.key_dim, .factor = 4}),
+                     file)
+          .ok());
+  std::unique_ptr<Executor> executor = MakeThreadPool(2);
+  const SyntheticRows rows(shape, 1, *executor);
+  LlamaRunner runner(model_, *executor);
+  for (const char* positions : {"true", "restart"}) {
+    const std::string plan = "fold=" + file + ",fold_positions=" + positions;
+    auto lane = DecodeLane::Make(plan, *ParsePlan(plan), *model_, *executor).value();
+    std::vector<int32_t> tokens;
+    for (const int64_t depth : {64, 130, 192}) {
+      ASSERT_TRUE(lane->SetDepth(rows, depth).ok());
+      const uint64_t row_bytes = 2ull * static_cast<uint64_t>(shape.num_kv_heads) *
+                                 static_cast<uint64_t>(shape.key_dim + shape.value_dim);
+      EXPECT_EQ(lane->cache().Stats().bytes_f16, static_cast<uint64_t>(depth / 4 + depth % 4) *
+                                                     row_bytes *
+                                                     static_cast<uint64_t>(shape.num_layers));
+      EXPECT_TRUE(lane->TimeSteps(runner, 3, &tokens).ok());
+    }
+  }
 }
 
 }  // namespace

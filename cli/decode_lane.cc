@@ -45,6 +45,13 @@ Result<std::unique_ptr<DecodeLane>> DecodeLane::Make(std::string name, const Pla
 Status DecodeLane::SetDepth(const SyntheticRows& rows, int64_t depth) {
   const uint64_t before = ResidentBytes();
   const StageTimes stages_before = cache_->Stats().stages;
+  if (cache_->Stats().fold.layers > 0) {
+    // A sequence folds its first prompt only.
+    VARVE_RETURN_IF_ERROR(cache_->Free(sequence_));
+    Result<SequenceId> fresh = cache_->CreateSequence();
+    if (!fresh.ok()) return fresh.status();
+    sequence_ = *fresh;
+  }
   Result<int64_t> position = cache_->NextPosition(sequence_);
   if (!position.ok()) return position.status();
   if (*position > depth) VARVE_RETURN_IF_ERROR(cache_->Truncate(sequence_, depth));
