@@ -1,8 +1,8 @@
 """Prints groups of source files that can be compiled as one: python3 unity_groups.py SIZE FILE...
 
 One line per file, `GROUP FILE`. Two files that give different things the same name at namespace scope (a
-helper in an unnamed namespace, a macro) never share a group. A file that gives something the name of a
-type of the headers in or below the current folder is alone: it could hide the type from its neighbours.
+helper in an unnamed namespace, a macro) never share a group. A file is alone if one of its names is also a
+type's in some header of the tree, or, for a test, anything's: it could hide that from its neighbours.
 """
 
 import glob
@@ -48,17 +48,6 @@ def code_of(path):
         return COMMENT_OR_TEXT.sub(lambda m: '""' if m.group()[0] in 'R"\'' else ' ', file.read())
 
 
-def types_of_headers():
-    types = set()
-    for folder in ('include', 'src', 'cli', 'tests'):
-        for path in glob.glob(folder + '/**/*.h', recursive=True):
-            for declaration in declarations(DIRECTIVE.sub('', code_of(path))):
-                match = TYPE.match(declaration) or ALIAS.match(declaration)
-                if match:
-                    types.add(match.group(1))
-    return types
-
-
 def names_of(path):
     """Maps each name to what it stands for, or to the path itself where that is unlike any other file's."""
     text = code_of(path)
@@ -75,13 +64,27 @@ def names_of(path):
     return names
 
 
+def names_of_headers():
+    """All names, and those of types."""
+    names, types = set(), set()
+    for folder in ('include', 'src', 'cli', 'tests'):
+        for path in glob.glob(folder + '/**/*.h', recursive=True):
+            names.update(names_of(path))
+            for declaration in declarations(DIRECTIVE.sub('', code_of(path))):
+                match = TYPE.match(declaration)
+                if match:
+                    types.add(match.group(1))
+    return names, types
+
+
 def main():
     size = int(sys.argv[1])
-    types = types_of_headers()
+    header_names, header_types = names_of_headers()
     groups = []  # (limit, files, names)
     for path in sorted(sys.argv[2:]):
         names = names_of(path)
-        size_of_its_group = 1 if any(n in types and w == path for n, w in names.items()) else size
+        hidden = header_names if path.endswith('_test.cc') else header_types
+        size_of_its_group = size if hidden.isdisjoint(names) else 1
         for number, (limit, files, taken) in enumerate(groups):
             if len(files) < min(limit, size_of_its_group) and all(taken.get(n, w) == w for n, w in names.items()):
                 break
