@@ -308,5 +308,54 @@ TEST(CacheFold, ARuleMayFoldSomeLayersOnly) {
   EXPECT_EQ(run.cache->Describe(run.id, 1)->live_rows, 65);
 }
 
+// The check of the method's own code: 32 layers and heads of 128, 11 image and 10 text tokens.
+TEST(CacheFoldSlow, TheSizesOfTheOriginalsOwnCheck) {
+  const int layers = 32, heads = 32, dim = 128, tokens = 21;
+  CacheOptions options;
+  options.compressor = std::make_shared<const Compressor>(
+      RandomCompressor({.num_layers = layers, .num_heads = heads, .head_dim = dim, .factor = 5}));
+  auto cache = MakeCache({layers, heads, 1, dim, dim, 64}, "fold=shipped,image=11", options);
+  const SequenceId id = *cache->CreateSequence();
+  // Rows that f16 holds exactly: the same for every layer, other ones for every head.
+  std::vector<float> rows(static_cast<size_t>(tokens) * heads * dim);
+  SplitMix64 random(3);
+  for (float& value : rows) value = static_cast<float>(random.Next() >> 54) / 256 - 2;
+  const StepEntry entry{id, tokens};
+  ASSERT_OK(cache->BeginStep({&entry, 1}));
+  for (int layer = 0; layer < layers; ++layer)
+    ASSERT_OK(cache->Append(layer, id, {rows.data(), tokens}, {rows.data(), tokens}));
+  ASSERT_OK(cache->EndStep());
+  ASSERT_OK(cache->EndPrompt(id));
+  double largest = 0;
+  for (const int layer : {0, 1, 17, 31}) {
+    for (int head = 0; head < heads; ++head) {
+      std::vector<float> mine;
+      for (int token = 0; token < tokens; ++token) {
+        const auto* row = rows.data() + (static_cast<ptrdiff_t>(token) * heads + head) * dim;
+        mine.insert(mine.end(), row, row + dim);
+      }
+      for (const Part part : {Part::kKey, Part::kValue}) {
+        const bool key = part == Part::kKey;
+        const auto folded = [&](CompressorPart which, int first) {
+          return FoldReference(options.compressor->Mlp(layer, which), options.compressor->dtype,
+                               mine.data() + static_cast<ptrdiff_t>(first) * dim, 2);
+        };
+        std::vector<double> expected =
+            folded(key ? CompressorPart::kImageKey : CompressorPart::kImageValue, 0);
+        expected.insert(expected.end(), mine.begin() + 10 * dim, mine.begin() + 11 * dim);
+        const std::vector<double> text =
+            folded(key ? CompressorPart::kTextKey : CompressorPart::kTextValue, 11);
+        expected.insert(expected.end(), text.begin(), text.end());
+        std::vector<float> got(static_cast<size_t>(tokens) * dim);
+        ASSERT_EQ(*cache->ReadRows(id, layer, head, part, 0, tokens, got.data()), 5);
+        for (size_t i = 0; i < expected.size(); ++i)
+          largest = std::max(largest, std::abs(got[i] - expected[i]));
+      }
+    }
+  }
+  EXPECT_LT(largest, 1e-3);
+  EXPECT_GT(largest, 0);
+}
+
 }  // namespace
 }  // namespace varve
