@@ -327,8 +327,8 @@ TEST(CacheFoldSlow, TheSizesOfTheOriginalsOwnCheck) {
   ASSERT_OK(cache->EndStep());
   ASSERT_OK(cache->EndPrompt(id));
   double largest = 0;
-  for (const int layer : {0, 1, 17, 31}) {
-    for (int head = 0; head < heads; ++head) {
+  for (const int layer : {0, 31}) {
+    for (int head = 0; head < heads; head += 5) {
       std::vector<float> mine;
       for (int token = 0; token < tokens; ++token) {
         const auto* row = rows.data() + (static_cast<ptrdiff_t>(token) * heads + head) * dim;
