@@ -12,10 +12,10 @@
 #include "tests/gguf_testing.h"
 #include "varve/compressor.h"
 
-namespace varve {
+namespace varve::cli {
 namespace {
 
-TEST(EmbeddedCompressor, IsThatOfTheModel) {
+TEST(ShippedCompressor, IsThatOfTheModel) {
   const Result<Compressor> compressor = ParseCompressor(EmbeddedCompressor(), "embedded");
   ASSERT_TRUE(compressor.ok()) << compressor.status().message();
   EXPECT_EQ(compressor->num_layers(), 8);
@@ -25,7 +25,7 @@ TEST(EmbeddedCompressor, IsThatOfTheModel) {
   EXPECT_LE(EmbeddedCompressor().size(), 3'500'000u);
 }
 
-TEST(EmbeddedCompressorSlow, BeatsTheMeanOfTheRowsAndItsOwnBeginning) {
+TEST(ShippedCompressorSlow, BeatsTheMeanOfTheRowsAndItsOwnBeginning) {
   const TempFolder folder;
   const Result<Compressor> trained = ParseCompressor(EmbeddedCompressor(), "embedded");
   ASSERT_TRUE(trained.ok());
@@ -60,4 +60,4 @@ TEST(EmbeddedCompressorSlow, BeatsTheMeanOfTheRowsAndItsOwnBeginning) {
 }
 
 }  // namespace
-}  // namespace varve
+}  // namespace varve::cli
