@@ -15,6 +15,12 @@ if(VARVE_SANITIZE)
   target_compile_definitions(varve_options INTERFACE VARVE_SANITIZED=1)
   target_compile_options(varve_options INTERFACE
     $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${VARVE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all>)
+  # For varve_compile_quickly: four checks of pointers, a third of the compile time of a sanitized test
+  # (6.5 s -> 4.4 s). The library has them, and AddressSanitizer sees most of what they see.
+  if(VARVE_SANITIZE MATCHES "undefined")
+    target_compile_options(varve_options INTERFACE
+      $<$<AND:$<COMPILE_LANGUAGE:C,CXX>,$<BOOL:$<TARGET_PROPERTY:VARVE_QUICK>>>:-fno-sanitize=null,alignment,vptr,object-size>)
+  endif()
   target_link_options(varve_options INTERFACE -fsanitize=${VARVE_SANITIZE})
 endif()
 
@@ -23,6 +29,7 @@ endif()
 function(varve_compile_quickly target)
   if(VARVE_SANITIZE)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-O0>)
+    set_target_properties(${target} PROPERTIES VARVE_QUICK ON)
   elseif("${ARGN}" STREQUAL "TEST")
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-O1>)
   endif()
