@@ -136,6 +136,8 @@ Status PlanComparison::Score() {
       const auto start = std::chrono::steady_clock::now();
       VARVE_RETURN_IF_ERROR(setup_.runner->Decode(*lane.lane.cache, {&entry, 1}, row.data()));
       lane.decode_s.push_back(SecondsSince(start));
+      // As when it writes: what a plan does at the prompt's end comes behind its last token.
+      if (i == 0) VARVE_RETURN_IF_ERROR(lane.lane.cache->EndPrompt(lane.fork));
       if (is_reference) {
         expected = SoftmaxRow(row, probabilities.data());
         lane.result.same_best += 1;

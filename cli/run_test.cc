@@ -10,6 +10,7 @@
 #include "cli/retention_trace.h"
 #include "cli/run_options.h"
 #include "cli/run_prompt.h"
+#include "fold/compressor_testing.h"
 #include "tests/tiny_model.h"
 
 namespace varve::cli {
@@ -244,6 +245,21 @@ TEST_F(RunCommand, SeveralPlansAreComparedWithF16) {
   const std::string page = ContentOf(options_.report);
   EXPECT_NE(page.find("f16,window=64"), std::string::npos);
   EXPECT_NE(output.text.find("--- f16,window=64 ---"), std::string::npos);
+}
+
+TEST_F(RunCommand, WhatAPlanDoesAtThePromptsEndIsCompared) {
+  CompressorSpec spec;
+  spec.num_layers = 2;
+  spec.head_dim = 32;
+  spec.factor = 4;
+  const std::string file = folder_.File("fold.bin");
+  ASSERT_TRUE(SaveCompressor(RandomCompressor(spec), file).ok());
+  options_.prompt = "The tide came in. " + std::string(300, 'x') + " And it went out.";
+  options_.plans = {"f16", "fold=" + file, "evict=snapkv,sink=16,recent=16,trigger=32,ratio=4"};
+  const Output output = Run(RunCompare);
+  ASSERT_TRUE(output.status.ok()) << output.status.message();
+  EXPECT_GT(output.rows[1]["kl_mean"], 1e-6);
+  EXPECT_GT(output.rows[2]["kl_mean"], 1e-6);
 }
 
 TEST_F(RunCommand, WhatWasNotMeasuredIsNull) {
