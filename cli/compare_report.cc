@@ -176,7 +176,7 @@ std::string RenderComparison(const Comparison& comparison) {
   html += fmt::format(
       "<section class=\"card\"><h3>Memory</h3><p class=\"quiet\">Bytes of cache per token, "
       "everything counted{}; × is f16 ÷ this.{}</p>{}</section>\n",
-      codebooks.empty() ? "" : " but codebooks",
+      codebooks.empty() ? "" : " but constants of the model",
       codebooks.empty() ? "" : " The " + EscapeHtml(codebooks) + ".", MemoryPicture(plans));
   html += fmt::format(
       "<section class=\"card\"><h3>Quality</h3><p class=\"quiet\">Mean KL divergence from the f16 "

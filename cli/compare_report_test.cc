@@ -77,7 +77,7 @@ TEST(CompareReport, CodebooksAreNamedWhereTheyAreNotCounted) {
   EXPECT_NE(ConstantsNote(comparison.plans).find(comparison.plans[1].plan + " 1.50 KiB"),
             std::string::npos);
   const std::string page = RenderComparison(comparison);
-  EXPECT_NE(page.find("everything counted but codebooks; "), std::string::npos);
+  EXPECT_NE(page.find("everything counted but constants of the model; "), std::string::npos);
   EXPECT_NE(page.find("in no other figure: "), std::string::npos);
 }
 

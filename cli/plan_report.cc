@@ -82,7 +82,7 @@ std::vector<PageTokens> PagesOf(const LayerPlan& layer, const CacheShape& shape,
   if (layer.fold && layer.fold->compressor != nullptr) {
     const Compressor& compressor = *layer.fold->compressor;
     sizes = {compressor.factor, compressor.min_groups, layer.fold->image_tokens,
-             compressor.has_image};
+             compressor.has_image, num_tokens - layer.stages.front().from_age};
   }
   std::vector<PageTokens> pages;
   const PositionRun run{0, num_tokens};

@@ -122,7 +122,7 @@ class ReferenceCache {
   // Drops and sinks what is due.
   void Age(Sequence& sequence, int layer) const;
   // The pages that take the place of a prompt's; empty where nothing is long enough.
-  Pages Folded(int layer, const Pages& pages) const;
+  Pages Folded(int layer, int64_t next_position, const Pages& pages) const;
   ReferenceRow FoldRow(int layer, bool image, const ReferenceRow* first) const;
   // Passes all rows of one part through a rung.
   void Store(Part part, const Rung& rung, int layer, ReferencePage& page) const;

@@ -34,14 +34,20 @@ ReferenceRow ReferenceCache::FoldRow(int layer, bool image, const ReferenceRow* 
   return folded;
 }
 
-ReferenceCache::Pages ReferenceCache::Folded(int layer, const Pages& pages) const {
+ReferenceCache::Pages ReferenceCache::Folded(int layer, int64_t next_position,
+                                             const Pages& pages) const {
   std::vector<ReferenceRow> rows;
   for (const ReferencePage& page : pages) {
     std::copy_if(page.rows.begin(), page.rows.end(), std::back_inserter(rows),
                  [](const ReferenceRow& row) { return row.live; });
   }
   const int64_t image_tokens = RuleOf(layer).image_tokens.value_or(0);
-  const auto is_image = [&](size_t i) { return rows[i].position < image_tokens; };
+  const int64_t open_begin = next_position - OpenTokens(layer);
+  enum Kind { kImage, kText, kOpen };
+  const auto kind_of = [&](size_t i) {
+    if (rows[i].position >= open_begin) return kOpen;
+    return rows[i].position < image_tokens ? kImage : kText;
+  };
   const Rung* open = OpenRung(layer);
   const int factor = compressor_->factor;
   Pages folded;
@@ -61,13 +67,14 @@ ReferenceCache::Pages ReferenceCache::Folded(int layer, const Pages& pages) cons
   for (size_t begin = 0; begin < rows.size();) {
     size_t end = begin + 1;
     while (end < rows.size() && rows[end].position == rows[end - 1].position + 1 &&
-           is_image(end) == is_image(begin)) {
+           kind_of(end) == kind_of(begin)) {
       ++end;
     }
-    const bool image = is_image(begin);
+    const Kind kind = kind_of(begin);
+    const bool image = kind == kImage;
     size_t groups = (end - begin) / static_cast<size_t>(factor);
     if (groups < static_cast<size_t>(std::max(1, compressor_->min_groups))) groups = 0;
-    if (image && !compressor_->has_image) groups = 0;
+    if (kind == kOpen || (image && !compressor_->has_image)) groups = 0;
     for (size_t group = 0; group < groups; ++group, begin += static_cast<size_t>(factor))
       add(FoldRow(layer, image, &rows[begin]), factor, image, &is_image_page);
     any = any || groups > 0;
@@ -86,7 +93,7 @@ void ReferenceCache::EndPrompt(SequenceId id) {
   bool restart = false;
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     if (!Waits(sequence, layer)) continue;
-    Pages folded = Folded(layer, sequence.layers[layer]);
+    Pages folded = Folded(layer, sequence.next_position, sequence.layers[layer]);
     if (folded.empty()) continue;
     restart = RuleOf(layer).fold_positions == "restart";
     sequence.layers[layer] = std::move(folded);

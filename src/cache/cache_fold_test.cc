@@ -63,6 +63,15 @@ TEST(CacheFold, DecodingGoesOnAtTheTruePosition) {
   EXPECT_EQ(info.pages[1].num_rows, 16);
 }
 
+TEST(CacheFold, OpenTokensAreNotFolded) {
+  FoldRun run("f32,open_rung=f32,fold=shipped,open=21", MakeCompressor({.factor = 4}));
+  ASSERT_OK(run.Feed(100));
+  ASSERT_OK(run.cache->EndPrompt(run.id));
+  run.ExpectRows({{0, 19, 4}, {76, 24, 1}}, 1e-5);
+  ASSERT_OK(run.Feed(50));
+  run.ExpectRows({{0, 19, 4}, {76, 74, 1}}, 1e-5);
+}
+
 TEST(CacheFold, AttentionSeesTheFoldedRows) {
   FoldRun run("fold=shipped,open_rung=f32,f32", MakeCompressor({.factor = 4}));
   ASSERT_OK(run.Feed(100));

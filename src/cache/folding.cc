@@ -148,11 +148,14 @@ Status Folding::Fold(Sequence& sequence) {
 
 Status Folding::FoldLayer(int layer, int64_t next_position, const LayerTable& table,
                           FreshTable* fresh) {
-  const FoldRule& rule = *plans_[static_cast<size_t>(layer)].fold;
+  const LayerPlan& plan = plans_[static_cast<size_t>(layer)];
+  const FoldRule& rule = *plan.fold;
   const Compressor& compressor = *rule.compressor;
-  const std::vector<FoldPiece> pieces = CutForFold(
-      RunsOf(table),
-      {compressor.factor, compressor.min_groups, rule.image_tokens, compressor.has_image});
+  // What open=N keeps exact is not folded.
+  const int64_t fold_end = next_position - plan.stages.front().from_age;
+  const std::vector<FoldPiece> pieces =
+      CutForFold(RunsOf(table), {compressor.factor, compressor.min_groups, rule.image_tokens,
+                                 compressor.has_image, fold_end});
   fresh->changes = std::any_of(pieces.begin(), pieces.end(),
                                [](const FoldPiece& piece) { return piece.tokens_per_row > 1; });
   if (!fresh->changes) return Status();

@@ -28,9 +28,11 @@ void AddSegment(int64_t begin, int64_t end, bool image, const FoldSizes& sizes,
 std::vector<FoldPiece> CutForFold(std::span<const PositionRun> runs, const FoldSizes& sizes) {
   std::vector<FoldPiece> pieces;
   for (const PositionRun& run : runs) {
-    const int64_t border = std::clamp(sizes.image_tokens, run.begin, run.end);
+    const int64_t end = std::clamp(sizes.fold_end, run.begin, run.end);
+    const int64_t border = std::clamp(sizes.image_tokens, run.begin, end);
     AddSegment(run.begin, border, true, sizes, &pieces);
-    AddSegment(border, run.end, false, sizes, &pieces);
+    AddSegment(border, end, false, sizes, &pieces);
+    AddRaw(end, run.end, &pieces);
   }
   return pieces;
 }

@@ -9,6 +9,7 @@
 #define VARVE_FOLD_FOLD_PIECES_H_
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -19,6 +20,8 @@ struct FoldSizes {
   int min_groups = 0;
   int64_t image_tokens = 0;
   bool has_image = false;  // without networks for it the image stays as it is
+  // Positions from here on stay as they are: the newest tokens matter most to what follows.
+  int64_t fold_end = std::numeric_limits<int64_t>::max();
 };
 
 // Positions [begin, end) of which every one is there.

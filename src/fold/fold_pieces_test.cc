@@ -68,6 +68,14 @@ TEST(FoldPieces, NoGroupReachesOverAHole) {
   EXPECT_EQ(CutForFold(runs, {.factor = 2, .min_groups = 1}), expected);
 }
 
+TEST(FoldPieces, TheNewestTokensStay) {
+  const std::vector<FoldPiece> expected = {{0, 3, 4, false}, {12, 8, 1, false}};
+  EXPECT_EQ(Cut(20, {.factor = 4, .min_groups = 2, .fold_end = 15}), expected);
+  EXPECT_EQ(Rows(Cut(20, {.factor = 4, .fold_end = -5})), 20);
+  const std::vector<FoldPiece> image = {{0, 3, 4, true}, {12, 8, 1, false}};
+  EXPECT_EQ(Cut(20, {.factor = 4, .image_tokens = 18, .has_image = true, .fold_end = 15}), image);
+}
+
 TEST(FoldPieces, EveryPositionIsInExactlyOnePiece) {
   for (int tokens = 1; tokens < 60; ++tokens) {
     for (int image = 0; image <= tokens; image += 7) {
