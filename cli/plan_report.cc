@@ -75,16 +75,17 @@ struct PageTokens {
   bool filling = false;
 };
 
-// The pages of a sequence of num_tokens; with fold=, of a prompt of that many when it has ended.
-std::vector<PageTokens> PagesOf(const LayerPlan& layer, const CacheShape& shape,
-                                int64_t num_tokens) {
+// Visits the pages of a sequence of num_tokens; with fold=, of a prompt of that many when it has
+// ended.
+template <typename Visit>
+void ForEachPage(const LayerPlan& layer, const CacheShape& shape, int64_t num_tokens,
+                 const Visit& visit) {
   FoldSizes sizes{.factor = 1};
   if (layer.fold && layer.fold->compressor != nullptr) {
     const Compressor& compressor = *layer.fold->compressor;
     sizes = {compressor.factor, compressor.min_groups, layer.fold->image_tokens,
              compressor.has_image, num_tokens - layer.stages.front().from_age};
   }
-  std::vector<PageTokens> pages;
   const PositionRun run{0, num_tokens};
   for (const FoldPiece& piece : CutForFold({&run, 1}, sizes)) {
     for (int64_t row = 0; row < piece.num_rows; row += shape.page_tokens) {
@@ -93,10 +94,9 @@ std::vector<PageTokens> PagesOf(const LayerPlan& layer, const CacheShape& shape,
       const int64_t end = begin + rows * piece.tokens_per_row;
       const bool filling =
           end == num_tokens && rows < shape.page_tokens && piece.tokens_per_row == 1;
-      pages.push_back({begin, end, filling});
+      visit(PageTokens{begin, end, filling});
     }
   }
-  return pages;
 }
 
 // Puts each page of a sequence of num_tokens into its state.
@@ -104,7 +104,7 @@ Result<std::vector<StageCost>> CostOfLayer(const LayerPlan& layer, const CacheSh
                                            int64_t num_tokens) {
   std::vector<StageCost> states = StatesOf(layer);
   const size_t first_stage = layer.stages.front().from_age > 0 ? 2 : 1;
-  for (const PageTokens& page : PagesOf(layer, shape, num_tokens)) {
+  ForEachPage(layer, shape, num_tokens, [&](const PageTokens& page) {
     const int64_t age = num_tokens - page.end;
     const LayerPlan::Stage* stage = layer.StageAt(age);
     StageCost* state = &states[1];
@@ -116,7 +116,7 @@ Result<std::vector<StageCost>> CostOfLayer(const LayerPlan& layer, const CacheSh
     if (page.filling) state = &states[0];
     ++state->pages;
     state->tokens += page.end - page.begin;
-  }
+  });
   for (StageCost& state : states) {
     if (state.k.empty()) continue;
     Result<uint64_t> payload = PagePayload(state.k, state.v, shape);

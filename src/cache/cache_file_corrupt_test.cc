@@ -130,7 +130,7 @@ TEST(CacheFileCorrupt, EveryLengthButTheRightOneIsRefused) {
 TEST(CacheFileCorrupt, LiesWithRightChecksumsAreSeenOrHarmless) {
   const std::vector<std::byte>& good = GoodFile();
   const SectionPlace last = FindSection(good, SectionKind::kPages);
-  for (size_t at = 0; at < last.offset + last.bytes; ++at) {
+  for (size_t at = 0; at < last.offset + last.bytes; at += kByteStride) {
     for (const int value : {0x00, 0x7F, 0xFF}) {
       if (good[at] == static_cast<std::byte>(value)) continue;
       std::vector<std::byte> bytes = good;

@@ -296,10 +296,13 @@ TEST(CacheFilePackedCorrupt, LiesWithRightChecksumsAreSeenOrHarmless) {
   const SectionPlace data = FindSection(good, SectionKind::kDictionaryData);
   const SectionPlace pages = FindSection(good, SectionKind::kPages);
   for (size_t at = 128; at < 128 + 10 * SectionRecord::kBytes; ++at) lie(at, {0x00, 0xFF});
-  for (size_t at = 0; at < records.bytes; ++at) lie(records.offset + at, {0x00, 0x7F, 0xFF});
-  for (size_t at = 0; at < data.bytes; ++at) lie(data.offset + at, {0x00, 0xFF});
-  for (size_t at = 0; at < pages.bytes; ++at) lie(pages.offset + at, {0x00, 0x02, 0xFF});
-  for (size_t at = 0; at < page.stored_bytes; ++at) lie(page.offset + at, {0x00, 0xFF});
+  for (size_t at = 0; at < records.bytes; at += kByteStride)
+    lie(records.offset + at, {0x00, 0x7F, 0xFF});
+  for (size_t at = 0; at < data.bytes; at += kByteStride) lie(data.offset + at, {0x00, 0xFF});
+  for (size_t at = 0; at < pages.bytes; at += kByteStride)
+    lie(pages.offset + at, {0x00, 0x02, 0xFF});
+  for (size_t at = 0; at < page.stored_bytes; at += kByteStride)
+    lie(page.offset + at, {0x00, 0xFF});
 }
 
 TEST(CacheFilePackedCorrupt, FieldsOfDictionariesAndPagesAreNamed) {

@@ -56,7 +56,7 @@ TEST(CacheMemory, ForksCountWhatTheyWillCopy) {
 TEST(CacheMemory, WhatBeginStepGrantsIsEnoughToSealAndDemote) {
   for (const char* plan : {"q8_0", "q4_0,open=40", "age=f16:20/q8_0:45/q4_0", "f32",
                            "age=q8_0:20/f32:40/q4_0", "q8_0,window=60"}) {
-    for (uint64_t pages = 4; pages < 30; pages += 3) {
+    for (uint64_t pages = 4; pages < 30; pages += 5) {
       CacheTwin twin(ShapeOf({.layers = 2}), plan, Capped(pages * 8192));
       std::vector<SequenceId> ids = {twin.Create()};
       for (int step = 0; step < 120; ++step) {

@@ -86,7 +86,7 @@ TEST(CachePacking, ChangesNoResultWithPoliciesAndAges) {
   }
 }
 
-TEST(CachePacking, ChangesNoResultWhateverTheDecodeCacheAndTheWorkers) {
+TEST(CachePackingSlow, ChangesNoResultWhateverTheDecodeCacheAndTheWorkers) {
   for (const char* settings :
        {"decode_cache=0", "decode_cache=1", "decode_cache=5,prefetch=0", "decode_cache=9",
         "decode_cache=1000", "pack_threads=3,decode_cache=9", "pack_queue=1"}) {

@@ -24,7 +24,7 @@ TEST(FoldNetwork, EqualsDoublePrecisionInEveryDtype) {
        {CompressorDtype::kF16, CompressorDtype::kBF16, CompressorDtype::kF32}) {
     for (const bool bias : {false, true}) {
       for (const int factor : {2, 5}) {
-        for (const int hidden : {16, 48, 33}) {
+        for (const int hidden : {48, 33}) {
           const Compressor compressor = RandomCompressor({.dtype = dtype,
                                                           .num_layers = 1,
                                                           .head_dim = 48,
@@ -34,7 +34,7 @@ TEST(FoldNetwork, EqualsDoublePrecisionInEveryDtype) {
           const CompressorMlp& mlp = compressor.Mlp(0, CompressorPart::kImageValue);
           const FoldNetwork network(mlp, dtype);
           std::vector<float> scratch;
-          for (const int rows : {1, 3, 64, 65}) {
+          for (const int rows : {1, 3, 65}) {
             const std::vector<float> in = RandomRows(static_cast<size_t>(rows * factor * 48), 7);
             std::vector<float> out(static_cast<size_t>(rows) * 48);
             network.Run(in.data(), rows, out.data(), &scratch);
