@@ -1,34 +1,21 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <string_view>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
-#include "base/half.h"
 #include "cli/fold_command.h"
 #include "cli/output.h"
 #include "fold/compressor_format.h"
+#include "fold/compressor_numbers.h"
 
 namespace varve::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-float NumberAt(const CompressorLinear& linear, CompressorDtype dtype, size_t at) {
-  const std::byte* from = linear.weights.data() + at * CompressorDtypeBytes(dtype);
-  if (dtype == CompressorDtype::kF32) {
-    float value = 0;
-    std::memcpy(&value, from, sizeof(value));
-    return value;
-  }
-  uint16_t half = 0;
-  std::memcpy(&half, from, sizeof(half));
-  return dtype == CompressorDtype::kF16 ? F16ToF32(half) : BF16ToF32(half);
-}
 
 // Over all layers: what tells a trained network from one that is all zeros or has run away.
 struct BlockSummary {
@@ -48,7 +35,7 @@ BlockSummary Summarize(const Compressor& compressor, CompressorPart part, size_t
     const CompressorLinear& linear = compressor.Mlp(layer, part).slots[slot];
     const size_t count = static_cast<size_t>(linear.rows) * static_cast<size_t>(linear.cols);
     for (size_t i = 0; i < count; ++i) {
-      const float value = NumberAt(linear, compressor.dtype, i);
+      const float value = LoadWeight(compressor.dtype, linear, i);
       summary.sum_of_squares += double{value} * double{value};
       summary.largest = std::max(summary.largest, std::abs(value));
     }

@@ -7,7 +7,7 @@ target_compile_options(varve_options INTERFACE
 
 # GCC 12 sees overlap in `"text" + std::string` (GCC bug 105651, fixed in 13).
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  target_compile_options(varve_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
+  target_compile_options(varve_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict -Wno-stringop-overflow>)
 endif()
 
 if(VARVE_SANITIZE)

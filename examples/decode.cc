@@ -46,8 +46,9 @@ varve::Status Step(varve::Cache& cache, varve::SequenceId sequence, int num_toke
 varve::Status Decode(const char* plan_text) {
   varve::Result<varve::Plan> plan = varve::ParsePlan(plan_text);
   if (!plan.ok()) return plan.status();
-  varve::Result<std::unique_ptr<varve::Cache>> cache =
-      varve::Cache::Create(kShape, {.plan = *plan});
+  varve::CacheOptions options;
+  options.plan = *plan;
+  varve::Result<std::unique_ptr<varve::Cache>> cache = varve::Cache::Create(kShape, options);
   if (!cache.ok()) return cache.status();
   varve::Result<varve::SequenceId> sequence = (*cache)->CreateSequence();
   if (!sequence.ok()) return sequence.status();

@@ -1,30 +1,14 @@
 #include "fold/compressor_baselines.h"
 
 #include <cmath>
-#include <cstring>
 
-#include "base/half.h"
 #include "base/random.h"
+#include "fold/compressor_numbers.h"
 
 namespace varve {
 namespace {
 
 constexpr float kOpen = 256;
-
-float Rounded(CompressorDtype dtype, float value) {
-  if (dtype == CompressorDtype::kF16) return F16ToF32(F32ToF16(value));
-  return dtype == CompressorDtype::kBF16 ? BF16ToF32(F32ToBF16(value)) : value;
-}
-
-void Put(CompressorDtype dtype, float value, size_t at, CompressorLinear* linear) {
-  std::byte* to = linear->weights.data() + at * CompressorDtypeBytes(dtype);
-  if (dtype == CompressorDtype::kF32) {
-    std::memcpy(to, &value, sizeof(value));
-    return;
-  }
-  const uint16_t half = dtype == CompressorDtype::kF16 ? F32ToF16(value) : F32ToBF16(value);
-  std::memcpy(to, &half, sizeof(half));
-}
 
 // The same layers, heads and factor, every layer as wide as a row; `fill(slot, linear)` fills it.
 template <typename Fill>
@@ -54,9 +38,9 @@ Compressor MeanPoolingLike(const Compressor& like) {
     const float weight = slot == 0 ? 1.0f / static_cast<float>(like.factor) : 1.0f;
     for (int row = 0; row < linear->rows; ++row) {
       for (int col = row; col < linear->cols; col += linear->rows) {
-        Put(like.dtype, weight,
-            static_cast<size_t>(row) * static_cast<size_t>(linear->cols) + static_cast<size_t>(col),
-            linear);
+        StoreWeight(like.dtype, weight, *linear,
+                    static_cast<size_t>(row) * static_cast<size_t>(linear->cols) +
+                        static_cast<size_t>(col));
       }
     }
     if (slot == 1) return;
@@ -72,8 +56,8 @@ Compressor RandomLike(const Compressor& like, uint64_t seed) {
       return unit / std::sqrt(static_cast<float>(linear->cols));
     };
     const size_t count = static_cast<size_t>(linear->rows) * static_cast<size_t>(linear->cols);
-    for (size_t i = 0; i < count; ++i) Put(like.dtype, next(), i, linear);
-    for (float& bias : linear->bias) bias = Rounded(like.dtype, next());
+    for (size_t i = 0; i < count; ++i) StoreWeight(like.dtype, next(), *linear, i);
+    for (float& bias : linear->bias) bias = RoundToDtype(like.dtype, next());
   });
 }
 

@@ -3,13 +3,11 @@
 #ifndef VARVE_FOLD_COMPRESSOR_TESTING_H_
 #define VARVE_FOLD_COMPRESSOR_TESTING_H_
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 
-#include "base/half.h"
 #include "base/random.h"
+#include "fold/compressor_numbers.h"
 #include "varve/compressor.h"
 
 namespace varve {
@@ -26,30 +24,6 @@ struct CompressorSpec {
   int hidden = 0;  // width between the layers; 0: head_dim
   uint64_t seed = 1;
 };
-
-// `value` as the dtype stores it, and what that means.
-inline float RoundToDtype(CompressorDtype dtype, float value) {
-  if (dtype == CompressorDtype::kF16) return F16ToF32(F32ToF16(value));
-  return dtype == CompressorDtype::kBF16 ? BF16ToF32(F32ToBF16(value)) : value;
-}
-
-inline void StoreWeight(CompressorDtype dtype, float value, CompressorLinear& linear, size_t at) {
-  const uint32_t whole = std::bit_cast<uint32_t>(value);
-  const uint16_t half = dtype == CompressorDtype::kF16 ? F32ToF16(value) : F32ToBF16(value);
-  const size_t bytes = CompressorDtypeBytes(dtype);
-  std::memcpy(linear.weights.data() + at * bytes,
-              dtype == CompressorDtype::kF32 ? static_cast<const void*>(&whole) : &half, bytes);
-}
-
-inline float LoadWeight(CompressorDtype dtype, const CompressorLinear& linear, size_t at) {
-  uint32_t whole = 0;
-  uint16_t half = 0;
-  const size_t bytes = CompressorDtypeBytes(dtype);
-  std::memcpy(dtype == CompressorDtype::kF32 ? static_cast<void*>(&whole) : &half,
-              linear.weights.data() + at * bytes, bytes);
-  if (dtype == CompressorDtype::kF32) return std::bit_cast<float>(whole);
-  return dtype == CompressorDtype::kF16 ? F16ToF32(half) : BF16ToF32(half);
-}
 
 // Weights within 1 / sqrt(cols), as PyTorch begins with.
 inline CompressorLinear RandomLinear(CompressorDtype dtype, int rows, int cols, bool has_bias,
