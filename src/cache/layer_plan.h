@@ -78,8 +78,8 @@ struct LayerPlan {
   static constexpr int64_t kNeverByAge = int64_t{1} << 60;
 
   bool operator==(const LayerPlan&) const = default;
-  // Equal but for packing; pq rungs and compressors are compared by name and by use, whatever is
-  // in them.
+  // Equal but for packing; pq rungs are compared by name, whatever their codebooks, and folding by
+  // its segments and positions, whatever the networks.
   bool GivesSameValues(const LayerPlan& other) const;
 
   // The stage of a full page of that age, or null while it stays open.

@@ -88,5 +88,24 @@ TEST(PageScore, ACopyGoesItsOwnWay) {
   EXPECT_EQ(copy.smooth(), 0.25);
 }
 
+TEST(PageScore, TokensTakeTheirPartOfAPagesScoreWithThem) {
+  PageScore old, recent;
+  for (int bucket = 0; bucket < 6; ++bucket) {
+    old.Add(0.4);
+    old.FinishBucket(0.9);
+  }
+  recent.Add(0.2);  // no bucket of it has ended
+  const PageScore::Share halves[] = {{&old, 0.5}, {&recent, 0.25}};
+  PageScore blend = PageScore::Blend(halves);
+  EXPECT_NEAR(blend.smooth(), 0.25, 1e-7);
+  EXPECT_NEAR(blend.last(), 0.25, 1e-7);
+  EXPECT_NEAR(blend.observed(), 0.25, 1e-7);
+  blend.Freeze();
+  EXPECT_NEAR(blend.frozen(), 0.25, 1e-7);
+  const PageScore::Share young[] = {{&recent, 0.5}};
+  EXPECT_NEAR(PageScore::Blend(young).smooth(), 0.1, 1e-7);
+  EXPECT_EQ(PageScore::Blend({}).smooth(), 0);
+}
+
 }  // namespace
 }  // namespace varve
