@@ -9,7 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/commands.h"
-#include "cli/output.h"
+#include "cli/report/output.h"
 #include "kernels/kernels.h"
 
 namespace {

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "cli/output.h"
+#include "cli/report/output.h"
 
 namespace varve::cli {
 namespace {

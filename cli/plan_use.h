@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/plan_report.h"
+#include "cli/inspect/plan_report.h"
 #include "runtime/eval/eval_lane.h"
 #include "varve/cache.h"
 

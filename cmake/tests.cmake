@@ -11,15 +11,14 @@ set(VARVE_TEST_SHARDS 8 CACHE STRING "Processes that share the tests of a saniti
 math(EXPR VARVE_SLOW_TEST_TIMEOUT_S "5 * ${VARVE_TEST_TIMEOUT_S}")
 
 # --- unit tests: one binary ---
-file(GLOB_RECURSE VARVE_TEST_SOURCES CONFIGURE_DEPENDS src/*_test.cc)
-file(GLOB VARVE_OUTER_TEST_SOURCES CONFIGURE_DEPENDS cli/*_test.cc tests/*_test.cc)
+file(GLOB_RECURSE VARVE_TEST_SOURCES CONFIGURE_DEPENDS src/*_test.cc cli/*_test.cc)
+file(GLOB VARVE_OUTER_TEST_SOURCES CONFIGURE_DEPENDS tests/*_test.cc)
 list(APPEND VARVE_TEST_SOURCES ${VARVE_OUTER_TEST_SOURCES})
 if(VARVE_TEST_SOURCES)
   add_executable(varve_tests ${VARVE_TEST_SOURCES})
   target_link_libraries(varve_tests PRIVATE varve_cli_objects varve_test_support GTest::gtest GTest::gtest_main)
   varve_compile_quickly(varve_tests TEST)
   varve_group_sources(varve_tests ${VARVE_TEST_SOURCES})
-  target_compile_definitions(varve_tests PRIVATE VARVE_TEST_DATA_DIR="${PROJECT_SOURCE_DIR}/tests/data")
   if(VARVE_SANITIZE)
     # A sanitized process takes a quarter of a second to start: several hundred tests share one.
     math(EXPR last_shard "${VARVE_TEST_SHARDS} - 1")

@@ -9,8 +9,8 @@
 #include <memory>
 #include <vector>
 
-#include "cache/cache_file_reader.h"
 #include "cache/cache_impl.h"
+#include "file/cache_file_reader.h"
 #include "tests/cache_file_testing.h"
 #include "varve/cache.h"
 

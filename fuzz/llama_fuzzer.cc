@@ -21,8 +21,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/weights_random.h"
 #include "runtime/gguf/gguf_file.h"
+#include "runtime/kernels/weights_random.h"
 #include "runtime/llama/llama_model.h"
 #include "tests/gguf_testing.h"
 #include "varve/cache.h"

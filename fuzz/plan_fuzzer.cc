@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cache/layer_plan.h"
+#include "plan/layer_plan.h"
 #include "varve/plan.h"
 
 namespace {

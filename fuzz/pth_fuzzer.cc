@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "fold/compressor_convert.h"
+#include "runtime/torch/compressor_convert.h"
 #include "tests/pth_testing.h"
 #include "varve/compressor.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cache/cache_file_format.h"
+#include "file/cache_file_format.h"
 
 namespace varve {
 

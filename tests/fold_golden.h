@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <vector>
+#include "tests/test_data.h"
 
 namespace varve {
 
@@ -40,7 +41,7 @@ struct FoldGolden {
   std::vector<FoldGoldenCase> cases;
 };
 
-// Of VARVE_TEST_DATA_DIR; throws if a file is not as expected.
+// Of TestDataPath(); throws if a file is not as expected.
 inline std::vector<FoldGolden> LoadFoldGoldens(const std::string& data_folder) {
   const std::string folder = data_folder + "/fold/";
   std::ifstream index(folder + "index.json");

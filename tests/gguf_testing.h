@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/weights.h"
 #include "runtime/gguf/gguf_file.h"
+#include "runtime/kernels/weights.h"
 
 namespace varve {
 

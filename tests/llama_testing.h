@@ -22,6 +22,7 @@
 #include "runtime/llama/llama_model.h"
 #include "tests/cache_testing.h"
 #include "tests/gguf_testing.h"
+#include "tests/test_data.h"
 
 namespace varve {
 
@@ -119,10 +120,9 @@ struct TinyFile {
 // of it.
 struct GoldenModel {
   explicit GoldenModel(const std::string& name) {
-    const std::string stem = std::string(VARVE_TEST_DATA_DIR "/llama/") + name;
-    Result<std::shared_ptr<const GgufFile>> file =
-        GgufFile::Open(name == "embedded" ? VARVE_TEST_DATA_DIR "/../../models/varve-books-29m.gguf"
-                                          : stem + ".gguf");
+    const std::string stem = TestDataPath(std::string("llama/") + name);
+    Result<std::shared_ptr<const GgufFile>> file = GgufFile::Open(
+        name == "embedded" ? TestDataPath("../../models/varve-books-29m.gguf") : stem + ".gguf");
     EXPECT_OK(file.status());
     Result<std::shared_ptr<const LlamaModel>> loaded = LlamaModel::Load(*file);
     EXPECT_OK(loaded.status());

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "base/byte_io.h"
-#include "fold/zip_reader.h"
+#include "runtime/torch/zip_reader.h"
 
 namespace varve {
 namespace {

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "cache/page_pool.h"
+#include "pages/page_pool.h"
 #include "tests/cache_testing.h"
 #include "varve/cache.h"
 

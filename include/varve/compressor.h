@@ -23,6 +23,18 @@
 
 namespace varve {
 
+// Limits. A shape within them has at most 2^30 numbers.
+inline constexpr int kMaxCompressorLayers = 1024;
+inline constexpr int kMaxCompressorHeads = 1024;
+inline constexpr int kMinCompressorDim = 16;  // and a multiple of it
+inline constexpr int kMaxCompressorDim = 512;
+inline constexpr int kMinCompressorFactor = 2;
+inline constexpr int kMaxCompressorFactor = 64;
+inline constexpr int kMaxCompressorGroups = 1 << 24;  // of the threshold
+// Of a block: the widest input that factor and head_dim allow. Hidden widths have the same limit.
+inline constexpr int kMaxCompressorWidth = kMaxCompressorFactor * kMaxCompressorDim;
+
+
 // How numbers are stored; the values are those of the file.
 enum class CompressorDtype : uint16_t { kF16 = 0, kBF16 = 1, kF32 = 2 };
 
@@ -41,6 +53,8 @@ struct CompressorLinear {
 };
 
 inline constexpr int kCompressorSlots = 3;
+// What the MLP's layers are called in a state dict: a ReLU and a dropout lie between them.
+inline constexpr std::array<int, kCompressorSlots> kCompressorSlotNumbers = {0, 3, 6};
 // A row of factor * head_dim values to one of head_dim; a ReLU between the layers.
 struct CompressorMlp {
   std::array<CompressorLinear, kCompressorSlots> slots;
@@ -90,6 +104,9 @@ struct CompressorOrder {
   std::array<int, kCompressorSlots> slots = {0, 1, 2};  // which of the MLP's layers comes when
   bool operator==(const CompressorOrder&) const = default;
 };
+
+// Whether the bytes begin as a compressor file does.
+bool IsCompressor(std::span<const std::byte> bytes);
 
 // The file (docs/format/compressor.md). Serialize requires CheckCompressor to be ok.
 std::vector<std::byte> SerializeCompressor(const Compressor& compressor,

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "cache/strip_reader.h"
+#include "pages/strip_reader.h"
 
 namespace varve {
 

@@ -10,10 +10,10 @@
 #include <cstdint>
 #include <unordered_set>
 
-#include "cache/layer_plan.h"
-#include "cache/page.h"
-#include "cache/page_store.h"
-#include "cache/stage_clock.h"
+#include "attention/stage_clock.h"
+#include "pages/page.h"
+#include "pages/page_store.h"
+#include "plan/layer_plan.h"
 #include "varve/executor.h"
 
 namespace varve {

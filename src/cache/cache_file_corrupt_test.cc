@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "cache/cache_file_reader.h"
 #include "cache/cache_impl.h"
+#include "file/cache_file_reader.h"
 #include "tests/cache_file_testing.h"
 #include "tests/cache_testing.h"
 #include "tests/gguf_testing.h"

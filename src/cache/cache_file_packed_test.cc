@@ -1,6 +1,6 @@
 // Packed pages go into a .varve file and come out of it packed; whatever its bytes are, a message.
 
-#include "cache/cache_file_packed.h"
+#include "file/cache_file_packed.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "cache/cache_file_reader.h"
 #include "cache/cache_impl.h"
+#include "file/cache_file_reader.h"
 #include "store/part_codec.h"
 #include "tests/cache_file_testing.h"
 #include "tests/cache_testing.h"

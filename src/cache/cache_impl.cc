@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "cache/plan_rule.h"
+#include "plan/plan_rule.h"
 
 namespace varve {
 namespace {

@@ -10,17 +10,17 @@
 #include <unordered_map>
 #include <vector>
 
+#include "attention/attention.h"
+#include "attention/stage_clock.h"
 #include "base/atomic_file.h"
 #include "cache/ageing.h"
-#include "cache/attention.h"
-#include "cache/cache_file_reader.h"
 #include "cache/folding.h"
-#include "cache/layer_plan.h"
 #include "cache/packing.h"
-#include "cache/page.h"
-#include "cache/page_store.h"
 #include "cache/retention_driver.h"
-#include "cache/stage_clock.h"
+#include "file/cache_file_reader.h"
+#include "pages/page.h"
+#include "pages/page_store.h"
+#include "plan/layer_plan.h"
 #include "varve/cache.h"
 
 namespace varve {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "cache/layer_plan.h"
+#include "plan/layer_plan.h"
 #include "tests/cache_testing.h"
 
 namespace varve {

@@ -10,10 +10,10 @@
 
 #include <fmt/format.h>
 
-#include "cache/cache_file_packed.h"
-#include "cache/cache_file_writer.h"
 #include "cache/cache_impl.h"
-#include "cache/plan_rule.h"
+#include "file/cache_file_packed.h"
+#include "file/cache_file_writer.h"
+#include "plan/plan_rule.h"
 
 namespace varve {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "base/machine.h"
 #include "cache/cache_impl.h"
-#include "cache/plan_values.h"
+#include "plan/plan_values.h"
 #include "tests/cache_file_testing.h"
 #include "tests/cache_testing.h"
 #include "tests/gguf_testing.h"

@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "cache/strip_reader.h"
 #include "fold/fold_network.h"
+#include "pages/strip_reader.h"
 
 namespace varve {
 namespace {

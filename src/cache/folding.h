@@ -17,10 +17,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "cache/layer_plan.h"
-#include "cache/page.h"
-#include "cache/page_store.h"
 #include "fold/fold_pieces.h"
+#include "pages/page.h"
+#include "pages/page_store.h"
+#include "plan/layer_plan.h"
 #include "varve/cache.h"
 #include "varve/executor.h"
 

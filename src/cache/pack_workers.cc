@@ -9,7 +9,7 @@
 #include <system_error>
 #include <utility>
 
-#include "cache/strip_reader.h"
+#include "pages/strip_reader.h"
 #include "store/dictionary.h"
 #include "store/part_codec.h"
 

@@ -18,8 +18,8 @@
 #include <thread>
 #include <vector>
 
-#include "cache/page.h"
-#include "cache/page_store.h"
+#include "pages/page.h"
+#include "pages/page_store.h"
 #include "varve/status.h"
 
 namespace varve {

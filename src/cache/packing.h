@@ -30,10 +30,10 @@
 #include <utility>
 #include <vector>
 
-#include "cache/layer_plan.h"
 #include "cache/pack_workers.h"
-#include "cache/page.h"
-#include "cache/page_store.h"
+#include "pages/page.h"
+#include "pages/page_store.h"
+#include "plan/layer_plan.h"
 #include "varve/cache.h"
 #include "varve/executor.h"
 

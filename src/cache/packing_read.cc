@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "cache/packing.h"
-#include "cache/strip_reader.h"
+#include "pages/strip_reader.h"
 
 namespace varve {
 namespace {

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "cache/ageing.h"
-#include "cache/layer_plan.h"
-#include "cache/page.h"
-#include "cache/page_store.h"
+#include "pages/page.h"
+#include "pages/page_store.h"
+#include "plan/layer_plan.h"
 #include "varve/cache.h"
 
 namespace varve {

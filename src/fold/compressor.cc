@@ -8,7 +8,6 @@
 
 #include "base/half.h"
 #include "fold/compressor_format.h"
-#include "fold/compressor_limits.h"
 
 namespace varve {
 namespace {

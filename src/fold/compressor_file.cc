@@ -10,7 +10,6 @@
 #include "base/half.h"
 #include "base/mapped_file.h"
 #include "fold/compressor_format.h"
-#include "fold/compressor_limits.h"
 #include "kernels/content_hash.h"
 
 namespace varve {

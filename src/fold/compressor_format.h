@@ -21,12 +21,8 @@ inline constexpr size_t kCompressorHeaderBytes = 44;
 inline constexpr size_t kCompressorBlockHeaderBytes = 12;  // rows, cols, has_bias
 inline constexpr uint32_t kCompressorTextBlocks = 2 * kCompressorSlots;
 inline constexpr uint32_t kCompressorAllBlocks = kCompressorParts * kCompressorSlots;
-// What the MLP's layers are called in a state dict: a ReLU and a dropout lie between them.
-inline constexpr std::array<int, kCompressorSlots> kCompressorSlotNumbers = {0, 3, 6};
 
-// Whether the bytes begin as a compressor file does.
-bool IsCompressor(std::span<const std::byte> bytes);
-// Whether they begin as a zip does: a .pth.
+// Whether the bytes begin as a zip does: a .pth.
 bool IsZip(std::span<const std::byte> bytes);
 
 // "compress_tk.3": the name of a block, `slot` is 0 … 2.

@@ -1,35 +1,34 @@
 #include "fold/fold_network.h"
 
 #include <algorithm>
+#include <cstring>
 
-#include "kernels/weights.h"
+#include "kernels/kernels.h"
 
 namespace varve {
 namespace {
 
-WeightType TypeOf(CompressorDtype dtype) {
-  switch (dtype) {
-    case CompressorDtype::kF16:
-      return WeightType::kF16;
-    case CompressorDtype::kBF16:
-      return WeightType::kBF16;
-    case CompressorDtype::kF32:
-      break;
+// The numbers of a matrix in f32.
+void Decode(CompressorDtype dtype, const std::vector<std::byte>& stored, std::vector<float>* out) {
+  if (dtype == CompressorDtype::kF32) {
+    std::memcpy(out->data(), stored.data(), out->size() * sizeof(float));
+    return;
   }
-  return WeightType::kF32;
+  const Kernels& kernels = ActiveKernels();
+  const auto widen = dtype == CompressorDtype::kF16 ? kernels.widen_f16 : kernels.widen_bf16;
+  widen(reinterpret_cast<const uint16_t*>(stored.data()), out->size(), out->data());
 }
 
 }  // namespace
 
 FoldNetwork::FoldNetwork(const CompressorMlp& mlp, CompressorDtype dtype) {
-  const auto decode = ActiveWeightKernels().decode[static_cast<size_t>(TypeOf(dtype))];
   for (size_t i = 0; i < layers_.size(); ++i) {
     const CompressorLinear& from = mlp.slots[i];
     Layer& layer = layers_[i];
     layer.rows = from.rows;
     layer.cols = from.cols;
     layer.weights.resize(static_cast<size_t>(from.rows) * static_cast<size_t>(from.cols));
-    decode(from.weights.data(), static_cast<int64_t>(layer.weights.size()), layer.weights.data());
+    Decode(dtype, from.weights, &layer.weights);
     layer.bias = from.bias;
   }
 }
@@ -45,7 +44,7 @@ void FoldNetwork::Run(const float* inputs, int num_rows, float* outputs,
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
     float* out = outs[i];
-    ActiveWeightKernels().multiply_dense(
+    ActiveKernels().multiply_dense(
         {layer.weights.data(), layer.rows, layer.cols, in, layer.cols, num_rows, out, layer.rows});
     const bool last = i + 1 == layers_.size();
     for (int row = 0; row < num_rows; ++row) {

@@ -128,6 +128,18 @@ struct SoftmaxArgs {
   ReadAhead* ahead = nullptr;
 };
 
+// A product of many input rows with a dense matrix.
+struct DenseArgs {
+  const float* rows;  // [num_rows, cols]
+  int64_t num_rows;
+  int64_t cols;
+  const float* inputs;  // [num_tokens, cols], input_stride floats apart
+  ptrdiff_t input_stride;
+  int64_t num_tokens;
+  float* out;  // [num_tokens, num_rows], out_stride floats apart
+  ptrdiff_t out_stride;
+};
+
 struct Kernels {
   const char* name;
 
@@ -169,6 +181,9 @@ struct Kernels {
   void (*scale)(float* values, size_t count, float factor);
   // into[i] += factor * from[i].
   void (*add_scaled)(float* into, const float* from, size_t count, float factor);
+
+  // out[t][r] = dot(rows[r], inputs[t]). A dot product does not depend on its neighbours.
+  void (*multiply_dense)(const DenseArgs& args);
 };
 
 // The table in use: the best that the machine has, or the one that VARVE_ISA names (read once).

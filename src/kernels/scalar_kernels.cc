@@ -333,6 +333,18 @@ void AddScaled(float* into, const float* from, size_t count, float factor) {
   for (size_t i = 0; i < count; ++i) into[i] += factor * from[i];
 }
 
+void MultiplyDense(const DenseArgs& args) {
+  for (int64_t t = 0; t < args.num_tokens; ++t) {
+    const float* input = args.inputs + t * args.input_stride;
+    for (int64_t r = 0; r < args.num_rows; ++r) {
+      const float* row = args.rows + r * args.cols;
+      float sum = 0.0f;
+      for (int64_t i = 0; i < args.cols; ++i) sum += row[i] * input[i];
+      args.out[t * args.out_stride + r] = sum;
+    }
+  }
+}
+
 }  // namespace
 
 uint64_t SanitizeBlock(BlockType type, const float* values, float* out) {
@@ -367,6 +379,7 @@ const Kernels& ScalarKernels() {
       .page_mass = PageMass,
       .scale = Scale,
       .add_scaled = AddScaled,
+      .multiply_dense = MultiplyDense,
   };
   return table;
 }

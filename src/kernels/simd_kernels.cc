@@ -20,6 +20,7 @@
 
 #include "kernels/simd_block_keys-inl.h"
 #include "kernels/simd_block_values-inl.h"
+#include "kernels/simd_dense-inl.h"
 #include "kernels/simd_encode-inl.h"
 #include "kernels/simd_float-inl.h"
 
@@ -47,6 +48,7 @@ const Kernels& Table(const char* name) {
       .page_mass = PageMass,
       .scale = Scale,
       .add_scaled = AddScaled,
+      .multiply_dense = MultiplyDense,
   };
   return table;
 }

@@ -13,6 +13,7 @@
 #include "kernels/kernel_testing.h"
 #include "rungs/block/block_rung.h"
 #include "rungs/block/block_strip.h"
+#include "tests/test_data.h"
 
 namespace varve {
 namespace {
@@ -21,7 +22,7 @@ constexpr int kNumRows = 32;
 
 template <typename T>
 std::vector<T> ReadFile(const std::string& name) {
-  const auto path = std::filesystem::path(VARVE_TEST_DATA_DIR) / "ggml_blocks" / name;
+  const auto path = std::filesystem::path(TestDataPath()) / "ggml_blocks" / name;
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   EXPECT_TRUE(file) << path;
   if (!file) return {};

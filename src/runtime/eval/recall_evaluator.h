@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/linear.h"
 #include "runtime/eval/eval_lane.h"
 #include "runtime/eval/recall_prompts.h"
+#include "runtime/kernels/linear.h"
 #include "runtime/llama/llama_model.h"
 #include "runtime/tokenizer/tokenizer.h"
 #include "varve/executor.h"

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/linear.h"
 #include "runtime/eval/eval_lane.h"
+#include "runtime/kernels/linear.h"
 #include "runtime/llama/llama_model.h"
 #include "runtime/tokenizer/tokenizer.h"
 #include "varve/executor.h"

@@ -25,7 +25,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/weights.h"
+#include "runtime/kernels/weights.h"
 #include "varve/status.h"
 
 namespace varve {

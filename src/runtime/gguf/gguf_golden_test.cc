@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/gguf/gguf_file.h"
+#include "tests/test_data.h"
 
 namespace varve {
 namespace {
@@ -15,9 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using FilePtr = std::shared_ptr<const GgufFile>;
 
-std::string Path(const std::string& name) {
-  return std::string(VARVE_TEST_DATA_DIR) + "/gguf/" + name;
-}
+std::string Path(const std::string& name) { return TestDataPath("gguf/" + name); }
 
 Json ValueOf(const GgufFile& file, std::string_view key) {
   const GgufValue& value = *file.Find(key);

@@ -3,7 +3,7 @@
 #include <array>
 #include <cmath>
 
-#include "kernels/activations.h"
+#include "runtime/kernels/activations.h"
 
 namespace varve {
 namespace {

@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/linear.h"
+#include "runtime/kernels/linear.h"
 #include "runtime/llama/llama_model.h"
 #include "runtime/llama/llama_weights.h"
 #include "runtime/llama/rope.h"

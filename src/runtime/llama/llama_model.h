@@ -18,8 +18,8 @@
 #include <span>
 #include <string>
 
-#include "kernels/linear.h"
 #include "runtime/gguf/gguf_file.h"
+#include "runtime/kernels/linear.h"
 #include "runtime/llama/llama_config.h"
 #include "varve/cache.h"
 #include "varve/executor.h"

@@ -12,8 +12,8 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/weights.h"
 #include "runtime/gguf/gguf_file.h"
+#include "runtime/kernels/weights.h"
 #include "runtime/llama/llama_config.h"
 #include "varve/status.h"
 

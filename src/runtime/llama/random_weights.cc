@@ -17,7 +17,7 @@
 #include <fmt/format.h>
 
 #include "base/random.h"
-#include "kernels/weights_random.h"
+#include "runtime/kernels/weights_random.h"
 #include "runtime/llama/llama_weights.h"
 
 namespace varve {

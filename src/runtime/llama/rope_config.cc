@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "kernels/weights.h"
 #include "runtime/gguf/gguf_types.h"
+#include "runtime/kernels/weights.h"
 #include "runtime/llama/config_reader.h"
 
 namespace varve {

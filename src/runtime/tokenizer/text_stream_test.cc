@@ -10,6 +10,7 @@
 #include "runtime/tokenizer/byte_alphabet.h"
 #include "runtime/tokenizer/tokenizer.h"
 #include "runtime/tokenizer/utf8.h"
+#include "tests/test_data.h"
 
 namespace varve {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 constexpr const char* kReplacement = "\xEF\xBF\xBD";
 
 std::unique_ptr<Tokenizer> Load(const std::string& name) {
-  auto file = GgufFile::Open(std::string(VARVE_TEST_DATA_DIR) + "/tokenizer/" + name + ".gguf");
+  auto file = GgufFile::Open(TestDataPath("tokenizer/" + name + ".gguf"));
   EXPECT_TRUE(file.ok()) << file.status().ToString();
   auto tokenizer = Tokenizer::Create(**file);
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();

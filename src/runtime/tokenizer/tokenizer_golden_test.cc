@@ -13,11 +13,12 @@
 #include "runtime/tokenizer/chat_template.h"
 #include "runtime/tokenizer/tokenizer.h"
 #include "tests/gguf_testing.h"
+#include "tests/test_data.h"
 
 namespace varve {
 namespace {
 
-const std::string kFolder = std::string(VARVE_TEST_DATA_DIR) + "/tokenizer/";
+const std::string kFolder = TestDataPath("tokenizer/");
 
 std::unique_ptr<Tokenizer> Load(const std::string& name) {
   Result<std::shared_ptr<const GgufFile>> file = GgufFile::Open(kFolder + name + ".gguf");

@@ -12,11 +12,12 @@
 
 #include "runtime/gguf/gguf_file.h"
 #include "tests/gguf_testing.h"
+#include "tests/test_data.h"
 
 namespace varve {
 namespace {
 
-const std::string kFolder = std::string(VARVE_TEST_DATA_DIR) + "/tokenizer/";
+const std::string kFolder = TestDataPath("tokenizer/");
 const char* const kByteLevel[] = {"gpt-2", "llama-bpe", "qwen2", "smollm"};
 constexpr EncodeOptions kPlain = {.add_special = false, .parse_special = false};
 constexpr EncodeOptions kSpecial = {.add_special = false, .parse_special = true};

@@ -1,0 +1,304 @@
+#include "cli/bench/bench_decode.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "base/machine.h"
+#include "cli/available_memory.h"
+#include "cli/bench/bench_report.h"
+#include "cli/bench/bench_weights.h"
+#include "cli/bench/decode_report.h"
+#include "cli/bench/read_bandwidth.h"
+#include "cli/bench/stage_report.h"
+#include "cli/inspect/model_lists.h"
+#include "cli/inspect/plan_report.h"
+#include "cli/interrupt.h"
+#include "cli/model_argument.h"
+#include "cli/report/output.h"
+#include "cli/report/progress.h"
+#include "cli/report/retention_report.h"
+#include "kernels/kernels.h"
+
+namespace varve::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kMostSteps = 64;  // one page: sealing has its due share
+constexpr int kLeastSteps = 8;
+constexpr int64_t kMaxDepth = 1 << 24;
+constexpr double kRepetitionUs = 1e6;
+constexpr size_t kMostName = 80;
+
+double RelativeError(const std::vector<float>& values, const std::vector<float>& exact) {
+  double square = 0;
+  double error = 0;
+  for (size_t i = 0; i < exact.size(); ++i) {
+    square += double{exact[i]} * exact[i];
+    error += (double{values[i]} - exact[i]) * (double{values[i]} - exact[i]);
+  }
+  return square > 0 ? std::sqrt(error / square) : 0.0;
+}
+
+class DecodeBench {
+ public:
+  DecodeBench(const BenchDecodeOptions& options, std::shared_ptr<const LlamaModel> model,
+              std::FILE* out, Json& rows)
+      : options_(options), model_(std::move(model)), out_(out), rows_(rows) {
+    name_ = PrintableText(model_->config().name, kMostName);
+    if (name_.empty()) name_ = std::filesystem::path(options.model).filename().string();
+  }
+  Status Run();
+
+ private:
+  // Candidates in groups that fit into memory beside the f16 cache, as indices of plans_.
+  Result<std::vector<std::vector<size_t>>> Groups() const;
+  Status ReadPlans();
+  Status RunGroup(const std::vector<size_t>& group);
+  Status RunDepth(int64_t depth, std::vector<std::unique_ptr<DecodeLane>>& lanes);
+  Result<int> ChooseSteps(DecodeLane& baseline);
+  Status TimeRow(DecodeRow& row, int64_t depth, int steps);
+
+  const BenchDecodeOptions& options_;
+  std::shared_ptr<const LlamaModel> model_;
+  std::FILE* out_;
+  Json& rows_;
+  std::string name_;                // of the model, for people
+  std::vector<std::string> names_;  // f16 first
+  std::vector<Plan> plans_;
+  std::vector<int64_t> depths_;  // ascending
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<LlamaRunner> runner_;
+  std::unique_ptr<SyntheticRows> synthetic_;
+  std::unique_ptr<ReadBandwidth> read_;
+  uint64_t resident_before_ = 0;  // with the model in use, before any cache
+};
+
+Status DecodeBench::ReadPlans() {
+  names_ = options_.plans;
+  std::erase(names_, "f16");
+  names_.insert(names_.begin(), "f16");
+  for (const std::string& name : names_) {
+    Result<Plan> plan = ReadKvOption(name);
+    if (!plan.ok()) return plan.status();
+    plans_.push_back(std::move(*plan));
+  }
+  depths_ = options_.depths;
+  std::sort(depths_.begin(), depths_.end());
+  if (depths_.empty() || depths_.front() < 0 || depths_.back() > kMaxDepth) {
+    return InvalidArgument(
+        fmt::format("--depths {}: not in 0 … {}", depths_.empty() ? 0 : depths_.back(), kMaxDepth));
+  }
+  depths_.erase(std::unique(depths_.begin(), depths_.end()), depths_.end());
+  return Status();
+}
+
+Result<std::vector<std::vector<size_t>>> DecodeBench::Groups() const {
+  const int64_t most = depths_.back() + std::max(kMostSteps, options_.steps);
+  std::vector<uint64_t> bytes;
+  for (size_t i = 0; i < plans_.size(); ++i) {
+    Result<PlanCost> cost = CostOfPlan(plans_[i], model_->cache_shape(), most);
+    if (!cost.ok()) {
+      return Status(cost.status().code(),
+                    fmt::format("--kv \"{}\": {}", names_[i], cost.status().message()));
+    }
+    bytes.push_back(cost->bytes);
+  }
+  const std::string depth = fmt::format("--depths {}", depths_.back());
+  VARVE_RETURN_IF_ERROR(CheckMemory(depth + ": the pages of f16", bytes[0]));
+  const uint64_t usable = UsableBytes();
+  std::vector<std::vector<size_t>> groups(1);
+  uint64_t used = bytes[0];
+  for (size_t i = 1; i < plans_.size(); ++i) {
+    if (usable > 0 && used + bytes[i] > usable && !groups.back().empty()) {
+      groups.emplace_back();
+      used = bytes[0];
+    }
+    groups.back().push_back(i);
+    used += bytes[i];
+    if (groups.back().size() > 1) continue;
+    VARVE_RETURN_IF_ERROR(
+        CheckMemory(fmt::format("{}: the caches of f16 and {}", depth, names_[i]), used));
+  }
+  return groups;
+}
+
+Result<int> DecodeBench::ChooseSteps(DecodeLane& baseline) {
+  if (options_.steps > 0) return options_.steps;
+  std::vector<int32_t> tokens;
+  Result<double> us = baseline.TimeSteps(*runner_, 3, &tokens);
+  if (!us.ok()) return us.status();
+  return static_cast<int>(std::clamp<double>(kRepetitionUs / *us, kLeastSteps, kMostSteps));
+}
+
+Status DecodeBench::TimeRow(DecodeRow& row, int64_t depth, int steps) {
+  std::vector<int32_t> tokens;
+  runner_->ResetTimes();
+  Result<double> us = row.lane->TimeSteps(*runner_, steps, &tokens);
+  if (!us.ok()) return us.status();
+  const ForwardTimes& times = runner_->times();
+  row.times.linear_us += times.linear_us;
+  row.times.attention_us += times.attention_us;
+  row.times.cache_us += times.cache_us;
+  row.times.other_us += times.other_us;
+  row.us.push_back(*us);
+  AddStages(row.lane->step_stages(), &row.stages);
+  // Behind a page that is cut in two, what the repetition before has sealed makes a difference.
+  const bool is_repeatable =
+      depth % row.lane->cache().shape().page_tokens == 0 && !row.lane->has_policy();
+  if (is_repeatable && row.us.size() > 1 && tokens != row.tokens) {
+    return Internal(
+        fmt::format("bench decode: plan {}: repetition {} gave other tokens than the "
+                    "first from the same depth",
+                    row.lane->name(), row.us.size()));
+  }
+  row.tokens = std::move(tokens);
+  return Status();
+}
+
+Status DecodeBench::RunDepth(int64_t depth, std::vector<std::unique_ptr<DecodeLane>>& lanes) {
+  Progress progress(fmt::format("depth {}", depth),
+                    static_cast<double>(lanes.size()) * (options_.reps + 2));
+  double done = 0;
+  std::vector<DecodeRow> table;
+  std::vector<int32_t> tokens;
+  for (const std::unique_ptr<DecodeLane>& lane : lanes) {
+    progress.Update(done++, "filling " + lane->name());
+    VARVE_RETURN_IF_ERROR(lane->SetDepth(*synthetic_, depth));
+    table.emplace_back().lane = lane.get();
+    // The baseline a second time is the measure of noise.
+    if (table.size() == 1) table.push_back({lane.get(), true, {}, {}, {}, 0, {}});
+    if (InterruptScope::interrupted()) return Status();
+  }
+  Result<int> steps = ChooseSteps(*lanes[0]);
+  if (!steps.ok()) return steps.status();
+  for (DecodeRow& row : table) {
+    if (row.noise) continue;
+    progress.Update(done++, "warming up " + row.lane->name());
+    Result<double> us = row.lane->TimeSteps(*runner_, 1, &tokens);
+    if (!us.ok()) return us.status();
+    row.logit_error = RelativeError(row.lane->logits(), lanes[0]->logits());
+  }
+  // All steps once without the clock: whatever falls due on the way (sealing, ageing) has then
+  // happened to every repetition alike.
+  for (DecodeRow& row : table) {
+    if (row.noise) continue;
+    Result<double> us = row.lane->TimeSteps(*runner_, *steps, &tokens);
+    if (!us.ok()) return us.status();
+  }
+  std::vector<double> bandwidths;
+  for (int rep = 0; rep < options_.reps; ++rep) {
+    if (InterruptScope::interrupted() && rep > 0) break;
+    bandwidths.push_back(read_->Measure(*executor_));
+    for (DecodeRow& row : table) {
+      VARVE_RETURN_IF_ERROR(TimeRow(row, depth, *steps));
+      if (!row.noise) progress.Update(done++, fmt::format("repetition {}", rep + 1));
+    }
+  }
+  progress.Clear();
+  const DecodeCase at = {name_,
+                         depth,
+                         *steps,
+                         executor_->num_threads(),
+                         Median(bandwidths),
+                         model_->weight_bytes_per_token(),
+                         resident_before_,
+                         options_.breakdown};
+  ReportDecode(at, table, out_, rows_);
+  return Status();
+}
+
+Status DecodeBench::RunGroup(const std::vector<size_t>& group) {
+  std::vector<std::unique_ptr<DecodeLane>> lanes;
+  std::vector<size_t> indices = {0};
+  indices.insert(indices.end(), group.begin(), group.end());
+  for (const size_t i : indices) {
+    Result<std::unique_ptr<DecodeLane>> lane =
+        DecodeLane::Make(names_[i], plans_[i], *model_, *executor_, options_.breakdown);
+    if (!lane.ok()) return lane.status();
+    lanes.push_back(std::move(*lane));
+  }
+  for (const int64_t depth : depths_) {
+    if (!InterruptScope::interrupted()) VARVE_RETURN_IF_ERROR(RunDepth(depth, lanes));
+  }
+  return Status();
+}
+
+Status DecodeBench::Run() {
+  VARVE_RETURN_IF_ERROR(ReadPlans());
+  executor_ = MakeThreadPool(options_.threads);
+  runner_ = std::make_unique<LlamaRunner>(model_, *executor_);
+  synthetic_ = std::make_unique<SyntheticRows>(model_->cache_shape(), options_.seed, *executor_);
+  Result<std::unique_ptr<DecodeLane>> trial =
+      DecodeLane::Make("f16", plans_[0], *model_, *executor_);
+  if (!trial.ok()) return trial.status();
+  std::vector<int32_t> tokens;
+  const Status status = (*trial)->TimeSteps(*runner_, 1, &tokens).status();
+  if (!status.ok()) return status;
+  trial->reset();
+  resident_before_ = ResidentBytes();  // before the buffer that only measures
+  read_ = std::make_unique<ReadBandwidth>(
+      std::max<uint64_t>(DescribeMachine().last_level_cache_bytes * 9 / 4, uint64_t{128} << 20));
+  read_->Measure(*executor_);  // warm up
+
+  Result<std::vector<std::vector<size_t>>> groups = Groups();
+  if (!groups.ok()) return groups.status();
+  const LlamaConfig& config = model_->config();
+  fmt::print(out_,
+             "{}: {} layers, width {}, {} heads on {} KV heads of {}; {} of weights per token; {} "
+             "threads, isa {}\n",
+             name_, config.num_layers, config.width, config.num_heads, config.num_kv_heads,
+             config.head_dim, HumanBytes(static_cast<double>(model_->weight_bytes_per_token())),
+             executor_->num_threads(), ActiveKernels().name);
+  const InterruptScope scope;
+  for (const std::vector<size_t>& group : *groups) {
+    if (!InterruptScope::interrupted()) VARVE_RETURN_IF_ERROR(RunGroup(group));
+  }
+  if (InterruptScope::interrupted()) {
+    fmt::print(out_, "interrupted: what was measured so far is above\n");
+  }
+  return Status();
+}
+
+}  // namespace
+
+Status BenchDecodeModel(const BenchDecodeOptions& options, std::shared_ptr<const LlamaModel> model,
+                        std::FILE* out, Json& rows) {
+  return DecodeBench(options, std::move(model), out, rows).Run();
+}
+
+Result<std::shared_ptr<const LlamaModel>> OpenBenchModel(const BenchDecodeOptions& options) {
+  if (!options.random_model.empty()) {
+    // What RandomLlamaWeights makes.
+    static constexpr WeightType kTypes[] = {WeightType::kF32, WeightType::kF16, WeightType::kBF16,
+                                            WeightType::kQ8_0, WeightType::kQ4_0};
+    Result<WeightType> type = ParseWeightType("--weights", options.weights, kTypes);
+    if (!type.ok()) return type.status();
+    Result<LlamaConfig> config = PresetConfig(options.random_model);
+    if (!config.ok()) return config.status();
+    return LlamaModel::Random(*config, *type, options.seed);
+  }
+  if (options.model.empty()) {
+    Result<LoadedModel> embedded = LoadModel("");
+    if (!embedded.ok()) return embedded.status();
+    return embedded->model;
+  }
+  Result<std::shared_ptr<const GgufFile>> file = GgufFile::Open(options.model);
+  if (!file.ok()) return file.status();
+  return LlamaModel::Load(*file);
+}
+
+Status BenchDecode(const BenchDecodeOptions& options) {
+  VARVE_RETURN_IF_ERROR(CheckWritable("--json", options.json));
+  Result<std::shared_ptr<const LlamaModel>> model = OpenBenchModel(options);
+  if (!model.ok()) return model.status();
+  Json rows = Json::array();
+  const Status measured =
+      BenchDecodeModel(options, *model, options.json == "-" ? stderr : stdout, rows);
+  return FinishJson(measured, options.json, "bench decode", rows);
+}
+
+}  // namespace varve::cli

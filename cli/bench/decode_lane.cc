@@ -1,0 +1,91 @@
+#include "cli/bench/decode_lane.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "base/machine.h"
+#include "cli/bench/stage_report.h"
+#include "cli/bench/synthetic_codebook.h"
+#include "runtime/model_cache.h"
+
+namespace varve::cli {
+
+Result<std::unique_ptr<DecodeLane>> DecodeLane::Make(std::string name, const Plan& plan,
+                                                     const LlamaModel& model, Executor& executor,
+                                                     bool time_stages) {
+  CacheOptions options = CacheOptionsFor(model);
+  options.plan = plan;
+  options.executor = &executor;
+  options.time_stages = time_stages;
+  if (options.codebook == nullptr) {
+    // The rows that fill the depth are nobody's: any codebook codes them as fast.
+    Result<std::shared_ptr<const Codebook>> codebook =
+        GaussianCodebook(plan, model.cache_shape(), executor);
+    if (!codebook.ok()) return codebook.status();
+    options.codebook = std::move(*codebook);
+  }
+  Result<std::unique_ptr<Cache>> cache = Cache::Create(model.cache_shape(), std::move(options));
+  if (!cache.ok()) {
+    return Status(cache.status().code(),
+                  fmt::format("--kv \"{}\": {}", name, cache.status().message()));
+  }
+  Result<SequenceId> sequence = (*cache)->CreateSequence();
+  if (!sequence.ok()) return sequence.status();
+  std::unique_ptr<DecodeLane> lane(new DecodeLane);
+  lane->name_ = std::move(name);
+  lane->cache_ = std::move(*cache);
+  lane->sequence_ = *sequence;
+  lane->logits_.resize(static_cast<size_t>(model.config().vocab_size));
+  return lane;
+}
+
+Status DecodeLane::SetDepth(const SyntheticRows& rows, int64_t depth) {
+  const uint64_t before = ResidentBytes();
+  const StageTimes stages_before = cache_->Stats().stages;
+  if (cache_->Stats().fold.layers > 0) {
+    // A sequence folds its first prompt only.
+    VARVE_RETURN_IF_ERROR(cache_->Free(sequence_));
+    Result<SequenceId> fresh = cache_->CreateSequence();
+    if (!fresh.ok()) return fresh.status();
+    sequence_ = *fresh;
+  }
+  Result<int64_t> position = cache_->NextPosition(sequence_);
+  if (!position.ok()) return position.status();
+  if (*position > depth) VARVE_RETURN_IF_ERROR(cache_->Truncate(sequence_, depth));
+  VARVE_RETURN_IF_ERROR(rows.Extend(*cache_, sequence_, depth));
+  VARVE_RETURN_IF_ERROR(cache_->EndPrompt(sequence_));
+  cache_->WaitForPacking();
+  stats_ = cache_->Stats();
+  AddStages(StagesBetween(stages_before, stats_.stages), &fill_stages_);
+  const uint64_t after = ResidentBytes();
+  if (after > before) resident_growth_ += after - before;
+  return Status();
+}
+
+Result<double> DecodeLane::TimeSteps(LlamaRunner& runner, int steps, std::vector<int32_t>* tokens) {
+  Result<int64_t> depth = cache_->NextPosition(sequence_);
+  if (!depth.ok()) return depth.status();
+  tokens->clear();
+  DecodeEntry entry{sequence_, 1};
+  const StageTimes before = cache_->Stats().stages;
+  const auto start = std::chrono::steady_clock::now();
+  for (int step = 0; step < steps; ++step) {
+    VARVE_RETURN_IF_ERROR(runner.Decode(*cache_, {&entry, 1}, logits_.data()));
+    const auto best = std::max_element(logits_.begin(), logits_.end());
+    entry.token = static_cast<int32_t>(best - logits_.begin());
+    tokens->push_back(entry.token);
+  }
+  const std::chrono::duration<double, std::micro> us = std::chrono::steady_clock::now() - start;
+  if (!std::all_of(logits_.begin(), logits_.end(), [](float x) { return std::isfinite(x); })) {
+    return Internal(fmt::format("bench decode: plan {}: logits that are not finite", name_));
+  }
+  stats_ = cache_->Stats();
+  step_stages_ = StagesBetween(before, stats_.stages);
+  VARVE_RETURN_IF_ERROR(cache_->Truncate(sequence_, *depth));
+  return us.count() / steps;
+}
+
+}  // namespace varve::cli

@@ -1,0 +1,62 @@
+// One plan under `varve bench decode`: its cache, filled to a depth, and the times of its steps.
+
+#ifndef VARVE_CLI_BENCH_DECODE_LANE_H_
+#define VARVE_CLI_BENCH_DECODE_LANE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/bench/synthetic_rows.h"
+#include "runtime/llama/llama_model.h"
+#include "varve/cache.h"
+
+namespace varve::cli {
+
+class DecodeLane {
+ public:
+  static Result<std::unique_ptr<DecodeLane>> Make(std::string name, const Plan& plan,
+                                                  const LlamaModel& model, Executor& executor,
+                                                  bool time_stages = false);
+
+  const std::string& name() const { return name_; }
+  const Cache& cache() const { return *cache_; }
+  const Plan& plan() const { return cache_->plan(); }
+  // True if a policy (evict=) watches what is attended to: pages that it has dropped do not come
+  // back with Truncate, so that repetitions may differ.
+  bool has_policy() const { return stats_.retention.layers > 0; }
+  // Behind the last steps, before they were forgotten.
+  const CacheStats& stats_behind_steps() const { return stats_; }
+  // Of the last TimeSteps, where stages are timed.
+  const StageTimes& step_stages() const { return step_stages_; }
+  // Of all rows that SetDepth has fed, likewise.
+  const StageTimes& fill_stages() const { return fill_stages_; }
+  // What the process grew by while this cache was filled.
+  uint64_t resident_growth() const { return resident_growth_; }
+
+  // Brings the sequence to `depth`, by rows or by Truncate, and ends the prompt there. Policies
+  // keep to their budget while rows come in; no query looks at those, so the pages that stay are
+  // the youngest.
+  Status SetDepth(const SyntheticRows& rows, int64_t depth);
+  // Decodes `steps` tokens greedily behind the present depth and forgets them again. Returns the
+  // microseconds of one step; `tokens` gets what was decoded.
+  Result<double> TimeSteps(LlamaRunner& runner, int steps, std::vector<int32_t>* tokens);
+  const std::vector<float>& logits() const { return logits_; }  // of the last step, [vocab_size]
+
+ private:
+  DecodeLane() = default;
+
+  std::string name_;
+  std::unique_ptr<Cache> cache_;
+  SequenceId sequence_;
+  uint64_t resident_growth_ = 0;
+  std::vector<float> logits_;
+  CacheStats stats_;
+  StageTimes step_stages_;
+  StageTimes fill_stages_;
+};
+
+}  // namespace varve::cli
+
+#endif  // VARVE_CLI_BENCH_DECODE_LANE_H_

@@ -1,0 +1,197 @@
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "base/machine.h"
+#include "cli/commands.h"
+#include "cli/fold/fold_command.h"
+#include "cli/inspect/inspect_cache_file.h"
+#include "cli/inspect/inspect_codebook.h"
+#include "cli/inspect/inspect_model.h"
+#include "cli/inspect/plan_report.h"
+#include "cli/report/output.h"
+#include "cli/report/retention_trace.h"
+#include "kernels/kernels.h"
+#include "rungs/rung.h"
+
+namespace varve::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct InspectOptions {
+  std::string json;
+  InspectModelOptions model;
+  std::string picture;
+  PlanReportOptions plan;
+};
+
+// A dimension at which every rung works and padding costs nothing.
+constexpr int kTypicalDim = 128;
+constexpr int kTypicalPageTokens = 64;
+
+Json MachineRows(bool print) {
+  const MachineInfo machine = DescribeMachine();
+  if (print) {
+    fmt::print("cpu               {}\n", machine.cpu);
+    fmt::print("cores             {}\n", machine.cores);
+    fmt::print("last-level cache  {}\n",
+               HumanBytes(static_cast<double>(machine.last_level_cache_bytes)));
+    fmt::print("memory            {}\n",
+               HumanBytes(static_cast<double>(machine.total_memory_bytes)));
+  }
+  Json row = MachineJson();
+  row["topic"] = "machine";
+  return Json::array({row});
+}
+
+// Why the active table is the active one.
+std::string SelectionReason() {
+  if (!KernelSelectionWarning().empty()) return std::string(KernelSelectionWarning());
+  const char* asked = std::getenv("VARVE_ISA");
+  if (asked != nullptr && *asked != '\0') return fmt::format("VARVE_ISA={} asks for it", asked);
+  return "the best that this machine runs; VARVE_ISA=NAME chooses another";
+}
+
+Json IsaRows(bool print) {
+  const std::string_view active = ActiveKernels().name;
+  const std::string reason = SelectionReason();
+  Json rows = Json::array();
+  TextTable table({"isa", "", "why"});
+  for (const Kernels* kernels : AvailableKernels()) {
+    const bool is_active = kernels->name == active;
+    table.AddRow({kernels->name, is_active ? "active" : "", is_active ? reason : ""});
+    rows.push_back({{"topic", "isa"},
+                    {"isa", kernels->name},
+                    {"active", is_active},
+                    {"reason", is_active ? reason : ""}});
+  }
+  if (print) table.Print(stdout);
+  return rows;
+}
+
+Json RungRows(bool print) {
+  Json rows = Json::array();
+  TextTable table({"rung", ">bits/value", ">times smaller than f16"});
+  std::string_view names = KnownRungNames();
+  while (!names.empty()) {
+    const size_t blank = names.find(' ');
+    const std::string name(names.substr(0, blank));
+    names.remove_prefix(blank == std::string_view::npos ? names.size() : blank + 1);
+    Result<double> bytes = RungBytesPerRow(name, Part::kKey, kTypicalDim, kTypicalPageTokens);
+    if (!bytes.ok()) continue;  // a name that stands for a family
+    const double bits = *bytes * 8 / kTypicalDim;
+    table.AddRow({name, fmt::format("{:.2f}", bits), fmt::format("{:.2f}", 16 / bits)});
+    rows.push_back({{"topic", "rung"}, {"rung", name}, {"bits_per_value", bits}});
+  }
+  if (print) table.Print(stdout);
+  return rows;
+}
+
+using Topic = Json (*)(bool print);
+
+int Inspect(const std::vector<Topic>& topics, const std::string& json) {
+  const bool print = json != "-";
+  Json rows = Json::array();
+  for (size_t i = 0; i < topics.size(); ++i) {
+    if (print && i > 0) fmt::print("\n");
+    for (Json& row : topics[i](print)) rows.push_back(std::move(row));
+  }
+  if (json.empty()) return kExitDone;
+  const Status written = WriteJson(json, "inspect", rows);
+  return written.ok() ? kExitDone : ReportError(written);
+}
+
+void AddTopic(CLI::App* command, const char* name, const char* description, Topic topic,
+              const std::shared_ptr<InspectOptions>& options, int* exit_code) {
+  CLI::App* sub = command->add_subcommand(name, description);
+  sub->add_option("--json", options->json, "write JSON to FILE (- is stdout)");
+  sub->callback([=] { *exit_code = Inspect({topic}, options->json); });
+}
+
+void AddInspect(CLI::App& app, int* exit_code) {
+  CLI::App* command = app.add_subcommand(
+      "inspect",
+      "say what a model file, a cache file, a codebook, a compressor, a trace, the "
+      "machine, the instruction sets, the rungs or a plan are");
+  auto options = std::make_shared<InspectOptions>();
+  command->require_subcommand(0, 1);
+  command
+      ->add_option("FILE", options->model.path,
+                   "a GGUF file (of a split one, the first part), a cache of `varve run --save`, "
+                   "a codebook, a compressor, or a trace of `varve run --trace`; without it and "
+                   "without a topic: machine, "
+                   "isa and rungs")
+      ->check([](const std::string& path) {
+        return path.empty() ? std::string("the name of the file is empty") : std::string();
+      });
+  command->add_flag("--tensors", options->model.tensors, "list the tensors of the model file");
+  command->add_flag("--metadata", options->model.metadata, "list the keys of the model file");
+  command->add_option("--picture", options->picture,
+                      "draw a trace, position against step, as one HTML page");
+  command->add_option("--json", options->json, "write JSON to FILE (- is stdout)");
+  command->footer(
+      "Examples:\n"
+      "  varve inspect                            the machine, its instruction sets, the rungs\n"
+      "  varve inspect model.gguf                 architecture, sizes, types, KV cache\n"
+      "  varve inspect model.gguf --metadata      every key of the file\n"
+      "  varve inspect model.gguf --tensors --json - | jq '.rows[0].tensors[].name'\n"
+      "  varve inspect story.varve                what a saved cache holds; every checksum\n"
+      "  varve inspect model.codebook             its tables and what they were trained on\n"
+      "  varve inspect compressor.bin             what fold= would use\n"
+      "  varve inspect trace.jsonl --picture trace.html   what a policy kept, layer by layer\n"
+      "  varve inspect plan 'k=q8_0,v=q4_0'       what a plan means");
+  AddTopic(command, "machine", "processor, caches, memory", MachineRows, options, exit_code);
+  AddTopic(command, "isa", "kernel tables, and which one is in use", IsaRows, options, exit_code);
+  AddTopic(command, "rungs", "representations and their size", RungRows, options, exit_code);
+  CLI::App* plan = command->add_subcommand("plan", "what a plan means, as `varve plan`");
+  AddPlanReportOptions(plan, &options->plan);
+  plan->callback([options, exit_code] { *exit_code = ReportPlan(options->plan); });
+  command->callback([command, options, exit_code] {
+    if (!command->get_subcommands().empty()) return;
+    InspectModelOptions& model = options->model;
+    if (!model.path.empty() && IsTraceFile(model.path)) {
+      *exit_code = InspectTrace({model.path, options->picture, options->json});
+      return;
+    }
+    if (!model.path.empty() && options->picture.empty() && IsCacheFile(model.path)) {
+      *exit_code = InspectCacheFile(model.path, options->json);
+      return;
+    }
+    if (!model.path.empty() && options->picture.empty() && IsCodebookFile(model.path)) {
+      const Status status = InspectCodebook({model.path, "", options->json, 0});
+      if (!status.ok()) *exit_code = ReportError(status);
+      return;
+    }
+    if (!model.path.empty() && options->picture.empty() && IsCompressorFile(model.path)) {
+      const Status status = InspectCompressor({model.path, "", "", options->json});
+      if (!status.ok()) *exit_code = ReportError(status);
+      return;
+    }
+    if (!options->picture.empty()) {
+      *exit_code = ReportError(InvalidArgument("--picture needs a trace of `varve run --trace`"));
+      return;
+    }
+    if (!model.path.empty()) {
+      model.json = options->json;
+      *exit_code = InspectModel(model);
+      return;
+    }
+    if (model.tensors || model.metadata) {
+      *exit_code = ReportError(InvalidArgument("--tensors and --metadata need a model file"));
+      return;
+    }
+    *exit_code = Inspect({MachineRows, IsaRows, RungRows}, options->json);
+  });
+}
+
+}  // namespace
+}  // namespace varve::cli
+
+void AddInspectCommand(CLI::App& app, int* exit_code) { varve::cli::AddInspect(app, exit_code); }

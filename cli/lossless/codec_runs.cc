@@ -1,0 +1,257 @@
+#include "cli/lossless/codec_runs.h"
+
+#include <lz4.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "store/gear_frame.h"
+#include "store/part_codec.h"
+
+namespace varve::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using store::LaneType;
+
+bool IsVarve(CodecKind kind) {
+  return kind == CodecKind::kVarve || kind == CodecKind::kVarveNoTables;
+}
+
+double EntropyBits(std::span<const uint32_t> counts) {
+  double sum = 0, bits = 0;
+  for (const uint32_t count : counts) sum += count;
+  for (const uint32_t count : counts) {
+    if (count > 0) bits -= count / sum * std::log2(count / sum);
+  }
+  return bits;
+}
+
+}  // namespace
+
+const char* CodecName(CodecKind kind) {
+  switch (kind) {
+    case CodecKind::kVarve:
+      return "varve";
+    case CodecKind::kVarveNoTables:
+      return "varve-alone";
+    case CodecKind::kGear:
+      return "gear";
+    case CodecKind::kZstd:
+      return "zstd-3";
+    case CodecKind::kLz4:
+      return "lz4";
+  }
+  return "";
+}
+
+std::vector<TokenSpan> CutSpans(int64_t begin, int64_t end, int64_t first, int64_t size) {
+  std::vector<TokenSpan> spans;
+  int64_t count = first > 0 ? first : size;
+  while (begin < end) {
+    count = std::min(count, end - begin);
+    spans.push_back({begin, count});
+    begin += count;
+    count = size;
+  }
+  return spans;
+}
+
+CodecRun::CodecRun(CodecKind kind, const DumpRows& rows, std::vector<TokenSpan> spans,
+                   DictionaryScope scope)
+    : kind_(kind),
+      rows_(rows),
+      spans_(std::move(spans)),
+      scope_(scope),
+      predictors_(rows.part == Part::kKey ? store::GearPredictorSet::Keys()
+                                          : store::GearPredictorSet::Values()) {
+  for (const TokenSpan& span : spans_) {
+    first_item_.push_back(items_.size());
+    if (IsVarve(kind_)) {
+      for (const TokenSpan& page : CutSpans(span.begin, span.begin + span.count, 0, kPageRows)) {
+        items_.push_back({MakePagePart(rows, page.begin, page.count), {}, nullptr, {}});
+        raw_bytes_ += items_.back().page.bytes.size();
+      }
+    } else {
+      Item item;
+      item.bytes = std::span(rows.bytes)
+                       .subspan(static_cast<size_t>(span.begin) * rows.row_bytes(),
+                                static_cast<size_t>(span.count) * rows.row_bytes());
+      raw_bytes_ += item.bytes.size();
+      items_.push_back(std::move(item));
+    }
+  }
+  first_item_.push_back(items_.size());
+}
+
+// Makes a dictionary from items [begin, end) for them; `base`: extends that one.
+Status CodecRun::UseDictionary(size_t begin, size_t end,
+                               std::shared_ptr<const store::Dictionary> base) {
+  std::vector<store::PartView> samples;
+  for (size_t i = begin; i < end; ++i) {
+    // Pages of another layout (a short last one of K) go without.
+    const bool same = items_[i].page.shape.layout == items_[begin].page.shape.layout;
+    if (same) samples.push_back(items_[i].page.view());
+  }
+  auto dictionary = store::ExtendDictionary(std::move(base), samples);
+  if (!dictionary.ok()) return dictionary.status();
+  dictionary_bytes_ += (*dictionary)->bytes();
+  dictionaries_.push_back(std::move(*dictionary));
+  return Status();
+}
+
+Status CodecRun::MakeDictionaries() {
+  if (kind_ != CodecKind::kVarve) return Status();
+  if (scope_ == DictionaryScope::kAll) {
+    VARVE_RETURN_IF_ERROR(UseDictionary(0, items_.size(), nullptr));
+  }
+  int64_t age = kDictionaryTokens;  // tokens since the last one was made
+  for (size_t s = 0; s < spans_.size(); ++s) {
+    const size_t begin = first_item_[s], end = first_item_[s + 1];
+    if (scope_ == DictionaryScope::kEachSpan) {
+      VARVE_RETURN_IF_ERROR(UseDictionary(begin, end, nullptr));
+    } else if (scope_ == DictionaryScope::kRunning) {
+      const bool rows = !dictionaries_.empty() && dictionaries_.back()->num_rows() > 0;
+      if (rows || age >= kDictionaryTokens) {
+        VARVE_RETURN_IF_ERROR(UseDictionary(begin, end, rows ? dictionaries_.back() : nullptr));
+        // What a few tokens say is soon replaced.
+        age = spans_[s].count < 2 * kPageRows ? kDictionaryTokens : 0;
+      }
+      age += spans_[s].count;
+    }
+    for (size_t i = begin; i < end; ++i) {
+      if (dictionaries_.back()->Serves(items_[i].page.shape)) {
+        items_[i].dictionary = dictionaries_.back().get();
+      }
+    }
+  }
+  return Status();
+}
+
+Status CodecRun::PackItem(Item& item) const {
+  if (IsVarve(kind_)) {
+    Result<std::vector<std::byte>> packed = store::Pack(item.page.view(), item.dictionary);
+    if (!packed.ok()) return packed.status();
+    item.packed = std::move(*packed);
+    return Status();
+  }
+  if (kind_ == CodecKind::kGear) {
+    const size_t word_bytes = rows_.lane == LaneType::kF32 ? 4 : 2;
+    Result<std::vector<std::byte>> frame = store::GearEncode(item.bytes, word_bytes, predictors_);
+    if (!frame.ok()) return frame.status();
+    item.packed = std::move(*frame);
+    return Status();
+  }
+  size_t size = 0;
+  if (kind_ == CodecKind::kZstd) {
+    static const std::unique_ptr<ZSTD_CCtx, size_t (*)(ZSTD_CCtx*)> context(ZSTD_createCCtx(),
+                                                                            ZSTD_freeCCtx);
+    item.packed.resize(ZSTD_compressBound(item.bytes.size()));
+    size = ZSTD_compressCCtx(context.get(), item.packed.data(), item.packed.size(),
+                             item.bytes.data(), item.bytes.size(), 3);
+    if (ZSTD_isError(size) != 0) return Internal(ZSTD_getErrorName(size));
+  } else {
+    const int bytes = static_cast<int>(item.bytes.size());
+    item.packed.resize(static_cast<size_t>(LZ4_compressBound(bytes)));
+    size = static_cast<size_t>(LZ4_compress_default(
+        reinterpret_cast<const char*>(item.bytes.data()),
+        reinterpret_cast<char*>(item.packed.data()), bytes, static_cast<int>(item.packed.size())));
+  }
+  item.packed.resize(size);
+  return Status();
+}
+
+Status CodecRun::UnpackItem(const Item& item, std::vector<std::byte>& out) const {
+  if (IsVarve(kind_)) {
+    out.resize(item.page.bytes.size());
+    return store::Unpack(item.packed, item.dictionary, {out, 0});
+  }
+  if (kind_ == CodecKind::kGear) {
+    const size_t word_bytes = rows_.lane == LaneType::kF32 ? 4 : 2;
+    Result<std::vector<std::byte>> bytes =
+        store::GearDecode(item.packed, word_bytes, item.bytes.size());
+    if (!bytes.ok()) return bytes.status();
+    out = std::move(*bytes);
+    return Status();
+  }
+  out.resize(item.bytes.size());
+  size_t size = 0;
+  if (kind_ == CodecKind::kZstd) {
+    static const std::unique_ptr<ZSTD_DCtx, size_t (*)(ZSTD_DCtx*)> context(ZSTD_createDCtx(),
+                                                                            ZSTD_freeDCtx);
+    size = ZSTD_decompressDCtx(context.get(), out.data(), out.size(), item.packed.data(),
+                               item.packed.size());
+  } else {
+    size = static_cast<size_t>(LZ4_decompress_safe(
+        reinterpret_cast<const char*>(item.packed.data()), reinterpret_cast<char*>(out.data()),
+        static_cast<int>(item.packed.size()), static_cast<int>(out.size())));
+  }
+  if (size == out.size()) return Status();
+  return Internal(fmt::format("{}: {} bytes came back of {}", CodecName(kind_), size, out.size()));
+}
+
+Status CodecRun::Check() {
+  VARVE_RETURN_IF_ERROR(MakeDictionaries());
+  packed_bytes_ = dictionary_bytes_;
+  std::vector<std::byte> out;
+  for (Item& item : items_) {
+    VARVE_RETURN_IF_ERROR(PackItem(item));
+    packed_bytes_ += item.packed.size();
+    VARVE_RETURN_IF_ERROR(UnpackItem(item, out));
+    const std::span<const std::byte> original =
+        IsVarve(kind_) ? std::span<const std::byte>(item.page.bytes) : item.bytes;
+    if (!std::equal(out.begin(), out.end(), original.begin(), original.end())) {
+      return Internal(fmt::format("{}: other bytes came back", CodecName(kind_)));
+    }
+  }
+  return Status();
+}
+
+double CodecRun::TimeEncode() {
+  const auto start = Clock::now();
+  for (Item& item : items_) {
+    if (!PackItem(item).ok()) return std::nan("");
+  }
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double CodecRun::TimeDecode() {
+  std::vector<std::byte> out;
+  const auto start = Clock::now();
+  for (const Item& item : items_) {
+    if (!UnpackItem(item, out).ok()) return std::nan("");
+  }
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double EntropyBound(const DumpRows& rows) {
+  const size_t width = rows.lane == LaneType::kF32 ? 4 : 2;
+  const size_t channels = static_cast<size_t>(rows.num_heads * rows.head_dim);
+  const size_t tokens = static_cast<size_t>(rows.num_tokens);
+  double bits = 0;
+  std::array<uint32_t, 256> counts;
+  for (size_t channel = 0; channel < channels; ++channel) {
+    counts.fill(0);
+    for (size_t t = 0; t < tokens; ++t) {
+      const size_t element = t * channels + channel;
+      ++counts[static_cast<size_t>(rows.bytes[element * width + width - 1])];
+    }
+    bits += EntropyBits(counts) / static_cast<double>(channels);
+  }
+  for (size_t lane = 0; lane + 1 < width; ++lane) {
+    counts.fill(0);
+    for (size_t i = lane; i < rows.bytes.size(); i += width) {
+      ++counts[static_cast<size_t>(rows.bytes[i])];
+    }
+    bits += EntropyBits(counts);
+  }
+  return bits > 0 ? 8.0 * static_cast<double>(width) / bits : 0.0;
+}
+
+}  // namespace varve::cli

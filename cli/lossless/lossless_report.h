@@ -1,0 +1,28 @@
+// What lossless packing (pack=) has done to a cache, for `run` and `bench decode` alike: the JSON
+// keys and a line for people.
+
+#ifndef VARVE_CLI_LOSSLESS_LOSSLESS_REPORT_H_
+#define VARVE_CLI_LOSSLESS_LOSSLESS_REPORT_H_
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "varve/cache.h"
+
+namespace varve::cli {
+
+// Raw bytes of the pages that are packed now, over their packed bytes and the dictionaries; where
+// nothing is kept packed (probe, full), of all that were tried. 1 if there was nothing to pack.
+double LosslessRatio(const LosslessStats& stats);
+
+// Adds the metrics to a row; nothing where the plan has no pack=.
+void AddLosslessKeys(const LosslessStats& stats, nlohmann::ordered_json* row);
+
+// "2 layers: 120 pages, 7.5 MiB as 6.1 MiB (1.23) …"; empty where the plan has no pack=.
+std::string LosslessLine(const LosslessStats& stats);
+void PrintLossless(const std::string& plan, const LosslessStats& stats, std::FILE* out);
+
+}  // namespace varve::cli
+
+#endif  // VARVE_CLI_LOSSLESS_LOSSLESS_REPORT_H_

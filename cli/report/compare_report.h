@@ -1,0 +1,84 @@
+// The comparison of plans on one prompt, and the page that shows it: one HTML file without any
+// outside resource, with two pictures (memory and quality per plan), the texts, and the figures.
+
+#ifndef VARVE_CLI_REPORT_COMPARE_REPORT_H_
+#define VARVE_CLI_REPORT_COMPARE_REPORT_H_
+
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/plan_use.h"
+#include "cli/report/retention_report.h"
+#include "cli/run/run_options.h"
+
+namespace varve::cli {
+
+// One plan after the same prompt. KL, agreement and speed are along the text of the f16 cache, all
+// plans in turn at each token.
+struct ComparedPlan {
+  std::string plan;  // as typed
+  std::string text;
+  std::vector<int32_t> tokens;
+  StopReason stop = StopReason::kMaxTokens;
+  CacheFigures memory;        // at the end of this plan's own text
+  RetentionReport retention;  // likewise
+  PlanUse use;                // codebooks and fallbacks
+  double prompt_tokens_per_s = 0;
+  double tokens_per_s = 0;
+  double kl_mean = 0;
+  double kl_max = 0;
+  double same_best = 0;           // share of positions with the same most likely token
+  int64_t first_difference = -1;  // index of the first token that differs from f16's; -1: none
+};
+
+struct Comparison {
+  std::string model;
+  std::string shape;  // "10 layers, 6 heads on 2 KV heads of 64"
+  std::string prompt;
+  int64_t prompt_tokens = 0;
+  int64_t scored_tokens = 0;  // positions behind kl_mean
+  std::string sampling;       // "greedy", "temperature 0.8, seed 1"
+  std::string command;
+  std::string machine;
+  std::string version;
+  std::vector<ComparedPlan> plans;  // the first is f16
+};
+
+// What stands in a figure where nothing was measured: a dash for people, null in JSON.
+inline constexpr double kNoFigure = std::numeric_limits<double>::quiet_NaN();
+
+// "constants, once for the model and in no other figure: pq4 2.01 MiB, pq2 1.07 MiB"; empty if no
+// plan has one.
+std::string ConstantsNote(const std::vector<ComparedPlan>& plans);
+
+// The comparison as text: one line under the text of a plan (`reference`: of f16, which has none
+// itself), and the table at the end; and as JSON, one row per plan.
+void PrintFigures(const ComparedPlan& plan, const ComparedPlan* reference, std::FILE* out);
+void PrintComparison(const Comparison& comparison, std::FILE* out);
+nlohmann::ordered_json ComparisonRows(const Comparison& comparison);
+
+// The page. Everything that came from outside is escaped.
+std::string RenderComparison(const Comparison& comparison);
+Status WriteComparison(const std::string& path, const Comparison& comparison);
+
+// Its parts, for tests and other pages: inline SVG, coloured by the classes of the page's style.
+std::string MemoryPicture(const std::vector<ComparedPlan>& plans);
+std::string QualityPicture(const std::vector<ComparedPlan>& plans);
+
+// For text between tags and in attributes. Bytes that are no UTF-8 become U+FFFD.
+std::string EscapeHtml(std::string_view text);
+
+// A KL divergence for people: "0", "0.00012", "0.013"; "–" for kNoFigure.
+std::string HumanDivergence(double kl);
+// "98.4 %", "12.5": shares and other figures with decimals; "–" for kNoFigure.
+std::string HumanPercent(double share);
+std::string HumanFigure(double value, int decimals);
+
+}  // namespace varve::cli
+
+#endif  // VARVE_CLI_REPORT_COMPARE_REPORT_H_

@@ -1,0 +1,173 @@
+// `varve run`: text from a GGUF model, on a cache of one plan or of several.
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/byte_size.h"
+#include "cli/commands.h"
+#include "cli/report/output.h"
+#include "cli/run/run_options.h"
+#include "runtime/tokenizer/chat_template.h"
+
+namespace {
+
+using varve::cli::RunOptions;
+
+// The arguments of this process, quoted where a shell needs it.
+std::string CommandLine() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string arguments((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::string line;
+  for (size_t begin = 0; begin < arguments.size();) {
+    const size_t end = std::min(arguments.find('\0', begin), arguments.size());
+    const std::string argument = arguments.substr(begin, end - begin);
+    const bool plain = !argument.empty() && argument.find_first_not_of(
+                                                "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVW"
+                                                "XYZ0123456789_-./:=,@%+") == std::string::npos;
+    if (!line.empty()) line += ' ';
+    if (plain) {
+      line += argument;
+    } else {
+      line += '\'';
+      for (const char c : argument) line += c == '\'' ? std::string("'\\''") : std::string(1, c);
+      line += '\'';
+    }
+    begin = end + 1;
+  }
+  return line;
+}
+
+std::string ChatFormats() {
+  std::string names;
+  for (const std::string_view name : varve::ChatFormatNames()) names += " " + std::string(name);
+  return names;
+}
+
+void AddPromptOptions(CLI::App* command, RunOptions* options) {
+  varve::cli::AddModelOption(*command, options->model);
+  CLI::Option* prompt = command->add_option("-p,--prompt", options->prompt, "Prompt");
+  command
+      ->add_option("-f,--file", options->file,
+                   "Prompt from a file, - for stdin; without -p and -f stdin is read unless it is "
+                   "a terminal")
+      ->type_name("FILE")
+      ->excludes(prompt);
+  CLI::Option* prompt_tokens =
+      command
+          ->add_option("--prompt-tokens", options->prompt_tokens,
+                       "Use only the first N tokens of the prompt (default: all)")
+          ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  command
+      ->add_option("-n,--tokens", options->tokens,
+                   "Tokens to generate (default: 256; with --chat to the end of the answer)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+  command->add_option("--ctx", options->ctx, "Context in tokens (default: the model's)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  CLI::Option* chat =
+      command
+          ->add_option("--chat", options->chat_format,
+                       "The prompt is a message to an assistant. FORMAT:" + ChatFormats() +
+                           " (default: what the file says). Without a prompt, on a terminal: a "
+                           "conversation")
+          ->type_name("[FORMAT]")
+          ->expected(0, 1)
+          ->excludes(prompt_tokens);
+  command->add_option("--system", options->system, "System message of a chat")->needs(chat);
+}
+
+void AddSamplingOptions(CLI::App* command, RunOptions* options) {
+  command->add_option("--temp", options->temperature,
+                      "Temperature; 0 is greedy (default: 0.8; with several plans 0)");
+  command->add_option("--top-k", options->sampler.top_k, "The K most likely tokens; 0: all")
+      ->capture_default_str();
+  command->add_option(
+      "--top-p", options->top_p,
+      "The most likely tokens with this mass (default: 0.95; with several plans 1)");
+  command
+      ->add_option("--min-p", options->sampler.min_p,
+                   "Tokens with this part of the best one's probability, at least")
+      ->capture_default_str();
+  command
+      ->add_option("--repeat-penalty", options->sampler.repetition_penalty,
+                   "> 1: tokens of the last 64 weigh less")
+      ->capture_default_str();
+  command->add_option("--seed", options->sampler.seed, "Seed; the same seed gives the same text")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+}
+
+void AddMachineOptions(CLI::App* command, RunOptions* options) {
+  command->add_option("--threads", options->threads, "Threads (default: all cores)")
+      ->check(CLI::Range(1, 1024));
+  command->add_option_function<std::string>(
+      "--max-bytes",
+      [options](const std::string& text) {
+        varve::Result<int64_t> bytes = varve::cli::ParseByteSize("--max-bytes", text);
+        if (!bytes.ok()) throw CLI::ValidationError(bytes.status().message());
+        options->max_bytes = static_cast<uint64_t>(*bytes);
+      },
+      "Cap of each cache, such as 64MiB; 0: none");
+  command
+      ->add_option("--precision", options->precision,
+                   "Products of the prompt: f32, bf16 (faster, rounds), or auto: bf16 where the "
+                   "machine has AMX")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "f32", "bf16"}));
+  command->add_option("--json", options->json,
+                      "Write figures and texts as JSON to FILE, or - for stdout");
+  command->add_option("--report", options->report,
+                      "Write the comparison with f16 as one HTML page to FILE");
+  command->add_option(
+      "--trace", options->trace,
+      "Write which pages a policy (evict=) kept, demoted and dropped, step by step: "
+      "JSON lines, or the picture if FILE ends in .html");
+}
+
+}  // namespace
+
+void AddRunCommand(CLI::App& app, int* exit_code) {
+  CLI::App* command = app.add_subcommand("run", "Text from a model, with memory and speed");
+  auto options = std::make_shared<RunOptions>();
+  AddPromptOptions(command, options.get());
+  command
+      ->add_option("--kv", options->plans,
+                   "Plan of the cache. Several, separated by spaces: the texts side by side, f16 "
+                   "first, with the KL divergence of each from f16")
+      ->capture_default_str();
+  command
+      ->add_option("--load", options->load,
+                   "Continue from a file of --save: the prompt goes behind its tokens. Its plan is "
+                   "used; --kv, if given, must mean the same")
+      ->type_name("FILE");
+  command->add_option("--save", options->save, "Keep cache and tokens in FILE (.varve) for --load")
+      ->type_name("FILE");
+  AddSamplingOptions(command, options.get());
+  AddMachineOptions(command, options.get());
+  command->footer(
+      "Text goes to stdout as it comes; the last line, on stderr, tells memory and speed. One plan "
+      "samples\nmildly with a fixed seed: the same command gives the same text. One newline at the "
+      "end of a file or of\nstdin is not part of the prompt; without any prompt the model starts "
+      "from nothing. Cache sizes count\nall that the page pool holds, and the tables; the ratio "
+      "is to every token so far in f16. Ctrl-C ends\ncleanly.\n\n"
+      "Examples:\n"
+      "  varve run -p 'The old house stood'                  # the embedded model\n"
+      "  varve run -m model.gguf -f story.txt -n 500 --kv q4_0r --temp 0\n"
+      "  varve run -m model.gguf --chat --kv q8_0            # a conversation\n"
+      "  varve run -f story.txt --kv f16 q8_0 q4_0r 'k=q8_0,v=q4_0' --report compare.html\n"
+      "  varve run -f story.txt --kv 'evict=demote,ratio=3.5' --trace trace.html\n"
+      "  varve run -f story.txt --kv q8_0 --save story.varve\n"
+      "  varve run --load story.varve -p ' The next day'     # no prompt is read twice");
+  command->callback([command, options, exit_code] {
+    options->chat = command->count("--chat") > 0;
+    options->has_plan = command->count("--kv") > 0;
+    options->command = CommandLine();
+    const bool is_comparison = options->plans.size() > 1 || !options->report.empty();
+    const varve::Status status =
+        is_comparison ? varve::cli::RunCompare(*options) : varve::cli::RunText(*options);
+    if (!status.ok()) *exit_code = varve::cli::ReportError(status);
+  });
+}

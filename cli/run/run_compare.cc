@@ -1,0 +1,295 @@
+// `varve run` with several plans: the same prompt and seed on every cache, side by side.
+//
+// The prompt (all but its last token) goes into every cache once. The f16 cache writes its text and
+// is cut back to the prompt, which loses nothing: its sealed pages hold what the open ones held.
+// The other sequences are forked; on the forks the f16 text is fed to all caches in lockstep and
+// their distributions are compared; on the originals each plan then writes its own text. So the KL
+// is taken on the very pages that the text comes from. The pool keeps some slots of a fork that is
+// gone (1 MiB and 1/64 at most), and they count: the figures never flatter.
+
+#include <algorithm>
+#include <chrono>
+
+#include <fmt/format.h>
+
+#include "base/machine.h"
+#include "cli/bench/bench_report.h"
+#include "cli/interrupt.h"
+#include "cli/report/compare_report.h"
+#include "cli/report/output.h"
+#include "cli/report/progress.h"
+#include "cli/run/run_options.h"
+#include "cli/run/run_prompt.h"
+#include "kernels/kernels.h"
+#include "runtime/eval/token_score.h"
+
+#ifndef VARVE_VERSION
+#define VARVE_VERSION "unknown"
+#endif
+
+namespace varve::cli {
+namespace {
+
+struct ComparedLane {
+  RunSetup::Lane lane;
+  SequenceId fork;               // f16: the sequence itself
+  std::vector<double> decode_s;  // one per token of the f16 text, all plans in turn
+  ComparedPlan result;
+};
+
+double SecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+class PlanComparison {
+ public:
+  PlanComparison(const RunOptions& options, RunSetup setup)
+      : options_(options), setup_(std::move(setup)) {}
+  Status Run();
+
+ private:
+  Status ReadPrompt();
+  Status FillLane(size_t index, Progress& progress);
+  Status WriteReference();
+  // Feeds the f16 text to every fork and takes the divergences; frees the forks.
+  Status Score();
+  Status Write(ComparedLane& lane);
+  Status Report() const;
+  Comparison Summary() const;
+
+  const RunOptions& options_;
+  RunSetup setup_;
+  std::string prompt_text_;
+  std::vector<int32_t> prompt_;
+  std::vector<ComparedLane> lanes_;  // the first is f16
+  int64_t scored_ = 0;
+};
+
+Status PlanComparison::ReadPrompt() {
+  Result<std::string> text = ReadPromptText(options_);
+  if (!text.ok()) return text.status();
+  Result<std::vector<int32_t>> tokens = PromptTokens(options_, setup_.model, *text);
+  if (!tokens.ok()) return tokens.status();
+  prompt_text_ = std::move(*text);
+  prompt_ = std::move(*tokens);
+  const auto count = static_cast<int64_t>(prompt_.size());
+  if (count > setup_.generate.max_context) {
+    return InvalidArgument(fmt::format("prompt: {} tokens at position 0 > context {}", count,
+                                       setup_.generate.max_context));
+  }
+  return Status();
+}
+
+Status PlanComparison::FillLane(size_t index, Progress& progress) {
+  const std::span<const int32_t> head(prompt_.data(), prompt_.size() - 1);
+  const auto per_lane = static_cast<double>(head.size());
+  const std::string& name = options_.plans[index];
+  Result<RunSetup::Lane> lane = setup_.MakeLane(setup_.plans[index]);
+  if (!lane.ok()) return lane.status();
+  ComparedLane compared{std::move(*lane), {}, {}, {}};
+  compared.result.plan = name;
+  compared.result.prompt_tokens_per_s = kNoFigure;
+  if (!head.empty()) {
+    const auto start = std::chrono::steady_clock::now();
+    const Status status = setup_.runner->Forward(
+        *compared.lane.cache, compared.lane.sequence, head, Logits::kNone, nullptr,
+        [&](int64_t done) {
+          progress.Update(per_lane * static_cast<double>(index) + static_cast<double>(done), name);
+          return !InterruptScope::interrupted();
+        });
+    if (InterruptScope::interrupted()) return Status();  // the lane is not there
+    if (!status.ok()) {
+      return Status(status.code(), fmt::format("--kv \"{}\": {}", name, status.message()));
+    }
+    compared.result.prompt_tokens_per_s = per_lane / SecondsSince(start);
+  }
+  compared.fork = compared.lane.sequence;
+  if (index > 0) {
+    Result<SequenceId> fork = compared.lane.cache->Fork(compared.lane.sequence);
+    if (!fork.ok()) return fork.status();
+    compared.fork = *fork;
+  }
+  lanes_.push_back(std::move(compared));
+  return Status();
+}
+
+Status PlanComparison::WriteReference() {
+  VARVE_RETURN_IF_ERROR(Write(lanes_[0]));
+  const RunSetup::Lane& lane = lanes_[0].lane;
+  return lane.cache->Truncate(lane.sequence, static_cast<int64_t>(prompt_.size()) - 1);
+}
+
+Status PlanComparison::Score() {
+  const size_t vocab = static_cast<size_t>(setup_.model.model->config().vocab_size);
+  const std::vector<int32_t>& tokens = lanes_[0].result.tokens;
+  std::vector<float> reference(vocab);       // [vocab]
+  std::vector<double> probabilities(vocab);  // [vocab]
+  std::vector<float> logits(vocab);          // [vocab]
+  Progress progress("comparing distributions", static_cast<double>(tokens.size()));
+  for (size_t i = 0; i < tokens.size() && !InterruptScope::interrupted(); ++i) {
+    const int32_t token = i == 0 ? prompt_.back() : tokens[i - 1];
+    RowSummary expected;
+    for (ComparedLane& lane : lanes_) {
+      const bool is_reference = &lane == &lanes_[0];
+      std::vector<float>& row = is_reference ? reference : logits;
+      const DecodeEntry entry{lane.fork, token};
+      const auto start = std::chrono::steady_clock::now();
+      VARVE_RETURN_IF_ERROR(setup_.runner->Decode(*lane.lane.cache, {&entry, 1}, row.data()));
+      lane.decode_s.push_back(SecondsSince(start));
+      // As when it writes: what a plan does at the prompt's end comes behind its last token.
+      if (i == 0) VARVE_RETURN_IF_ERROR(lane.lane.cache->EndPrompt(lane.fork));
+      if (is_reference) {
+        expected = SoftmaxRow(row, probabilities.data());
+        lane.result.same_best += 1;
+        continue;
+      }
+      const RowSummary summary = SummariseRow(row);
+      const double kl = RowDivergence(probabilities.data(), reference, expected, row, summary);
+      lane.result.kl_mean += kl;
+      lane.result.kl_max = std::max(lane.result.kl_max, kl);
+      lane.result.same_best += summary.best == expected.best ? 1 : 0;
+    }
+    ++scored_;
+    progress.Update(static_cast<double>(i + 1));
+  }
+  for (ComparedLane& lane : lanes_) {
+    if (&lane != &lanes_[0]) VARVE_RETURN_IF_ERROR(lane.lane.cache->Free(lane.fork));
+    if (scored_ == 0) {
+      lane.result.kl_mean = lane.result.kl_max = lane.result.same_best = kNoFigure;
+      lane.result.tokens_per_s = kNoFigure;
+      continue;
+    }
+    lane.result.tokens_per_s = 1 / Median(lane.decode_s);
+    lane.result.kl_mean /= static_cast<double>(scored_);
+    lane.result.same_best /= static_cast<double>(scored_);
+  }
+  return Status();
+}
+
+Status PlanComparison::Write(ComparedLane& lane) {
+  ComparedPlan& result = lane.result;
+  const bool colour = UseColour(setup_.out);
+  fmt::print(setup_.out, "\n{}--- {} ---{}\n", colour ? "\x1b[1m" : "", result.plan,
+             colour ? "\x1b[0m" : "");
+  TextStream stream(*setup_.model.tokenizer);
+  if (!options_.chat) {
+    for (const int32_t token : prompt_) stream.Next(token);
+  }
+  const auto write = [&](const std::string& piece) {
+    result.text += piece;
+    std::fwrite(piece.data(), 1, piece.size(), setup_.out);
+    std::fflush(setup_.out);
+  };
+  GenerateCallbacks callbacks;
+  callbacks.on_token = [&](int32_t token) {
+    write(stream.Next(token));
+    return !InterruptScope::interrupted();
+  };
+  GenerateOptions generate = setup_.generate;
+  generate.history = std::span<const int32_t>(prompt_.data(), prompt_.size() - 1);
+  Result<Generation> generation =
+      Generate(*setup_.runner, *lane.lane.cache, lane.lane.sequence,
+               std::span<const int32_t>(prompt_).last(1), generate, callbacks);
+  if (!generation.ok()) return generation.status();
+  write(stream.Finish());
+  fmt::print(setup_.out, "\n");
+  result.tokens = std::move(generation->tokens);
+  result.stop = generation->stop;
+  const std::vector<int32_t>& expected = lanes_[0].result.tokens;
+  const auto [a, b] =
+      std::mismatch(expected.begin(), expected.end(), result.tokens.begin(), result.tokens.end());
+  const bool is_same = a == expected.end() && b == result.tokens.end();
+  result.first_difference = is_same ? -1 : a - expected.begin();
+  Result<int64_t> position = lane.lane.cache->TokensSeen(lane.lane.sequence);
+  if (!position.ok()) return position.status();
+  lane.lane.cache->WaitForPacking();
+  result.memory = FiguresOf(*lane.lane.cache, *position);
+  const CacheStats stats = lane.lane.cache->Stats();
+  const auto index = static_cast<size_t>(&lane - lanes_.data());
+  result.retention = MakeRetentionReport(setup_.plans[index], lane.lane.cache->shape(),
+                                         stats.retention, WholeRatio(stats), *position);
+  result.use = MakePlanUse(setup_.plans[index], lane.lane.cache->shape(), UseOf(stats));
+  return Status();
+}
+
+Comparison PlanComparison::Summary() const {
+  const LlamaConfig& config = setup_.model.model->config();
+  const MachineInfo machine = DescribeMachine();
+  const SamplerOptions& sampler = setup_.generate.sampler;
+  Comparison comparison;
+  comparison.model = setup_.model.name;
+  comparison.shape = fmt::format("{} layers, {} heads on {} KV heads of {}", config.num_layers,
+                                 config.num_heads, config.num_kv_heads, config.head_dim);
+  comparison.prompt = prompt_text_;
+  comparison.prompt_tokens = static_cast<int64_t>(prompt_.size());
+  comparison.scored_tokens = scored_;
+  comparison.sampling = sampler.temperature == 0 ? std::string("greedy")
+                                                 : fmt::format("temperature {:.2g}, seed {}",
+                                                               sampler.temperature, sampler.seed);
+  if (sampler.repetition_penalty != 1.0f) {
+    comparison.sampling += fmt::format(", repetition penalty {:.3g}", sampler.repetition_penalty);
+  }
+  comparison.command = options_.command;
+  comparison.machine =
+      fmt::format("{}, {} cores, {}", machine.cpu, machine.cores, ActiveKernels().name);
+  comparison.version = VARVE_VERSION;
+  for (const ComparedLane& lane : lanes_) comparison.plans.push_back(lane.result);
+  return comparison;
+}
+
+Status PlanComparison::Report() const {
+  const Comparison comparison = Summary();
+  PrintComparison(comparison, setup_.out);
+  Status page;
+  if (!options_.report.empty()) {
+    page = WriteComparison(options_.report, comparison);
+    if (page.ok()) fmt::print(setup_.out, "the page: {}\n", options_.report);
+  }
+  // Neither result is lost with the other.
+  return FinishJson(page, options_.json, "run", ComparisonRows(comparison));
+}
+
+Status PlanComparison::Run() {
+  VARVE_RETURN_IF_ERROR(ReadPrompt());
+  const InterruptScope scope;
+  {
+    Progress progress("prompt", static_cast<double>(prompt_.size() * setup_.plans.size()));
+    for (size_t i = 0; i < setup_.plans.size() && !InterruptScope::interrupted(); ++i) {
+      VARVE_RETURN_IF_ERROR(FillLane(i, progress));
+      progress.Clear();
+      if (i == 0 && !lanes_.empty()) VARVE_RETURN_IF_ERROR(WriteReference());
+    }
+  }
+  if (lanes_.empty()) return FailedPrecondition("interrupted before anything was compared");
+  VARVE_RETURN_IF_ERROR(Score());
+  PrintFigures(lanes_[0].result, nullptr, setup_.out);
+  Status written;
+  for (size_t i = 1; i < lanes_.size(); ++i) {
+    if (!InterruptScope::interrupted()) written = Write(lanes_[i]);
+    if (InterruptScope::interrupted() || !written.ok()) {
+      lanes_.resize(i);
+      break;
+    }
+    PrintFigures(lanes_[i].result, &lanes_[0].result, setup_.out);
+  }
+  if (InterruptScope::interrupted()) {
+    WriteNote("varve: interrupted; this is what there is so far\n");
+  }
+  // A plan that failed does not take those before it along.
+  const Status reported = Report();
+  return written.ok() ? reported : written;
+}
+
+}  // namespace
+
+Status RunCompare(const RunOptions& options) {
+  RunOptions sorted = options;
+  // f16 comes first, whether it was named or not.
+  std::erase(sorted.plans, "f16");
+  sorted.plans.insert(sorted.plans.begin(), "f16");
+  Result<RunSetup> setup = PrepareRun(sorted);
+  if (!setup.ok()) return setup.status();
+  return PlanComparison(sorted, std::move(*setup)).Run();
+}
+
+}  // namespace varve::cli

@@ -1,0 +1,125 @@
+#include "cli/run/run_options.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "cli/report/output.h"
+#include "runtime/model_cache.h"
+
+namespace varve::cli {
+namespace {
+
+constexpr int64_t kTextTokens = 256;
+
+Result<std::vector<Plan>> ReadPlans(const RunOptions& options, const LlamaModel& model) {
+  std::vector<Plan> plans;
+  for (const std::string& text : options.plans) {
+    Result<Plan> plan = ReadKvOption(text);
+    if (!plan.ok()) return plan.status();
+    // Making an empty cache costs nothing and refuses what this model cannot have.
+    CacheOptions trial = CacheOptionsFor(model);
+    trial.plan = *plan;
+    trial.num_threads = 1;
+    const Status status = Cache::Create(model.cache_shape(), std::move(trial)).status();
+    if (!status.ok()) {
+      return Status(status.code(), fmt::format("--kv \"{}\": {}", text, status.message()));
+    }
+    plans.push_back(std::move(*plan));
+  }
+  return plans;
+}
+
+Result<GenerateOptions> ReadGenerateOptions(const RunOptions& options, const LoadedModel& model) {
+  const int64_t context = model.model->config().context;
+  if (options.ctx > context) {
+    return InvalidArgument(
+        fmt::format("--ctx {} > {}, the context of {}", options.ctx, context, model.name));
+  }
+  const bool is_single = options.plans.size() == 1;
+  GenerateOptions generate;
+  generate.max_context = options.ctx > 0 ? options.ctx : context;
+  generate.max_tokens = options.tokens;
+  if (options.tokens < 0) {
+    generate.max_tokens = options.chat && is_single ? generate.max_context : kTextTokens;
+  }
+  generate.sampler = options.sampler;
+  generate.sampler.temperature = options.temperature.value_or(is_single ? kTextTemperature : 0.0f);
+  generate.sampler.top_p = options.top_p.value_or(is_single ? kTextTopP : 1.0f);
+  const Status status = CheckSamplerOptions(generate.sampler);
+  if (!status.ok()) return status;
+  generate.is_end = [tokenizer = model.tokenizer.get()](int32_t token) {
+    return tokenizer->IsEnd(token);
+  };
+  return generate;
+}
+
+}  // namespace
+
+Result<RunSetup> PrepareRun(const RunOptions& options) {
+  if (!options.trace.empty() && (options.plans.size() != 1 || !options.report.empty())) {
+    return InvalidArgument(
+        fmt::format("--trace \"{}\": a trace is of one plan, without --report", options.trace));
+  }
+  for (const auto& [option, file] : {std::pair("--load", options.load), {"--save", options.save}}) {
+    if (file.empty() || (options.plans.size() == 1 && options.report.empty())) continue;
+    return InvalidArgument(
+        fmt::format("{} \"{}\": a file is of one plan, without --report", option, file));
+  }
+  VARVE_RETURN_IF_ERROR(CheckWritable("--save", options.save));
+  VARVE_RETURN_IF_ERROR(CheckWritable("--json", options.json));
+  VARVE_RETURN_IF_ERROR(CheckWritable("--report", options.report));
+  VARVE_RETURN_IF_ERROR(CheckWritable("--trace", options.trace));
+  Result<LoadedModel> model = LoadModel(options.model);
+  if (!model.ok()) return model.status();
+  Result<GenerateOptions> generate = ReadGenerateOptions(options, *model);
+  if (!generate.ok()) return generate.status();
+  Result<std::vector<Plan>> plans = ReadPlans(options, *model->model);
+  if (!plans.ok()) return plans.status();
+  RunSetup setup;
+  setup.executor = MakeThreadPool(options.threads);
+  setup.runner =
+      std::make_unique<LlamaRunner>(model->model, *setup.executor,
+                                    options.precision == "auto"   ? FastestPrecision()
+                                    : options.precision == "bf16" ? ProductPrecision::kBF16
+                                                                  : ProductPrecision::kF32);
+  setup.model = std::move(*model);
+  setup.plans = std::move(*plans);
+  setup.generate = std::move(*generate);
+  setup.max_bytes = options.max_bytes;
+  setup.out = options.json == "-" ? stderr : stdout;
+  return setup;
+}
+
+Result<RunSetup::Lane> RunSetup::MakeLane(const Plan& plan, RetentionObserver* observer) const {
+  CacheOptions cache_options = CacheOptionsFor(*model.model);
+  cache_options.plan = plan;
+  cache_options.max_bytes = max_bytes;
+  cache_options.executor = executor.get();
+  cache_options.retention_observer = observer;
+  Result<std::unique_ptr<Cache>> cache =
+      Cache::Create(model.model->cache_shape(), std::move(cache_options));
+  if (!cache.ok()) return cache.status();
+  Result<SequenceId> sequence = (*cache)->CreateSequence();
+  if (!sequence.ok()) return sequence.status();
+  return Lane{std::move(*cache), *sequence};
+}
+
+CacheFigures FiguresOf(const Cache& cache, int64_t num_tokens) {
+  const CacheStats stats = cache.Stats();
+  const CacheShape& shape = cache.shape();
+  CacheFigures figures;
+  figures.bytes = stats.bytes_held + stats.bytes_tables;
+  figures.bytes_f16 = static_cast<uint64_t>(num_tokens) * static_cast<uint64_t>(shape.num_layers) *
+                      static_cast<uint64_t>(shape.num_kv_heads) *
+                      static_cast<uint64_t>(shape.key_dim + shape.value_dim) * 2;
+  if (figures.bytes > 0) {
+    figures.ratio = static_cast<double>(figures.bytes_f16) / static_cast<double>(figures.bytes);
+  }
+  if (num_tokens > 0) {
+    figures.bytes_per_token = static_cast<double>(figures.bytes) / static_cast<double>(num_tokens);
+  }
+  return figures;
+}
+
+}  // namespace varve::cli

@@ -1,0 +1,309 @@
+#include "attention/split_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace varve {
+namespace {
+
+constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
+
+// Floats between rows of scores: rows exactly 4 KiB apart would compete for the same cache lines.
+constexpr size_t kRowPadding = 16;
+
+constexpr size_t Align64(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+StripShape KeyShape(const QueryRows& rows, int head) {
+  return {rows.layer, head, rows.shape->key_dim, rows.shape->page_tokens};
+}
+
+StripShape ValueShape(const QueryRows& rows, int head) {
+  return {rows.layer, head, rows.shape->value_dim, rows.shape->page_tokens};
+}
+
+bool Touched(const Partial& partial, int space) { return *partial.touched >> space & 1; }
+
+// --- visibility ---
+
+bool PageVisible(const QueryRows& rows, const TableEntry& entry) {
+  if (rows.options->causal && entry.page->RowPosition(0) > rows.last_position()) return false;
+  const int64_t window = rows.options->window;
+  return window <= 0 || entry.page->RowPosition(entry.rows - 1) > rows.first_position - window;
+}
+
+bool PageFullyVisible(const QueryRows& rows, const TableEntry& entry) {
+  if (!entry.live.IsPrefix(entry.rows)) return false;
+  if (rows.options->causal && entry.page->RowPosition(entry.rows - 1) > rows.first_position)
+    return false;
+  const int64_t window = rows.options->window;
+  return window <= 0 || entry.page->RowPosition(0) > rows.last_position() - window;
+}
+
+bool RowVisible(const QueryRows& rows, const TableEntry& entry, int query, int row) {
+  if (!entry.live.Get(row)) return false;
+  const int64_t position = entry.page->RowPosition(row);
+  const int64_t query_position = rows.first_position + query;
+  if (rows.options->causal && position > query_position) return false;
+  return rows.options->window <= 0 || position > query_position - rows.options->window;
+}
+
+// --- passes ---
+
+// Soft cap and masks on the scores of one page; columns without a row become -inf.
+void FinishScores(const QueryRows& rows, const TableEntry& entry, float* scores, size_t stride) {
+  const bool all_visible = PageFullyVisible(rows, entry);
+  const float cap = rows.options->soft_cap;
+  for (int row = 0; row < rows.rows(); ++row) {
+    float* row_scores = scores + row * stride;
+    for (int t = 0; cap > 0.0f && t < entry.rows; ++t)
+      row_scores[t] = cap * std::tanh(row_scores[t] / cap);
+    for (int t = 0; !all_visible && t < entry.rows; ++t) {
+      if (!RowVisible(rows, entry, row / rows.shape->group_size, t)) row_scores[t] = kMinusInf;
+    }
+    std::fill(row_scores + entry.rows, row_scores + rows.shape->page_tokens, kMinusInf);
+  }
+}
+
+// How far reading ahead may run: far enough to bridge a pass that needs little memory, not so far
+// that lines leave the second-level cache before they are used.
+constexpr size_t kMostStripsAhead = 2 * kSplitPages;
+
+// Called before strip number strips_read of the task is used.
+void SetRate(ReadAhead& ahead, size_t strips_read) {
+  const size_t entered = ahead.entered();
+  ahead.cursor.rate = entered <= strips_read + 1                 ? 2
+                      : entered < strips_read + kMostStripsAhead ? 1
+                                                                 : 0;
+}
+
+// Weighted values of a page in which some rows are hidden from some queries and may hold NaN: each
+// query sums over the runs of rows that it sees.
+void AddVisibleRuns(const QueryRows& rows, const TableEntry& entry, int head,
+                    const std::byte* strip, const float* weights, size_t stride,
+                    const float* weight_sum, float* accumulators) {
+  const Rung& rung = *entry.page->value_rung;
+  const StripShape shape = ValueShape(rows, head);
+  const int group = rows.shape->group_size;
+  const size_t floats = rung.AccumulatorFloats(shape);
+  for (int query = 0; query < rows.num_queries; ++query) {
+    const size_t first_row = static_cast<size_t>(query) * group;
+    for (int row = 0; row < entry.rows;) {
+      if (!RowVisible(rows, entry, query, row)) {
+        ++row;
+        continue;
+      }
+      int end = row + 1;
+      while (end < entry.rows && RowVisible(rows, entry, query, end)) ++end;
+      const ValuePage run = {strip, row, end - row, weights + first_row * stride};
+      rung.AddValuePages(shape, {&run, 1}, stride, weight_sum + first_row, group,
+                         accumulators + first_row * floats, nullptr);
+      row = end;
+    }
+  }
+}
+
+// Values of such pages are read side by side, a line of each at a time, once all scores are there:
+// they are fetched together with the keys, which lie in front of them.
+bool ReadTogether(const Page& page) {
+  return page.HasRaw() && page.value_rung->most_value_pages() > 1;
+}
+
+// What will be fetched for a strip: its bytes, or its packed bytes.
+void AddRead(const Page& page, Part part, int head, ReadAhead& ahead) {
+  const bool key = part == Part::kKey;
+  if (ReadTogether(page)) {
+    if (key) ahead.Add(page.KeyStrip(head), page.key_strip_bytes + page.value_strip_bytes);
+    return;
+  }
+  if (page.HasRaw()) {
+    ahead.Add(key ? page.KeyStrip(head) : page.ValueStrip(head),
+              key ? page.key_strip_bytes : page.value_strip_bytes);
+    return;
+  }
+  const std::span<const std::byte> packed = page.packed->Strip(StripIndex(part, head));
+  ahead.Add(packed.data(), packed.size());
+}
+
+}  // namespace
+
+void LayerSpaces::Add(const Rung* key_rung, const Rung* value_rung) {
+  const auto add = [](auto& rungs, size_t shared, size_t space, const Rung* rung) {
+    size_t index = space < shared ? space : shared;
+    while (space >= shared && rungs[index] != nullptr && rungs[index] != rung) ++index;
+    rungs[index] = rung;
+  };
+  add(key, kNumSharedKeySpaces, static_cast<size_t>(key_rung->key_space()), key_rung);
+  add(value, kNumSharedValueSpaces, static_cast<size_t>(value_rung->value_space()), value_rung);
+}
+
+size_t Partial::Bytes(const QueryRows& rows) {
+  size_t bytes = 2 * Align64(rows.rows() * sizeof(float)) + 64;
+  for (const Rung* rung : rows.spaces->value) {
+    if (rung != nullptr)
+      bytes += Align64(rows.rows() * rung->AccumulatorFloats(ValueShape(rows, 0)) * sizeof(float));
+  }
+  return bytes;
+}
+
+Partial Partial::At(const QueryRows& rows, std::byte* base) {
+  Partial partial;
+  const size_t row_bytes = Align64(rows.rows() * sizeof(float));
+  partial.max = reinterpret_cast<float*>(base);
+  partial.sum = reinterpret_cast<float*>(base + row_bytes);
+  partial.touched = reinterpret_cast<uint32_t*>(base + 2 * row_bytes);
+  base += 2 * row_bytes + 64;
+  for (int space = 0; space < kMaxValueSpaces; ++space) {
+    const Rung* rung = rows.spaces->value[space];
+    if (rung == nullptr) continue;
+    partial.accumulators[space] = reinterpret_cast<float*>(base);
+    base += Align64(rows.rows() * rung->AccumulatorFloats(ValueShape(rows, 0)) * sizeof(float));
+  }
+  return partial;
+}
+
+void Partial::Reset(int num_rows) {
+  std::fill_n(max, num_rows, kMinusInf);
+  std::fill_n(sum, num_rows, 0.0f);
+  *touched = 0;
+}
+
+size_t SplitScratchBytes(const QueryRows& rows) {
+  const size_t row = static_cast<size_t>(kSplitPages) * rows.shape->page_tokens + kRowPadding;
+  return Align64(rows.rows() * row * sizeof(float));
+}
+
+void AddReads(const QueryRows& rows, int head, int split, ReadAhead& ahead) {
+  const std::vector<TableEntry>& entries = rows.table->entries;
+  const size_t begin = static_cast<size_t>(split) * kSplitPages;
+  const size_t end = std::min(entries.size(), begin + kSplitPages);
+  for (size_t p = begin; p < end; ++p) {
+    const Page& page = *entries[p].page;
+    if (PageVisible(rows, entries[p])) AddRead(page, Part::kKey, head, ahead);
+  }
+  for (size_t p = begin; p < end; ++p) {
+    const Page& page = *entries[p].page;
+    if (PageVisible(rows, entries[p])) AddRead(page, Part::kValue, head, ahead);
+  }
+}
+
+void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueries& prepared,
+                 std::byte* scratch, float* page_sums, StripReader& reader, ReadAhead& ahead,
+                 size_t* strips_read, StageTimes* times, Partial& partial) {
+  StageClock clock(times);
+  const std::vector<TableEntry>& entries = rows.table->entries;
+  const size_t begin = static_cast<size_t>(split) * kSplitPages;
+  const size_t count = std::min<size_t>(entries.size() - begin, kSplitPages);
+  const size_t page_tokens = static_cast<size_t>(rows.shape->page_tokens);
+  const size_t stride = count * page_tokens + kRowPadding;
+  const int num_rows = rows.rows();
+  float* scores = reinterpret_cast<float*>(scratch);
+
+  std::array<bool, kSplitPages> visible;
+  for (size_t p = 0; p < count; ++p) {
+    const TableEntry& entry = entries[begin + p];
+    const Page& page = *entry.page;
+    float* page_scores = scores + p * page_tokens;
+    visible[p] = PageVisible(rows, entry);
+    if (!visible[p]) {
+      for (int row = 0; row < num_rows; ++row)
+        std::fill_n(page_scores + row * stride, page_tokens, kMinusInf);
+      continue;
+    }
+    SetRate(ahead, (*strips_read)++);
+    page.key_rung->Scores(KeyShape(rows, head), reader.Get(page, Part::kKey, head),
+                          prepared[rows.spaces->KeyIndex(*page.key_rung)], num_rows, entry.rows,
+                          page_scores, stride, &ahead);
+    if (rows.options->soft_cap > 0.0f || entry.rows < rows.shape->page_tokens ||
+        !PageFullyVisible(rows, entry)) {
+      FinishScores(rows, entry, page_scores, stride);
+    }
+  }
+
+  clock.Lap(&StageTimes::scores_us);
+
+  ActiveKernels().softmax({scores, num_rows, stride, rows.shape->page_tokens,
+                           static_cast<int>(count), partial.max, partial.sum, page_sums, &ahead});
+  clock.Lap(&StageTimes::softmax_us);
+
+  *partial.touched = 0;
+  const StripShape shape = ValueShape(rows, head);
+  std::array<ValuePage, kSplitPages> run;
+  size_t run_pages = 0;
+  const Rung* run_rung = nullptr;
+  const auto finish_run = [&] {
+    if (run_pages == 0) return;
+    run_rung->AddValuePages(
+        shape, {run.data(), run_pages}, stride, partial.sum, num_rows,
+        partial.accumulators[static_cast<size_t>(rows.spaces->ValueIndex(*run_rung))], &ahead);
+    run_pages = 0;
+  };
+  for (size_t p = 0; p < count; ++p) {
+    if (!visible[p]) continue;
+    const TableEntry& entry = entries[begin + p];
+    const Rung& rung = *entry.page->value_rung;
+    if (&rung != run_rung || run_pages == static_cast<size_t>(rung.most_value_pages()))
+      finish_run();
+    run_rung = &rung;
+    if (!ReadTogether(*entry.page)) SetRate(ahead, (*strips_read)++);
+    const int space = rows.spaces->ValueIndex(rung);
+    float* accumulators = partial.accumulators[space];
+    if (!Touched(partial, space)) {
+      *partial.touched |= 1u << space;
+      std::fill_n(accumulators, num_rows * rung.AccumulatorFloats(shape), 0.0f);
+    }
+    const float* weights = scores + p * page_tokens;
+    // Runs must not depend on what is packed: rungs may round the weights of a run together.
+    const std::byte* strip = reader.Get(*entry.page, Part::kValue, head, run_pages);
+    if (!rung.values_always_finite() && !PageFullyVisible(rows, entry)) {
+      AddVisibleRuns(rows, entry, head, strip, weights, stride, partial.sum, accumulators);
+      continue;
+    }
+    run[run_pages++] = {strip, 0, entry.rows, weights};
+  }
+  finish_run();
+  clock.Lap(&StageTimes::values_us);
+}
+
+void MergePartial(const QueryRows& rows, Partial& total, const Partial& part) {
+  const Kernels& kernels = ActiveKernels();
+  const StripShape shape = ValueShape(rows, 0);
+  for (int space = 0; space < kMaxValueSpaces; ++space) {
+    if (!Touched(part, space) || Touched(total, space)) continue;
+    *total.touched |= 1u << space;
+    std::fill_n(total.accumulators[space],
+                rows.rows() * rows.spaces->value[space]->AccumulatorFloats(shape), 0.0f);
+  }
+  for (int row = 0; row < rows.rows(); ++row) {
+    const float new_max = std::max(total.max[row], part.max[row]);
+    const float keep = total.max[row] == new_max ? 1.0f : std::exp(total.max[row] - new_max);
+    const float add = part.max[row] == new_max ? 1.0f : std::exp(part.max[row] - new_max);
+    total.max[row] = new_max;
+    total.sum[row] = total.sum[row] * keep + part.sum[row] * add;
+    for (int space = 0; space < kMaxValueSpaces; ++space) {
+      if (!Touched(total, space)) continue;
+      const size_t floats = rows.spaces->value[space]->AccumulatorFloats(shape);
+      float* into = total.accumulators[space] + row * floats;
+      if (keep != 1.0f) kernels.scale(into, floats, keep);
+      if (Touched(part, space))
+        kernels.add_scaled(into, part.accumulators[space] + row * floats, floats, add);
+    }
+  }
+}
+
+float FinishRow(const QueryRows& rows, int head, const Partial& total, int row, float* output) {
+  const StripShape shape = ValueShape(rows, head);
+  std::fill_n(output, shape.dim, 0.0f);
+  for (int space = 0; space < kMaxValueSpaces; ++space) {
+    if (!Touched(total, space)) continue;
+    const Rung* rung = rows.spaces->value[space];
+    rung->FinishValues(shape, total.accumulators[space] + row * rung->AccumulatorFloats(shape), 1,
+                       output);
+  }
+  const float sum = total.sum[row];
+  const float norm = sum == 0.0f ? 0.0f : 1.0f / sum;  // NaN stays NaN
+  for (int d = 0; d < shape.dim; ++d) output[d] *= norm;
+  return sum == 0.0f ? kMinusInf : total.max[row] + std::log(sum);
+}
+
+}  // namespace varve

@@ -1,0 +1,41 @@
+// Writes sequences of a cache to a .varve file (docs/format/cache-file.md), through AtomicFile.
+//
+// Pages are collected layer by layer, each once. Bytes of rows that were never written (open pages
+// keep room for them) are written as zeros: what a slot held before is nobody's business. Pages
+// that still are in another file are read from there, checked, and stay unread. Packed pages are
+// written packed, after they have been unpacked for a check, and every dictionary once.
+//
+// A function without state; the cache must not change meanwhile.
+
+#ifndef VARVE_FILE_CACHE_FILE_WRITER_H_
+#define VARVE_FILE_CACHE_FILE_WRITER_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/atomic_file.h"
+#include "pages/page.h"
+#include "varve/cache.h"
+#include "varve/status.h"
+
+namespace varve {
+
+struct CacheFileContent {
+  CacheShape shape;
+  std::string plan_text;
+  uint64_t model_fingerprint = 0;
+  std::string model_name;
+  struct Item {
+    const Sequence* sequence = nullptr;
+    std::span<const int32_t> tokens;
+  };
+  std::vector<Item> sequences;
+};
+
+Status WriteCacheFile(const std::string& path, const CacheFileContent& content, FileOps* ops);
+
+}  // namespace varve
+
+#endif  // VARVE_FILE_CACHE_FILE_WRITER_H_

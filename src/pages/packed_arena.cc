@@ -1,0 +1,141 @@
+#include "pages/packed_arena.h"
+
+#include <algorithm>
+#include <string>
+
+#include "pages/page_pool.h"
+
+namespace varve {
+namespace {
+
+constexpr size_t kUnit = 64;
+
+// A region has room for so many blocks of the size that asks for it, up to a size. What is left at
+// its end is too small for another one and yet, on huge pages, resident.
+constexpr size_t kRegionBlocks = 32;
+constexpr size_t kLargeRegion = size_t{64} << 20;
+
+constexpr size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+}  // namespace
+
+PackedArena::~PackedArena() {
+  for (auto& [address, region] : regions_) memory_->Unmap(region.data, region.bytes);
+}
+
+size_t PackedArena::MostBytes(size_t bytes) {
+  // It begins with the last unit of a system page.
+  return RoundUp(RoundUp(bytes, kUnit) + kSystemPageBytes - kUnit, kSystemPageBytes);
+}
+
+Status PackedArena::AddRegion(size_t bytes) {
+  Region region;
+  region.bytes = RoundUp(bytes, kSlabGranule);
+  region.data = memory_->Map(region.bytes);
+  if (region.data == nullptr) {
+    return OutOfMemory("packed pages: the system has no " + std::to_string(region.bytes) +
+                       " bytes");
+  }
+  region.page_used.resize(region.bytes / kSystemPageBytes);
+  AddFree(region.data, region.bytes);
+  regions_.emplace(region.data, std::move(region));
+  return Status();
+}
+
+PackedArena::Region& PackedArena::RegionOf(std::byte* block) {
+  return std::prev(regions_.upper_bound(block))->second;
+}
+
+void PackedArena::AddFree(std::byte* begin, size_t bytes) {
+  free_.emplace(begin, bytes);
+  free_by_size_.emplace(bytes, begin);
+}
+
+void PackedArena::RemoveFree(std::byte* begin, size_t bytes) {
+  free_.erase(begin);
+  free_by_size_.erase({bytes, begin});
+}
+
+void PackedArena::Use(Region& region, std::byte* block, size_t bytes) {
+  size_t offset = static_cast<size_t>(block - region.data);
+  for (size_t left = bytes; left > 0;) {
+    uint16_t& used = region.page_used[offset / kSystemPageBytes];
+    const size_t here = std::min(left, kSystemPageBytes - offset % kSystemPageBytes);
+    if (used == 0) held_bytes_ += kSystemPageBytes;
+    used = static_cast<uint16_t>(used + here);
+    offset += here;
+    left -= here;
+  }
+  region.used += bytes;
+  used_bytes_ += bytes;
+}
+
+void PackedArena::Unuse(Region& region, std::byte* block, size_t bytes) {
+  size_t offset = static_cast<size_t>(block - region.data);
+  size_t first_empty = 0;
+  size_t num_empty = 0;
+  for (size_t left = bytes; left > 0;) {
+    const size_t page = offset / kSystemPageBytes;
+    const size_t here = std::min(left, kSystemPageBytes - offset % kSystemPageBytes);
+    region.page_used[page] = static_cast<uint16_t>(region.page_used[page] - here);
+    if (region.page_used[page] == 0) {
+      if (num_empty++ == 0) first_empty = page;
+    }
+    offset += here;
+    left -= here;
+  }
+  region.used -= bytes;
+  used_bytes_ -= bytes;
+  held_bytes_ -= num_empty * kSystemPageBytes;
+  // Pages inside a block are its own: those that became empty lie side by side.
+  if (num_empty > 0 && region.used > 0) {
+    memory_->Discard(region.data + first_empty * kSystemPageBytes, num_empty * kSystemPageBytes);
+  }
+}
+
+Result<std::byte*> PackedArena::Take(size_t bytes) {
+  const size_t size = RoundUp(bytes, kUnit);
+  auto found = free_by_size_.lower_bound({size, nullptr});
+  if (found == free_by_size_.end()) {
+    // Where there is no room for many blocks there may be for one.
+    if (!AddRegion(std::max(size, std::min(kRegionBlocks * size, kLargeRegion))).ok())
+      VARVE_RETURN_IF_ERROR(AddRegion(size));
+    found = free_by_size_.lower_bound({size, nullptr});
+  }
+  const auto [free_bytes, block] = *found;
+  RemoveFree(block, free_bytes);
+  if (free_bytes > size) AddFree(block + size, free_bytes - size);
+  Use(RegionOf(block), block, size);
+  return block;
+}
+
+void PackedArena::GiveBack(std::byte* block, size_t bytes) {
+  const size_t size = RoundUp(bytes, kUnit);
+  Region& region = RegionOf(block);
+  Unuse(region, block, size);
+  std::byte* begin = block;
+  size_t total = size;
+  const auto next = free_.find(block + size);
+  if (next != free_.end() && next->first < region.data + region.bytes) {
+    total += next->second;
+    const size_t next_bytes = next->second;
+    RemoveFree(block + size, next_bytes);
+  }
+  const auto after = free_.lower_bound(block);
+  if (after != free_.begin()) {
+    const auto [before, before_bytes] = *std::prev(after);
+    if (before >= region.data && before + before_bytes == block) {
+      RemoveFree(before, before_bytes);
+      begin = before;
+      total += before_bytes;
+    }
+  }
+  if (region.used > 0) {
+    AddFree(begin, total);
+    return;
+  }
+  memory_->Unmap(region.data, region.bytes);
+  regions_.erase(region.data);
+}
+
+}  // namespace varve

@@ -1,0 +1,73 @@
+// PackedArena: memory for packed pages, whose sizes are all different.
+//
+// Blocks are cut out of regions (some 32 blocks, 2 MiB or more) by best fit, in units of 64 bytes;
+// neighbours that are free become one. The arena knows how many bytes of every 4 KiB page of a
+// region are in use: a page without any goes back to the system at once, and so does a region.
+// bytes_held() therefore is what the process keeps.
+//
+// Not thread-safe. Give everything back before the arena is destroyed.
+
+#ifndef VARVE_PAGES_PACKED_ARENA_H_
+#define VARVE_PAGES_PACKED_ARENA_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "varve/cache.h"
+#include "varve/status.h"
+
+namespace varve {
+
+class PackedArena {
+ public:
+  explicit PackedArena(PageMemory* memory) : memory_(memory) {}
+  ~PackedArena();
+  PackedArena(const PackedArena&) = delete;
+  PackedArena& operator=(const PackedArena&) = delete;
+
+  // A block of at least `bytes` > 0, aligned to 64; kOutOfMemory when the system has none.
+  Result<std::byte*> Take(size_t bytes);
+  // `bytes` as it was taken.
+  void GiveBack(std::byte* block, size_t bytes);
+
+  // The most by which bytes_held() may grow when a block of `bytes` is taken.
+  static size_t MostBytes(size_t bytes);
+  uint64_t bytes_held() const { return held_bytes_; }
+  const uint64_t* counter() const { return &held_bytes_; }
+  uint64_t bytes_used() const { return used_bytes_; }
+  size_t num_regions() const { return regions_.size(); }
+
+ private:
+  struct Region {
+    std::byte* data = nullptr;
+    size_t bytes = 0;
+    size_t used = 0;
+    std::vector<uint16_t> page_used;  // bytes of each 4 KiB page that belong to a block
+  };
+  using FreeBySize = std::set<std::pair<size_t, std::byte*>>;
+
+  Status AddRegion(size_t bytes);
+  Region& RegionOf(std::byte* block);
+  void AddFree(std::byte* begin, size_t bytes);
+  void RemoveFree(std::byte* begin, size_t bytes);
+  // Adds to, or takes from, what is used of the pages that the block touches.
+  void Use(Region& region, std::byte* block, size_t bytes);
+  void Unuse(Region& region, std::byte* block, size_t bytes);
+
+  PageMemory* memory_;
+  std::map<std::byte*, Region> regions_;  // by address
+  std::map<std::byte*, size_t> free_;     // by address; never across regions
+  FreeBySize free_by_size_;
+  uint64_t held_bytes_ = 0;
+  uint64_t used_bytes_ = 0;
+};
+
+}  // namespace varve
+
+#endif  // VARVE_PAGES_PACKED_ARENA_H_

@@ -1,0 +1,79 @@
+#include "pages/packed_arena.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "base/random.h"
+#include "tests/cache_testing.h"
+
+namespace varve {
+namespace {
+
+TEST(PackedArena, BlocksAreApartAlignedAndWritable) {
+  CountingMemory memory;
+  PackedArena arena(&memory);
+  struct Block {
+    std::byte* data;
+    size_t bytes;
+    int fill;
+  };
+  std::vector<Block> blocks;
+  SplitMix64 random(7);
+  for (int i = 0; i < 4000; ++i) {
+    if (blocks.empty() || random.Next() % 5 < 3) {
+      const size_t bytes = 1 + random.Next() % 70000;
+      const Result<std::byte*> data = arena.Take(bytes);
+      ASSERT_OK(data.status());
+      ASSERT_EQ(reinterpret_cast<uintptr_t>(*data) % 64, 0u);
+      std::memset(*data, i & 0xFF, bytes);
+      blocks.push_back({*data, bytes, i & 0xFF});
+    } else {
+      std::swap(blocks[random.Next() % blocks.size()], blocks.back());
+      const Block block = blocks.back();
+      for (size_t b : {size_t{0}, block.bytes / 2, block.bytes - 1})
+        ASSERT_EQ(static_cast<int>(block.data[b]), block.fill);
+      arena.GiveBack(block.data, block.bytes);
+      blocks.pop_back();
+    }
+    // Every used byte is held, and no 4 KiB page more than touches one.
+    ASSERT_GE(arena.bytes_held(), arena.bytes_used());
+    ASSERT_LE(arena.bytes_held(), arena.bytes_used() + 2 * 4096 * blocks.size());
+  }
+  for (const Block& block : blocks) arena.GiveBack(block.data, block.bytes);
+  EXPECT_EQ(arena.bytes_held(), 0u);
+  EXPECT_EQ(arena.bytes_used(), 0u);
+  EXPECT_EQ(arena.num_regions(), 0u);
+}
+
+TEST(PackedArena, FreedNeighboursBecomeOneAndAreUsedAgain) {
+  CountingMemory memory;
+  PackedArena arena(&memory);
+  std::byte* a = *arena.Take(1 << 20);
+  std::byte* b = *arena.Take(1 << 19);
+  std::byte* c = *arena.Take(1 << 19);
+  EXPECT_EQ(arena.num_regions(), 1u);
+  EXPECT_EQ(a + (1 << 20), b);
+  arena.GiveBack(a, 1 << 20);
+  arena.GiveBack(b, 1 << 19);
+  EXPECT_EQ(arena.bytes_held(), uint64_t{1} << 19);
+  EXPECT_GT(memory.discards, 0);
+  EXPECT_EQ(*arena.Take((1 << 20) + (1 << 19)), a);
+  EXPECT_EQ(arena.num_regions(), 1u);
+  arena.GiveBack(a, (1 << 20) + (1 << 19));
+  arena.GiveBack(c, 1 << 19);
+  EXPECT_EQ(arena.num_regions(), 0u);
+}
+
+TEST(PackedArena, ABlockLargerThanARegionHasOneOfItsOwn) {
+  CountingMemory memory;
+  PackedArena arena(&memory);
+  std::byte* block = *arena.Take(5 << 20);
+  std::memset(block, 1, 5 << 20);
+  EXPECT_EQ(arena.bytes_held(), uint64_t{5} << 20);
+  arena.GiveBack(block, 5 << 20);
+}
+
+}  // namespace
+}  // namespace varve

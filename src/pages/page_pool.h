@@ -1,0 +1,111 @@
+// PagePool: memory for pages, in slots of slabs, one size class per page size.
+//
+// A slot is a multiple of 256 bytes, a slab a mapping of 2 MiB or more that holds slots of one size
+// back to back. Memory comes and goes in system pages of 4 KiB, and a slot may share its first and
+// its last one with its neighbours. So the pool knows of every system page how many slots keep it.
+//
+// A slot that is given back stays resident ("warm") while the pool's warm bytes are below a small
+// bound, so that the coming and going of open pages costs no page faults; beyond the bound the
+// system pages that no other slot keeps are discarded at once, and a slab without a used slot is
+// unmapped. Cold slots are taken lowest first, which closes the holes of a slab: a slot in a hole
+// has neighbours to share with. bytes_held() is what the process really keeps for pages: every
+// system page with a used or a warm slot in it, whole.
+//
+// Taking and giving back touch the counters of the slot's own system pages, nothing else.
+//
+// Not thread-safe. The pool must outlive no slot: give everything back before it is destroyed.
+
+#ifndef VARVE_PAGES_PAGE_POOL_H_
+#define VARVE_PAGES_PAGE_POOL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "base/slot_bytes.h"
+#include "varve/cache.h"
+#include "varve/status.h"
+
+namespace varve {
+
+inline constexpr size_t kSlabGranule = size_t{2} << 20;
+
+struct PageSlab;
+
+struct PageSlot {
+  std::byte* data = nullptr;
+  PageSlab* slab = nullptr;
+  uint32_t index = 0;
+};
+
+class PagePool {
+ public:
+  // `memory` is not owned. max_bytes caps bytes_held(); 0 is no cap.
+  PagePool(PageMemory* memory, uint64_t max_bytes);
+  ~PagePool();
+  PagePool(const PagePool&) = delete;
+  PagePool& operator=(const PagePool&) = delete;
+
+  // A slot of at least `bytes`; its content is arbitrary. kOutOfMemory at the cap or when the
+  // system has no memory.
+  Result<PageSlot> Take(size_t bytes);
+  void GiveBack(const PageSlot& slot);
+
+  // Ok if bytes_held() may grow by `bytes`, a sum of MostSlotBytes, under the cap. Discards warm
+  // slots where that makes room. Takes that stay within the sum then succeed, unless the system
+  // refuses a slab.
+  Status CheckRoom(uint64_t bytes);
+
+  // Bytes that are held elsewhere and count under the cap; read whenever room is checked.
+  void CountOutside(const uint64_t* bytes) { outside_bytes_ = bytes; }
+
+  uint64_t bytes_held() const { return used_pages_bytes_ + warm_bytes_; }
+  // The sum of SlotBytes over the used slots.
+  uint64_t bytes_in_slots() const { return used_bytes_; }
+  size_t num_slabs() const { return num_slabs_; }
+
+ private:
+  struct SizeClass {
+    size_t slot_bytes = 0;
+    uint32_t slots_per_slab = 0;
+    PageSlab* partial = nullptr;  // slabs with a free slot, any order
+  };
+
+  SizeClass& ClassOf(size_t slot_bytes);
+  Result<PageSlab*> AddSlab(SizeClass& size_class);
+  void RemoveSlab(PageSlab* slab);
+  // By how much bytes_held() grows when the next slot of a class is taken.
+  static uint64_t NextCost(const SizeClass& size_class);
+  bool Fits(uint64_t bytes) const;
+  Status Refusal(uint64_t bytes) const;
+  // Free, warm, used and back: one of the slot's states to the next, with the counters.
+  void Use(PageSlab* slab, uint32_t index);
+  void Unuse(PageSlab* slab, uint32_t index);
+  void AddWarm(PageSlab* slab, uint32_t index);
+  uint32_t RemoveWarm(PageSlab* slab);
+  // Gives the warm slot that was last given back to the system, with its slab if that is empty.
+  void TrimWarm();
+  uint64_t WarmLimit() const;
+  uint64_t OutsideBytes() const { return outside_bytes_ != nullptr ? *outside_bytes_ : 0; }
+
+  PageMemory* memory_;
+  uint64_t max_bytes_;
+  uint64_t used_bytes_ = 0;        // slots in use
+  uint64_t used_pages_bytes_ = 0;  // system pages with a slot in use
+  uint64_t warm_bytes_ = 0;        // system pages with a warm slot and none in use
+  const uint64_t* outside_bytes_ = nullptr;
+  size_t num_slabs_ = 0;
+  std::unordered_map<size_t, std::unique_ptr<SizeClass>> classes_;
+  PageSlab* warm_ = nullptr;  // slabs with a warm slot, the last used first
+
+  friend struct PageSlab;
+};
+
+// Anonymous mappings of this process, one instance for all caches. Thread-safe.
+PageMemory* SystemPageMemory();
+
+}  // namespace varve
+
+#endif  // VARVE_PAGES_PAGE_POOL_H_

@@ -1,0 +1,132 @@
+// PageStore: makes, shares and frees pages, and keeps the accounts. Everything that allocates page
+// memory goes through here. Owned by the cache; not thread-safe.
+
+#ifndef VARVE_PAGES_PAGE_STORE_H_
+#define VARVE_PAGES_PAGE_STORE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <tuple>
+#include <unordered_set>
+#include <vector>
+
+#include "pages/packed_arena.h"
+#include "pages/page.h"
+#include "pages/page_pool.h"
+#include "pages/spill_file.h"
+#include "varve/cache.h"
+
+namespace varve {
+
+class PageStore {
+ public:
+  PageStore(const CacheShape& shape, PageMemory* memory, uint64_t max_bytes)
+      : shape_(shape), pool_(memory, max_bytes), arena_(memory) {
+    pool_.CountOutside(arena_.counter());
+  }
+
+  StripShape KeyShape(int layer, int head) const {
+    return {layer, head, shape_.key_dim, shape_.page_tokens};
+  }
+  StripShape ValueShape(int layer, int head) const {
+    return {layer, head, shape_.value_dim, shape_.page_tokens};
+  }
+  size_t PageBytes(const Rung& key_rung, const Rung& value_rung) const;
+
+  // A page with one reference and no rows; its content is arbitrary.
+  Result<Page*> Make(int layer, int64_t first_position, PageState state, const Rung& key_rung,
+                     const Rung& value_rung);
+  // The same, whose bytes still are in a file; takes no page memory.
+  Page* MakeUnread(int layer, int64_t first_position, PageState state, const Rung& key_rung,
+                   const Rung& value_rung, std::unique_ptr<UnreadPage> unread);
+  // Brings the bytes of unread pages into memory, packed ones packed; others are passed over. On
+  // failure (no memory, bytes that fail their check) the pages at fault stay unread.
+  Status Read(std::span<Page* const> pages, Executor* executor);
+  uint64_t num_unread() const { return num_unread_; }
+  void AddRef(Page* page) { ++page->refs; }
+  // Drops a reference; the last one frees the page.
+  void Release(Page* page);
+  // Changes the state of a page, with the accounts.
+  void SetState(Page* page, PageState state);
+  // For a page whose content will change: nobody may adopt it, or its successor, any more.
+  void Detach(Page* page);
+  // Copies all strips of `from` (same rungs) and its row count.
+  void CopyContent(const Page& from, Page* to);
+
+  // --- packed pages ---
+
+  // Replaces the raw bytes of a sealed page, which go back to the pool; or the packed ones of a
+  // packed page. kOutOfMemory leaves the page as it was.
+  Status Pack(Page* page, const PackedStrips& strips);
+  // Memory for the raw strips of a packed page, to be filled and then set or given back.
+  Result<PageSlot> TakeRaw(const Page& page);
+  void GiveRaw(const Page& page, const PageSlot& slot);
+  // The page has its raw strips beside the packed ones from now on; and no longer.
+  void SetRaw(Page* page, const PageSlot& slot);
+  void DropRaw(Page* page);
+  void DropAllRaw();
+  // Gives up the packed form of a page that has its raw strips: it is sealed as before.
+  void Unpack(Page* page);
+  // Packed pages that have their raw strips, too; and bytes that are taken for such.
+  const std::unordered_set<Page*>& restored() const { return restored_; }
+  uint64_t raw_bytes() const { return raw_bytes_; }
+
+  // --- the spill file ---
+
+  // Once, before any page is packed.
+  void SetSpill(std::unique_ptr<SpillFile> spill);
+  SpillFile* spill() { return spill_.get(); }
+  // Moves packed bytes to the spill file, those that were packed first, until at most keep_bytes
+  // of them are in memory. A file that has no room leaves the rest where it is.
+  void SpillDown(uint64_t keep_bytes);
+  // A page in the spill file has been read; its bytes need not stay in memory.
+  void ForgetSpilled(const Page& page) const;
+
+  PagePool& pool() { return pool_; }
+  const PagePool& pool() const { return pool_; }
+  // Fills the page parts of the statistics.
+  void AddTo(CacheStats* stats) const;
+
+ private:
+  // From the pool; pages that are restored beside their packed form make room where it has none.
+  Result<PageSlot> TakeSlot(size_t bytes);
+  using Account = std::tuple<const Rung*, const Rung*, PageState>;
+  Page* NewPage(int layer, int64_t first_position, PageState state, const Rung& key_rung,
+                const Rung& value_rung) const;
+  void Count(Page& page, int sign);
+  // Strips of a packed page in an arena's memory.
+  static Result<std::shared_ptr<const PackedPage>> Place(
+      PackedArena* arena, std::span<const std::byte> bytes, const std::vector<uint32_t>& ends,
+      const std::shared_ptr<const PackDictionaries>& dictionaries, bool spilled);
+  Status Spill(Page* page);
+
+  CacheShape shape_;
+  PagePool pool_;
+  PackedArena arena_;
+  std::unique_ptr<SpillFile> spill_;          // null: none
+  std::unique_ptr<PackedArena> spill_arena_;  // in it
+  std::map<uint64_t, Page*> packed_;          // in memory, by packed_at
+  uint64_t packed_bytes_ = 0;                 // of those
+  uint64_t last_packed_at_ = 0;
+  uint64_t num_spilled_ = 0;
+  uint64_t bytes_spilled_ = 0;
+  uint64_t spill_refused_ = 0;
+  struct Sum {
+    uint64_t pages = 0;
+    uint64_t bytes = 0;
+  };
+  std::map<Account, Sum> accounts_;
+  uint64_t num_pages_ = 0;
+  uint64_t num_unread_ = 0;
+  uint64_t bytes_unread_ = 0;
+  uint64_t bytes_used_ = 0;
+  uint64_t bytes_copied_ = 0;
+  std::unordered_set<Page*> restored_;
+  uint64_t raw_bytes_ = 0;
+};
+
+}  // namespace varve
+
+#endif  // VARVE_PAGES_PAGE_STORE_H_

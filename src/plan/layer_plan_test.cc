@@ -1,0 +1,158 @@
+#include "plan/layer_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+namespace varve {
+namespace {
+
+CacheShape Shape(int num_layers = 4) {
+  CacheShape shape;
+  shape.num_layers = num_layers;
+  shape.num_kv_heads = 2;
+  shape.key_dim = 64;
+  shape.value_dim = 96;
+  return shape;
+}
+
+// "f16 | 0 q8_0/q4_0 | 512 q4_0/q4_0 | window 64 sink 4"
+std::string Describe(const LayerPlan& plan) {
+  std::string text(plan.open_rung->name());
+  for (const LayerPlan::Stage& stage : plan.stages) {
+    text += " | " + std::to_string(stage.from_age) + " " + std::string(stage.k->name()) + "/" +
+            std::string(stage.v->name());
+  }
+  if (plan.window_tokens > 0) {
+    text += " | window " + std::to_string(plan.window_tokens) + " sink " +
+            std::to_string(plan.sink_tokens);
+  }
+  return text;
+}
+
+std::string LayerZero(std::string_view text) {
+  Result<std::vector<LayerPlan>> layers = ResolvePlan(*ParsePlan(text), Shape());
+  return layers.ok() ? Describe(layers->front()) : layers.status().message();
+}
+
+std::string ErrorOf(std::string_view text, const CacheShape& shape) {
+  Result<std::vector<LayerPlan>> layers = ResolvePlan(*ParsePlan(text), shape);
+  return layers.ok() ? "(resolved)" : layers.status().message();
+}
+
+TEST(LayerPlan, DefaultsAreF16EverywhereFromAgeZero) {
+  EXPECT_EQ(LayerZero(""), "f16 | 0 f16/f16");
+  EXPECT_EQ(LayerZero("open_rung=f32"), "f32 | 0 f16/f16");
+  EXPECT_EQ(LayerZero("k=q8_0"), "f16 | 0 q8_0/f16");
+}
+
+TEST(LayerPlan, RungsHoldFromTheOpenWindowOn) {
+  EXPECT_EQ(LayerZero("q8_0"), "f16 | 0 q8_0/q8_0");
+  EXPECT_EQ(LayerZero("k=q8_0,v=q4_0r,open=128"), "f16 | 128 q8_0/q4_0r");
+}
+
+TEST(LayerPlan, AnAgeLadderBecomesStages) {
+  EXPECT_EQ(LayerZero("age=f16:512/q8_0:4096/q4_0"),
+            "f16 | 0 f16/f16 | 512 q8_0/q8_0 | 4096 q4_0/q4_0");
+  EXPECT_EQ(LayerZero("age=q8_0"), "f16 | 0 q8_0/q8_0");
+}
+
+TEST(LayerPlan, AFixedPartStaysWhileTheOtherFollowsTheLadder) {
+  EXPECT_EQ(LayerZero("k=q8_0,age=f16:512/q4_0"), "f16 | 0 q8_0/f16 | 512 q8_0/q4_0");
+  EXPECT_EQ(LayerZero("v=f32,age=f16:512/q4_0"), "f16 | 0 f16/f32 | 512 q4_0/f32");
+}
+
+TEST(LayerPlan, TheOpenWindowSwallowsYoungerStages) {
+  EXPECT_EQ(LayerZero("age=f16:512/q8_0:4096/q4_0,open=100"),
+            "f16 | 100 f16/f16 | 512 q8_0/q8_0 | 4096 q4_0/q4_0");
+  EXPECT_EQ(LayerZero("age=f16:512/q8_0:4096/q4_0,open=512"),
+            "f16 | 512 q8_0/q8_0 | 4096 q4_0/q4_0");
+  EXPECT_EQ(LayerZero("age=f16:512/q8_0:4096/q4_0,open=9999"), "f16 | 9999 q4_0/q4_0");
+}
+
+TEST(LayerPlan, EqualNeighboursAreOneStage) {
+  EXPECT_EQ(LayerZero("age=q8_0:512/q8_0:1024/q4_0"), "f16 | 0 q8_0/q8_0 | 1024 q4_0/q4_0");
+}
+
+TEST(LayerPlan, WindowAndSink) {
+  EXPECT_EQ(LayerZero("q8_0,window=64,sink=4"), "f16 | 0 q8_0/q8_0 | window 64 sink 4");
+  EXPECT_EQ(LayerZero("window=64"), "f16 | 0 f16/f16 | window 64 sink 0");
+}
+
+TEST(LayerPlan, StageAtFollowsTheBounds) {
+  const std::vector<LayerPlan> layers =
+      *ResolvePlan(*ParsePlan("age=f16:512/q8_0,open=64"), Shape());
+  const LayerPlan& plan = layers[0];
+  EXPECT_EQ(plan.StageAt(0), nullptr);
+  EXPECT_EQ(plan.StageAt(63), nullptr);
+  EXPECT_EQ(plan.StageAt(64), &plan.stages[0]);
+  EXPECT_EQ(plan.StageAt(511), &plan.stages[0]);
+  EXPECT_EQ(plan.StageAt(512), &plan.stages[1]);
+  EXPECT_EQ(plan.StageAt(1'000'000), &plan.stages[1]);
+}
+
+TEST(LayerPlan, RulesReachTheirLayersAndNoOther) {
+  Result<std::vector<LayerPlan>> layers = ResolvePlan(*ParsePlan("1: q8_0; 3-: q4_0"), Shape(6));
+  ASSERT_TRUE(layers.ok()) << layers.status().message();
+  const char* expected[] = {"f16", "q8_0", "f16", "q4_0", "q4_0", "q4_0"};
+  ASSERT_EQ(layers->size(), 6u);
+  for (size_t i = 0; i < 6; ++i) EXPECT_EQ((*layers)[i].stages[0].k->name(), expected[i]) << i;
+}
+
+TEST(LayerPlanError, NamesLayerClauseAndLimit) {
+  CacheShape shape = Shape();
+  shape.page_tokens = 64;
+  const std::pair<const char*, const char*> cases[] = {
+      {"0-4: q8_0", "plan: layers 0-4: layer 4 > 3, the model's last"},
+      {"4-: q8_0", "plan: layers 4-: layer 4 > 3, the model's last"},
+      {"page=32", "plan: layers 0-, clause \"page=32\": differs from page_tokens 64 of the shape"},
+      {"sink=4",
+       "plan: layers 0-, clause \"sink=4\": nothing is dropped without window= or evict="},
+      {"window=64,open=65", "plan: layers 0-, clause \"open=65\": 65 > window 64"},
+      {"cross=f16",
+       "plan: clause \"cross=f16\": a rung of its own for the cross cache is not in this build "
+       "yet"},
+      {"recent=64", "plan: layers 0-, clause \"recent\": means nothing without evict="},
+      {"2-: ratio=3", "plan: layers 2-, clause \"ratio\": means nothing without evict="},
+      {"budget=1MiB", "plan: layers 0-, clause \"budget\": means nothing without evict="},
+      {"trigger=8", "plan: layers 0-, clause \"trigger\": means nothing without evict="},
+      {"every=8", "plan: layers 0-, clause \"every\": means nothing without evict="},
+      {"ema=0.5", "plan: layers 0-, clause \"ema\": means nothing without evict="},
+      {"2-4: evict=h2o", "plan: layers 2-4: layer 4 > 3, the model's last"},
+      {"7: evict=h2o", "plan: layers 7: layer 7 > 3, the model's last"},
+  };
+  for (const auto& [text, message] : cases) EXPECT_EQ(ErrorOf(text, shape), message) << text;
+}
+
+TEST(LayerPlanError, ARungThatCannotStoreTheDimensionNamesThePart) {
+  CacheShape shape = Shape();
+  shape.value_dim = 80;
+  EXPECT_EQ(ErrorOf("bf16", shape), "(resolved)");
+  EXPECT_EQ(ErrorOf("k=q8_0", shape), "(resolved)");
+  const std::string fixed = ErrorOf("2-: q8_0", shape);
+  EXPECT_TRUE(fixed.starts_with("plan: layers 2-, clause \"v=q8_0\": v: ")) << fixed;
+  EXPECT_NE(fixed.find("80"), std::string::npos) << fixed;
+  const std::string by_age = ErrorOf("age=f16:64/q4_0", shape);
+  EXPECT_TRUE(by_age.starts_with("plan: layers 0-, clause \"age=f16:64/q4_0\": v: ")) << by_age;
+}
+
+TEST(LayerPlanError, APlanBuiltByHandIsCheckedToo) {
+  Plan plan;
+  plan.rules.resize(1);
+  plan.rules[0].k = "q9_0";
+  EXPECT_EQ(ResolvePlan(plan, Shape()).status().code(), StatusCode::kInvalidArgument);
+  plan.rules[0].k = "q8_0";
+  plan.rules[0].window_tokens = 0;
+  EXPECT_EQ(ResolvePlan(plan, Shape()).status().code(), StatusCode::kInvalidArgument);
+  plan.rules[0].window_tokens = 1;
+  EXPECT_TRUE(ResolvePlan(plan, Shape()).ok());
+}
+
+TEST(LayerPlanError, AShapeWithoutLayersIsRefused) {
+  EXPECT_EQ(ErrorOf("f16", Shape(0)), "shape: num_layers 0 is not within 1 and 1024");
+  EXPECT_EQ(ErrorOf("f16", Shape(1025)), "shape: num_layers 1025 is not within 1 and 1024");
+}
+
+}  // namespace
+}  // namespace varve

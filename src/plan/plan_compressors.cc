@@ -1,0 +1,52 @@
+#include "plan/plan_compressors.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace varve {
+
+Status PlanCompressors::CheckFits(const Compressor& compressor, const std::string& name) const {
+  const auto differs = [&name](const char* field, int value, const char* what, int expected) {
+    return InvalidArgument(
+        fmt::format("{}: {} {} is not {}, the model's {}", name, field, value, expected, what));
+  };
+  if (compressor.num_layers() != shape_.num_layers)
+    return differs("num_layers", compressor.num_layers(), "layers", shape_.num_layers);
+  if (compressor.num_heads != 0 && compressor.num_heads != shape_.num_kv_heads)
+    return differs("num_heads", compressor.num_heads, "KV heads", shape_.num_kv_heads);
+  if (compressor.head_dim != shape_.key_dim)
+    return differs("head_dim", compressor.head_dim, "key_dim", shape_.key_dim);
+  if (compressor.head_dim != shape_.value_dim)
+    return differs("head_dim", compressor.head_dim, "value_dim", shape_.value_dim);
+  return Status();
+}
+
+Result<const Compressor*> PlanCompressors::Get(const LayerRule& rule) {
+  std::shared_ptr<const Compressor>& given = given_[*rule.fold];
+  if (given != nullptr) return given.get();
+  std::shared_ptr<const Compressor> found = shipped_;
+  if (*rule.fold != kShippedCompressor) {
+    Result<std::shared_ptr<const Compressor>> loaded = LoadCompressor(*rule.fold);
+    if (!loaded.ok()) return loaded.status();
+    found = std::move(*loaded);
+  } else if (found == nullptr) {
+    return FailedPrecondition(
+        "no compressor comes with this model; name a file that `varve fold convert` has made");
+  } else {
+    VARVE_RETURN_IF_ERROR(CheckCompressor(*found));
+  }
+  VARVE_RETURN_IF_ERROR(CheckFits(*found, *rule.fold));
+  given = std::move(found);
+  return given.get();
+}
+
+uint64_t PlanCompressors::bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [name, compressor] : given_) {
+    if (compressor != nullptr) bytes += compressor->bytes();
+  }
+  return bytes;
+}
+
+}  // namespace varve

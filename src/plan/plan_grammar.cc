@@ -1,0 +1,232 @@
+#include "plan/plan_grammar.h"
+
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "plan/plan_values.h"
+
+namespace varve {
+namespace {
+
+constexpr std::string_view kFloatRungs = "f16 f32 bf16";
+
+constexpr ClauseSpec kClauses[] = {
+    {.name = "kv", .kind = ClauseKind::kBothRungs},
+    {.name = "k", .kind = ClauseKind::kRung, .text = &LayerRule::k},
+    {.name = "v", .kind = ClauseKind::kRung, .text = &LayerRule::v},
+    {.name = "age", .kind = ClauseKind::kAge},
+    {.name = "open", .kind = ClauseKind::kCount, .count = &LayerRule::open_tokens},
+    {.name = "open_rung",
+     .kind = ClauseKind::kWord,
+     .text = &LayerRule::open_rung,
+     .words = kFloatRungs},
+    {.name = "page", .kind = ClauseKind::kPage},
+    {.name = "window", .kind = ClauseKind::kCount, .count = &LayerRule::window_tokens, .min = 1},
+    {.name = "evict",
+     .kind = ClauseKind::kWord,
+     .text = &LayerRule::evict,
+     .words = "h2o window random tova snapkv demote"},
+    {.name = "ratio", .kind = ClauseKind::kReal, .real = &LayerRule::ratio},
+    {.name = "budget", .kind = ClauseKind::kBytes},
+    {.name = "sink", .kind = ClauseKind::kCount, .count = &LayerRule::sink_tokens},
+    {.name = "recent", .kind = ClauseKind::kCount, .count = &LayerRule::recent_tokens},
+    {.name = "trigger", .kind = ClauseKind::kCount, .count = &LayerRule::trigger_tokens},
+    {.name = "every", .kind = ClauseKind::kCount, .count = &LayerRule::every_tokens, .min = 1},
+    {.name = "ema", .kind = ClauseKind::kReal, .real = &LayerRule::ema},
+    {.name = "pack",
+     .kind = ClauseKind::kWord,
+     .text = &LayerRule::pack,
+     .words = "probe full store"},
+    {.name = "hot", .kind = ClauseKind::kHot},
+    {.name = "bootstrap", .kind = ClauseKind::kCount, .count = &LayerRule::bootstrap_tokens},
+    {.name = "step", .kind = ClauseKind::kCount, .count = &LayerRule::step_tokens, .min = 1},
+    {.name = "pack_threads",
+     .kind = ClauseKind::kCount,
+     .count = &LayerRule::pack_threads,
+     .min = 1,
+     .max = 64},
+    {.name = "pack_queue",
+     .kind = ClauseKind::kCount,
+     .count = &LayerRule::pack_queue,
+     .min = 1,
+     .max = 1 << 20},
+    {.name = "decode_cache",
+     .kind = ClauseKind::kCount,
+     .count = &LayerRule::decode_cache_pages,
+     .max = 1 << 30},
+    {.name = "prefetch", .kind = ClauseKind::kCount, .count = &LayerRule::prefetch, .max = 1},
+    {.name = "spill", .kind = ClauseKind::kFile, .text = &LayerRule::spill},
+    {.name = "spill_mib",
+     .kind = ClauseKind::kCount,
+     .count = &LayerRule::spill_mib,
+     .min = 1,
+     .max = 1 << 24},
+    {.name = "keep_mib", .kind = ClauseKind::kCount, .count = &LayerRule::keep_mib, .max = 1 << 24},
+    {.name = "codebook", .kind = ClauseKind::kFile, .text = &LayerRule::codebook},
+    {.name = "fold", .kind = ClauseKind::kFile, .text = &LayerRule::fold},
+    {.name = "image", .kind = ClauseKind::kCount, .count = &LayerRule::image_tokens},
+    {.name = "fold_positions",
+     .kind = ClauseKind::kWord,
+     .text = &LayerRule::fold_positions,
+     .words = "true restart"},
+    {.name = "cross", .kind = ClauseKind::kRung, .text = &LayerRule::cross},
+    {.name = "fallback", .kind = ClauseKind::kRung, .text = &LayerRule::fallback},
+};
+
+bool IsOneOf(std::string_view word, std::string_view words) {
+  while (!words.empty()) {
+    const size_t blank = words.find(' ');
+    if (words.substr(0, blank) == word) return !word.empty();
+    words.remove_prefix(blank == std::string_view::npos ? words.size() : blank + 1);
+  }
+  return false;
+}
+
+template <typename T, typename Member>
+Status Store(Result<T> parsed, Member* member) {
+  if (!parsed.ok()) return parsed.status();
+  *member = std::move(*parsed);
+  return Status();
+}
+
+Status StoreReal(const ClauseSpec& clause, std::string_view text, LayerRule* rule) {
+  Result<double> value = ParseReal(clause.name, text);
+  if (!value.ok()) return value.status();
+  if (clause.real == &LayerRule::ratio && !(*value > 1)) {
+    return InvalidArgument(fmt::format("ratio {} must be > 1", *value));
+  }
+  if (clause.real == &LayerRule::ema && !(*value >= 0 && *value < 1)) {
+    return InvalidArgument(fmt::format("ema {} must be >= 0 and < 1", *value));
+  }
+  rule->*clause.real = *value;
+  return Status();
+}
+
+Status StoreHot(std::string_view text, LayerRule* rule) {
+  const size_t slash = text.find('/');
+  if (slash == std::string_view::npos) {
+    return InvalidArgument(fmt::format("hot {} is not SINK/RECENT", QuoteForMessage(text)));
+  }
+  Result<int64_t> sink = ParseCount("hot sink", Trim(text.substr(0, slash)), 0, kMaxClauseTokens);
+  if (!sink.ok()) return sink.status();
+  Result<int64_t> recent =
+      ParseCount("hot recent", Trim(text.substr(slash + 1)), 0, kMaxClauseTokens);
+  if (!recent.ok()) return recent.status();
+  rule->hot_sink_tokens = *sink;
+  rule->hot_recent_tokens = *recent;
+  return Status();
+}
+
+Status StorePage(std::string_view text, LayerRule* rule) {
+  Result<int64_t> tokens = ParseCount("page", text, 0, kMaxClauseTokens);
+  if (!tokens.ok()) return tokens.status();
+  if (*tokens != 16 && *tokens != 32 && *tokens != 64 && *tokens != 128) {
+    return InvalidArgument(fmt::format("page {} is none of 16, 32, 64, 128", *tokens));
+  }
+  rule->page_tokens = static_cast<int>(*tokens);
+  return Status();
+}
+
+}  // namespace
+
+std::span<const ClauseSpec> Clauses() { return kClauses; }
+
+const ClauseSpec* FindClause(std::string_view name) {
+  const auto* found = std::find_if(std::begin(kClauses), std::end(kClauses),
+                                   [&](const ClauseSpec& clause) { return clause.name == name; });
+  return found == std::end(kClauses) ? nullptr : found;
+}
+
+std::string ClauseNames() {
+  std::string names;
+  for (const ClauseSpec& clause : kClauses) {
+    if (!names.empty()) names += ' ';
+    names += clause.name;
+  }
+  return names;
+}
+
+Status StoreClause(const ClauseSpec& clause, std::string_view value, LayerRule* rule) {
+  switch (clause.kind) {
+    case ClauseKind::kRung:
+      VARVE_RETURN_IF_ERROR(CheckRungName(value));
+      rule->*clause.text = value;
+      return Status();
+    case ClauseKind::kBothRungs:
+      VARVE_RETURN_IF_ERROR(CheckRungName(value));
+      rule->k = rule->v = value;
+      return Status();
+    case ClauseKind::kAge:
+      return Store(ParseAge(value), &rule->age);
+    case ClauseKind::kPage:
+      return StorePage(value, rule);
+    case ClauseKind::kCount:
+      return Store(ParseCount(clause.name, value, clause.min, clause.max), &(rule->*clause.count));
+    case ClauseKind::kReal:
+      return StoreReal(clause, value, rule);
+    case ClauseKind::kBytes:
+      return Store(ParseBudget(value), &rule->budget_bytes);
+    case ClauseKind::kWord:
+      if (!IsOneOf(value, clause.words)) {
+        return InvalidArgument(fmt::format("unknown {} {}; known: {}", clause.name,
+                                           QuoteForMessage(value), clause.words));
+      }
+      rule->*clause.text = value;
+      return Status();
+    case ClauseKind::kFile:
+      VARVE_RETURN_IF_ERROR(CheckFileName(clause.name, value));
+      rule->*clause.text = value;
+      return Status();
+    case ClauseKind::kHot:
+      return StoreHot(value, rule);
+  }
+  return Internal("clause of unknown kind");
+}
+
+std::optional<std::string> ClauseValue(const ClauseSpec& clause, const LayerRule& rule) {
+  const bool both = rule.k.has_value() && rule.k == rule.v;
+  switch (clause.kind) {
+    case ClauseKind::kBothRungs:
+      return both ? rule.k : std::nullopt;
+    case ClauseKind::kRung:
+      if (both && (clause.text == &LayerRule::k || clause.text == &LayerRule::v)) {
+        return std::nullopt;
+      }
+      return rule.*clause.text;
+    case ClauseKind::kWord:
+    case ClauseKind::kFile:
+      return rule.*clause.text;
+    case ClauseKind::kAge:
+      if (rule.age.empty()) return std::nullopt;
+      return AgeText(rule.age);
+    case ClauseKind::kPage:
+      if (!rule.page_tokens) return std::nullopt;
+      return fmt::format("{}", *rule.page_tokens);
+    case ClauseKind::kCount:
+      if (!(rule.*clause.count)) return std::nullopt;
+      return fmt::format("{}", *(rule.*clause.count));
+    case ClauseKind::kReal:
+      if (!(rule.*clause.real)) return std::nullopt;
+      return fmt::format("{}", *(rule.*clause.real));  // shortest text that reads back the same
+    case ClauseKind::kBytes:
+      if (!rule.budget_bytes) return std::nullopt;
+      return BudgetText(*rule.budget_bytes);
+    case ClauseKind::kHot:
+      if (!rule.hot_sink_tokens || !rule.hot_recent_tokens) return std::nullopt;
+      return fmt::format("{}/{}", *rule.hot_sink_tokens, *rule.hot_recent_tokens);
+  }
+  return std::nullopt;
+}
+
+std::string ClauseText(const ClauseSpec& clause, std::string_view value) {
+  if (clause.kind == ClauseKind::kBothRungs) return std::string(value);
+  if (clause.kind == ClauseKind::kFile) {
+    return fmt::format("{}={}", clause.name, QuoteFileName(value));
+  }
+  return fmt::format("{}={}", clause.name, value);
+}
+
+}  // namespace varve

@@ -1,0 +1,70 @@
+// The vocabulary of plans: every clause by name, what values it takes, how a value is stored in a
+// LayerRule and printed from it. The text form and the JSON form are two spellings of this one
+// table, so they cannot drift apart.
+//
+// Not here: how single values are read (plan_values.h), how clauses are cut out of text or JSON
+// (plan_text.cc, plan_json.cc), which clauses exclude each other (plan_rule.h), what this build
+// implements (plan_support.cc). Pure functions, thread-safe.
+
+#ifndef VARVE_PLAN_PLAN_GRAMMAR_H_
+#define VARVE_PLAN_PLAN_GRAMMAR_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "plan/plan_values.h"
+#include "varve/plan.h"
+#include "varve/status.h"
+
+namespace varve {
+
+inline constexpr size_t kMaxPlanBytes = size_t{64} << 10;  // of text or JSON
+
+enum class ClauseKind {
+  kRung,       // one rung name
+  kBothRungs,  // kv=RUNG, or the bare rung: k and v at once
+  kAge,        // f16:512/q8_0:4096/q4_0
+  kPage,       // 16, 32, 64 or 128
+  kCount,      // integer from `min` to `max`
+  kReal,       // ratio or ema
+  kBytes,      // integer with B, KiB, MiB or GiB
+  kWord,       // one of `words`
+  kFile,       // file name, UTF-8
+  kHot,        // S/R
+};
+
+struct ClauseSpec {
+  std::string_view name;
+  ClauseKind kind;
+  // The member that holds the value, for the kinds that need no code of their own.
+  std::optional<std::string> LayerRule::*text = nullptr;
+  std::optional<int64_t> LayerRule::*count = nullptr;
+  std::optional<double> LayerRule::*real = nullptr;
+  int64_t min = 0;  // kCount
+  int64_t max = kMaxClauseTokens;
+  std::string_view words = {};  // kWord: the values, separated by blanks
+};
+
+// Every clause, in the order in which they are printed.
+std::span<const ClauseSpec> Clauses();
+const ClauseSpec* FindClause(std::string_view name);  // null if there is none
+std::string ClauseNames();                            // "kv k v …", for messages
+
+// Stores a value in the rule. Failure is kInvalidArgument with the bare reason ("open 7x is not an
+// integer"); the caller adds the place. File names come unquoted.
+Status StoreClause(const ClauseSpec& clause, std::string_view value, LayerRule* rule);
+
+// The canonical spelling of the value, or nothing where the rule does not say the clause. Equal k
+// and v are said by "kv" alone.
+std::optional<std::string> ClauseValue(const ClauseSpec& clause, const LayerRule& rule);
+
+// "open=128"; the bare rung for kv; file names quoted where they need it.
+std::string ClauseText(const ClauseSpec& clause, std::string_view value);
+
+}  // namespace varve
+
+#endif  // VARVE_PLAN_PLAN_GRAMMAR_H_

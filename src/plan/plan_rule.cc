@@ -1,0 +1,122 @@
+#include "plan/plan_rule.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "plan/plan_values.h"
+
+namespace varve {
+namespace {
+
+struct Exclusion {
+  std::string_view first;
+  std::string_view second;
+  std::string_view reason;
+};
+
+// Pairs that no rule may hold; `age` against k and v together is in CheckConflicts.
+constexpr Exclusion kExclusions[] = {
+    {"kv", "k", "both set the rung of K"},
+    {"kv", "v", "both set the rung of V"},
+    {"kv", "age", "both set the rungs of K and V"},
+    {"ratio", "budget", "both set the memory to aim at"},
+};
+
+bool SaysNothing(const LayerRule& rule) {
+  LayerRule blank;
+  blank.first_layer = rule.first_layer;
+  blank.last_layer = rule.last_layer;
+  return rule == blank;
+}
+
+}  // namespace
+
+const std::string* RuleBuilder::FindSaid(std::string_view name) const {
+  const auto found =
+      std::find_if(said_.begin(), said_.end(), [&](const Said& said) { return said.name == name; });
+  return found == said_.end() ? nullptr : &found->label;
+}
+
+Status RuleBuilder::CheckConflicts(std::string_view name, const std::string& label) const {
+  if (const std::string* earlier = FindSaid(name)) {
+    return InvalidArgument(fmt::format("plan: {}: repeats {}", label, *earlier));
+  }
+  for (const Exclusion& exclusion : kExclusions) {
+    if (name != exclusion.first && name != exclusion.second) continue;
+    const std::string* other =
+        FindSaid(name == exclusion.first ? exclusion.second : exclusion.first);
+    if (other == nullptr) continue;
+    return InvalidArgument(
+        fmt::format("plan: {}: conflicts with {}: {}", label, *other, exclusion.reason));
+  }
+  // Any two of k, v and age go together; the third leaves the ladder nothing to decide.
+  constexpr std::string_view kLadder[] = {"k", "v", "age"};
+  if (std::find(std::begin(kLadder), std::end(kLadder), name) == std::end(kLadder)) return Status();
+  std::vector<const std::string*> others;
+  for (std::string_view part : kLadder) {
+    if (const std::string* other = FindSaid(part)) others.push_back(other);
+  }
+  if (others.size() < 2) return Status();
+  return InvalidArgument(
+      fmt::format("plan: {}: conflicts with {} and {}: k= and v= leave nothing to age=", label,
+                  *others[0], *others[1]));
+}
+
+Status RuleBuilder::Add(const ClauseSpec& clause, std::string_view value,
+                        const std::string& label) {
+  VARVE_RETURN_IF_ERROR(CheckConflicts(clause.name, label));
+  const Status stored = StoreClause(clause, value, &rule_);
+  if (!stored.ok()) {
+    return Status(stored.code(), fmt::format("plan: {}: {}", label, stored.message()));
+  }
+  said_.push_back({clause.name, label});
+  return Status();
+}
+
+Result<Plan> JoinRules(std::vector<LabeledRule> rules) {
+  std::stable_sort(rules.begin(), rules.end(), [](const LabeledRule& a, const LabeledRule& b) {
+    return a.rule.first_layer < b.rule.first_layer;
+  });
+  Plan plan;
+  const LabeledRule* previous = nullptr;
+  const LabeledRule* paged = nullptr;
+  for (LabeledRule& current : rules) {
+    const LayerRule& rule = current.rule;
+    if (previous != nullptr &&
+        (previous->rule.last_layer == -1 || previous->rule.last_layer >= rule.first_layer)) {
+      return InvalidArgument(fmt::format("plan: {}: layers {} overlap layers {} of {}",
+                                         current.label, LayersText(rule),
+                                         LayersText(previous->rule), previous->label));
+    }
+    if (rule.page_tokens && paged != nullptr && paged->rule.page_tokens != rule.page_tokens) {
+      return InvalidArgument(
+          fmt::format("plan: {}: page={} differs from page={} of {}; a plan has one page size",
+                      current.label, *rule.page_tokens, *paged->rule.page_tokens, paged->label));
+    }
+    if (rule.page_tokens) paged = &current;
+    previous = &current;
+    plan.rules.push_back(rule);
+  }
+  return plan;
+}
+
+Result<Plan> NormalizePlan(const Plan& plan) {
+  Plan sorted = plan;
+  std::erase_if(sorted.rules, SaysNothing);
+  std::stable_sort(
+      sorted.rules.begin(), sorted.rules.end(),
+      [](const LayerRule& a, const LayerRule& b) { return a.first_layer < b.first_layer; });
+  // The grammar is the check: what it cannot write and read back is no plan.
+  const std::string text = PrintPlan(sorted);
+  Result<Plan> parsed = ParsePlan(text);
+  if (parsed.ok() && !(*parsed == sorted)) {
+    return InvalidArgument(
+        fmt::format("plan: {} does not say what the plan holds: a field has a value that its "
+                    "clause cannot have",
+                    QuoteForMessage(text)));
+  }
+  return parsed;
+}
+
+}  // namespace varve

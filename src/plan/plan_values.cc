@@ -1,0 +1,283 @@
+#include "plan/plan_values.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <system_error>
+
+#include <fmt/format.h>
+
+namespace varve {
+namespace {
+
+constexpr std::string_view kNamedRungs[] = {"f32",   "f16",   "bf16", "q8_0", "q4_0",
+                                            "q8_0r", "q4_0r", "pq4",  "pq3",  "pq2"};
+constexpr std::string_view kBlanks = " \t\r\n";
+
+struct ByteUnit {
+  std::string_view suffix;
+  int shift;
+};
+constexpr ByteUnit kByteUnits[] = {{"GiB", 30}, {"MiB", 20}, {"KiB", 10}, {"B", 0}};
+
+// Decimal digits only: no sign, and no leading zero that printing would lose in a rung name.
+bool ParseSmall(std::string_view digits, int min, int max) {
+  int value = 0;
+  const char* end = digits.data() + digits.size();
+  const auto [rest, error] = std::from_chars(digits.data(), end, value);
+  return error == std::errc() && rest == end && digits[0] != '0' && value >= min && value <= max;
+}
+
+// UTF-8 as RFC 3629 has it: no overlong forms, no surrogates, nothing beyond U+10FFFF. JSON can
+// hold no other text, so a name outside it could not be written to both forms.
+bool IsUtf8(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[i]);
+    const size_t length = lead < 0x80   ? 1
+                          : lead < 0xC2 ? 0
+                          : lead < 0xE0 ? 2
+                          : lead < 0xF0 ? 3
+                          : lead < 0xF5 ? 4
+                                        : 0;
+    if (length == 0 || i + length > text.size()) return false;
+    for (size_t j = 1; j < length; ++j) {
+      const auto next = static_cast<unsigned char>(text[i + j]);
+      unsigned low = 0x80, high = 0xBF;
+      if (j == 1 && lead == 0xE0) low = 0xA0;
+      if (j == 1 && lead == 0xED) high = 0x9F;
+      if (j == 1 && lead == 0xF0) low = 0x90;
+      if (j == 1 && lead == 0xF4) high = 0x8F;
+      if (next < low || next > high) return false;
+    }
+    i += length;
+  }
+  return true;
+}
+
+// Parses the whole text; `error` is invalid_argument where something is left over.
+template <typename T>
+T ParseWhole(std::string_view text, std::errc* error) {
+  T value{};
+  const char* end = text.data() + text.size();
+  const auto [rest, code] = std::from_chars(text.data(), end, value);
+  *error = rest == end ? code : std::errc::invalid_argument;
+  return value;
+}
+
+Result<AgeStep> ParseAgeStage(std::string_view stage, bool is_last, int64_t previous) {
+  const size_t colon = stage.find(':');
+  AgeStep step;
+  step.rung = Trim(stage.substr(0, colon));
+  VARVE_RETURN_IF_ERROR(CheckRungName(step.rung));
+  if (is_last && colon != std::string_view::npos) {
+    return InvalidArgument(fmt::format("the last stage {} has a bound; it must be RUNG alone",
+                                       QuoteForMessage(stage)));
+  }
+  if (is_last) return step;
+  if (colon == std::string_view::npos) {
+    return InvalidArgument(fmt::format(
+        "stage {} has no bound; every stage but the last is RUNG:TOKENS", QuoteForMessage(stage)));
+  }
+  Result<int64_t> bound =
+      ParseCount("age bound", Trim(stage.substr(colon + 1)), 1, kMaxClauseTokens);
+  if (!bound.ok()) return bound.status();
+  if (*bound <= previous) {
+    return InvalidArgument(
+        fmt::format("age bound {} <= {} before it; bounds must ascend", *bound, previous));
+  }
+  step.until_tokens = *bound;
+  return step;
+}
+
+}  // namespace
+
+bool IsRungName(std::string_view name) {
+  if (std::find(std::begin(kNamedRungs), std::end(kNamedRungs), name) != std::end(kNamedRungs)) {
+    return true;
+  }
+  const size_t cross = name.find('x');
+  return name.starts_with("pq") && cross != std::string_view::npos && cross > 2 &&
+         cross + 1 < name.size() && ParseSmall(name.substr(2, cross - 2), 1, kMaxSubspaces) &&
+         ParseSmall(name.substr(cross + 1), 4, 12);
+}
+
+std::string_view RungNamesInGrammar() {
+  return "f32 f16 bf16 q8_0 q4_0 q8_0r q4_0r pqMxB (B 4 to 12) pq4 pq3 pq2";
+}
+
+Status CheckRungName(std::string_view name) {
+  if (IsRungName(name)) return Status();
+  return InvalidArgument(
+      fmt::format("unknown rung {}; known: {}", QuoteForMessage(name), RungNamesInGrammar()));
+}
+
+Result<int64_t> ParseCount(std::string_view name, std::string_view text, int64_t min, int64_t max) {
+  std::errc error;
+  const auto value = ParseWhole<int64_t>(text, &error);
+  if (error == std::errc::invalid_argument) {
+    return InvalidArgument(fmt::format("{} {} is not an integer", name, QuoteForMessage(text)));
+  }
+  if (error == std::errc() && value >= min && value <= max) return value;
+  const bool is_low = text.starts_with('-') || (error == std::errc() && value < min);
+  const std::string shown = error == std::errc() ? std::to_string(value) : QuoteForMessage(text);
+  return InvalidArgument(is_low ? fmt::format("{} {} < {}", name, shown, min)
+                                : fmt::format("{} {} > {}", name, shown, max));
+}
+
+Result<double> ParseReal(std::string_view name, std::string_view text) {
+  std::errc error;
+  const auto value = ParseWhole<double>(text, &error);
+  if (error == std::errc() && std::isfinite(value)) return value;
+  return InvalidArgument(fmt::format("{} {} is not a finite number", name, QuoteForMessage(text)));
+}
+
+Result<uint64_t> ParseBudget(std::string_view text) {
+  std::string_view digits = text;
+  int shift = 0;
+  for (const ByteUnit& unit : kByteUnits) {
+    if (!text.ends_with(unit.suffix)) continue;
+    digits = Trim(text.substr(0, text.size() - unit.suffix.size()));
+    shift = unit.shift;
+    break;
+  }
+  std::errc error;
+  const auto value = ParseWhole<uint64_t>(digits, &error);
+  if (error == std::errc::invalid_argument) {
+    return InvalidArgument(fmt::format(
+        "budget {} is not an integer with B, KiB, MiB or GiB behind it", QuoteForMessage(text)));
+  }
+  if (error != std::errc() || value > (kMaxBudgetBytes >> shift)) {
+    return InvalidArgument(
+        fmt::format("budget {} > {}", QuoteForMessage(text), BudgetText(kMaxBudgetBytes)));
+  }
+  if (value == 0) return InvalidArgument("budget 0 < 1 byte");
+  return value << shift;
+}
+
+std::string BudgetText(uint64_t bytes) {
+  for (const ByteUnit& unit : kByteUnits) {
+    const uint64_t mask = (uint64_t{1} << unit.shift) - 1;
+    if ((bytes & mask) == 0) return fmt::format("{}{}", bytes >> unit.shift, unit.suffix);
+  }
+  return fmt::format("{}B", bytes);
+}
+
+Result<std::vector<AgeStep>> ParseAge(std::string_view text) {
+  std::vector<AgeStep> steps;
+  for (bool is_last = false; !is_last;) {
+    const size_t slash = text.find('/');
+    is_last = slash == std::string_view::npos;
+    const int64_t previous = steps.empty() ? 0 : steps.back().until_tokens;
+    Result<AgeStep> step = ParseAgeStage(Trim(text.substr(0, slash)), is_last, previous);
+    if (!step.ok()) return step.status();
+    steps.push_back(std::move(*step));
+    if (!is_last) text.remove_prefix(slash + 1);
+  }
+  return steps;
+}
+
+std::string AgeText(const std::vector<AgeStep>& steps) {
+  std::string text;
+  for (const AgeStep& step : steps) {
+    if (!text.empty()) text += '/';
+    text += step.rung;
+    if (step.until_tokens != -1) text += fmt::format(":{}", step.until_tokens);
+  }
+  return text;
+}
+
+Status StoreLayers(std::string_view text, LayerRule* rule) {
+  const size_t dash = text.find('-');
+  Result<int64_t> first =
+      ParseCount("first layer", Trim(text.substr(0, dash)), 0, kMaxPlanLayers - 1);
+  if (!first.ok()) return first.status();
+  int64_t last = *first;
+  if (dash != std::string_view::npos) {
+    const std::string_view rest = Trim(text.substr(dash + 1));
+    last = -1;
+    if (!rest.empty()) {
+      Result<int64_t> parsed = ParseCount("last layer", rest, 0, kMaxPlanLayers - 1);
+      if (!parsed.ok()) return parsed.status();
+      last = *parsed;
+      if (last < *first) {
+        return InvalidArgument(fmt::format("last layer {} < first layer {}", last, *first));
+      }
+    }
+  }
+  rule->first_layer = static_cast<int>(*first);
+  rule->last_layer = static_cast<int>(last);
+  return Status();
+}
+
+std::string LayersText(const LayerRule& rule) {
+  if (rule.last_layer == -1) return fmt::format("{}-", rule.first_layer);
+  if (rule.last_layer == rule.first_layer) return fmt::format("{}", rule.first_layer);
+  return fmt::format("{}-{}", rule.first_layer, rule.last_layer);
+}
+
+Status CheckFileName(std::string_view clause, std::string_view name) {
+  if (name.empty()) return InvalidArgument(fmt::format("{} names no file", clause));
+  if (name.size() > kMaxFileNameBytes) {
+    return InvalidArgument(
+        fmt::format("{} file name of {} bytes > {}", clause, name.size(), kMaxFileNameBytes));
+  }
+  if (name.find('\0') != std::string_view::npos || !IsUtf8(name)) {
+    return InvalidArgument(
+        fmt::format("{} file name {} is not UTF-8 text", clause, QuoteForMessage(name)));
+  }
+  return Status();
+}
+
+std::string QuoteFileName(std::string_view name) {
+  const bool is_plain = std::none_of(name.begin(), name.end(), [](char c) {
+    return static_cast<unsigned char>(c) <= ' ' || c == '\x7f' ||
+           std::string_view(",;:\"\\").find(c) != std::string_view::npos;
+  });
+  if (is_plain) return std::string(name);
+  std::string quoted = "\"";
+  for (char c : name) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+Result<std::string> UnquoteFileName(std::string_view text) {
+  const Status misplaced = InvalidArgument("a quote must open and close the whole file name");
+  if (!text.starts_with('"')) {
+    if (text.find('"') != std::string_view::npos) return misplaced;
+    return std::string(text);
+  }
+  std::string name;
+  for (size_t i = 1; i < text.size(); ++i) {
+    if (text[i] == '"') {
+      if (i + 1 != text.size()) return misplaced;
+      return name;
+    }
+    if (text[i] == '\\') {
+      ++i;
+      if (i == text.size() || (text[i] != '"' && text[i] != '\\')) {
+        return InvalidArgument("a backslash in quotes must stand before a quote or a backslash");
+      }
+    }
+    name += text[i];
+  }
+  return InvalidArgument("the quoted file name has no closing quote");
+}
+
+std::string_view Trim(std::string_view text) {
+  const size_t first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return text.substr(0, 0);
+  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
+std::string QuoteForMessage(std::string_view text) {
+  constexpr size_t kMaxShown = 64;
+  std::string quoted = "\"";
+  for (char c : text.substr(0, kMaxShown)) {
+    quoted += static_cast<unsigned char>(c) < ' ' || c == '\x7f' ? '?' : c;
+  }
+  return quoted + (text.size() > kMaxShown ? "...\"" : "\"");
+}
+
+}  // namespace varve

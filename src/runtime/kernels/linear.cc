@@ -1,0 +1,242 @@
+#include "runtime/kernels/linear.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <hwy/aligned_allocator.h>
+
+#include "kernels/kernels.h"
+#include "runtime/kernels/linear_product.h"
+
+namespace varve {
+namespace {
+
+// Few tokens: a tile is what one thread streams before it asks for more. Large enough that the
+// prefetcher's start-up does not count (Q8_0 on a Zen 4 core: 22 GB/s with 48 KB, 27 with 128 KB,
+// 29 with 256 KB), small enough that threads end together: each gets several.
+constexpr size_t kLeastFewTileBytes = 48 << 10;
+constexpr size_t kMostFewTileBytes = 256 << 10;
+constexpr size_t kFewTilesPerThread = 8;
+constexpr int64_t kMostFewRows = 256;
+
+// Many tokens: a tile of decoded weights stays in a core's L2 together with the inputs it meets.
+constexpr size_t kManyTileBytes = 512 << 10;
+constexpr int64_t kRowStep = 12;  // whole blocks of multiply_dense on every target
+constexpr int64_t kMostManyRows = 256;
+
+size_t FewTileBytes(std::span<const LinearTask> tasks, int num_threads) {
+  size_t bytes = 0;
+  for (const LinearTask& task : tasks) bytes += task.weights->bytes();
+  return std::clamp(bytes / (kFewTilesPerThread * static_cast<size_t>(num_threads)),
+                    kLeastFewTileBytes, kMostFewTileBytes);
+}
+
+int64_t FewTileRows(const WeightMatrix& weights, size_t tile_bytes) {
+  const auto rows = static_cast<int64_t>(tile_bytes / std::max<size_t>(weights.row_bytes(), 1));
+  return std::clamp<int64_t>(rows, 4, kMostFewRows);
+}
+
+int64_t ManyTileRows(const WeightMatrix& weights) {
+  const auto row_bytes = static_cast<size_t>(weights.cols) * sizeof(float);
+  const auto rows = static_cast<int64_t>(kManyTileBytes / std::max<size_t>(row_bytes, 1));
+  return std::clamp(rows / kRowStep * kRowStep, kRowStep, kMostManyRows);
+}
+
+// Some rows of one task.
+struct Tile {
+  const LinearTask* task;
+  int64_t begin;
+  int64_t end;
+  const RoundedInput* inputs;  // [num_tokens], or null: as they are
+};
+
+ptrdiff_t InputStride(const LinearTask& task) {
+  return task.input_stride != 0 ? task.input_stride : task.weights->cols;
+}
+ptrdiff_t OutputStride(const LinearTask& task) {
+  return task.output_stride != 0 ? task.output_stride : task.weights->rows;
+}
+
+// products [num_tokens, end - begin], for the tokens from `first` on, to where they belong.
+void Finish(const Tile& tile, int first, int num_tokens, const float* products) {
+  const LinearTask& task = *tile.task;
+  const int64_t rows = tile.end - tile.begin;
+  for (int t = 0; t < num_tokens; ++t) {
+    const float* from = products + t * rows;
+    float* to = task.output + (first + t) * OutputStride(task) + tile.begin;
+    const float* bias = task.bias != nullptr ? task.bias + tile.begin : nullptr;
+    if (bias == nullptr && !task.add) {
+      std::copy(from, from + rows, to);
+    } else if (bias == nullptr) {
+      for (int64_t r = 0; r < rows; ++r) to[r] += from[r];
+    } else if (!task.add) {
+      for (int64_t r = 0; r < rows; ++r) to[r] = from[r] + bias[r];
+    } else {
+      for (int64_t r = 0; r < rows; ++r) to[r] += from[r] + bias[r];
+    }
+  }
+}
+
+void RunFew(const WeightKernels& kernels, const Tile& tile, int num_tokens) {
+  const LinearTask& task = *tile.task;
+  const int type = static_cast<int>(task.weights->type);
+  const ptrdiff_t rows = tile.end - tile.begin;
+  float products[kMaxRowTokens * kMostFewRows];
+  for (int first = 0; first < num_tokens; first += kMaxRowTokens) {
+    const int count = std::min(kMaxRowTokens, num_tokens - first);
+    if (tile.inputs != nullptr) {
+      kernels.multiply_rounded[type](*task.weights, tile.begin, tile.end, tile.inputs + first,
+                                     count, products, rows);
+    } else {
+      const float* inputs[kMaxRowTokens];
+      for (int t = 0; t < count; ++t) inputs[t] = task.input + (first + t) * InputStride(task);
+      kernels.multiply_rows[type](*task.weights, tile.begin, tile.end, inputs, count, products,
+                                  rows);
+    }
+    Finish(tile, first, count, products);
+  }
+}
+
+// The inputs of a Run that are wanted rounded, each once however many tasks share it.
+class RoundedInputs {
+ public:
+  // Forgets the inputs of the last Run.
+  void Start(std::span<const LinearTask> tasks, int num_tokens) {
+    num_used_ = 0;
+    if (inputs_.size() < tasks.size()) inputs_.resize(tasks.size());
+    num_tokens_ = num_tokens;
+  }
+
+  // [num_tokens], valid until the next Start; null if memory ran out.
+  const RoundedInput* Get(const WeightKernels& kernels, const LinearTask& task) {
+    const int64_t cols = task.weights->cols;
+    for (size_t i = 0; i < num_used_; ++i) {
+      const Input& input = inputs_[i];
+      if (input.values == task.input && input.cols == cols && input.stride == InputStride(task)) {
+        return input.tokens;
+      }
+    }
+    Input& input = inputs_[num_used_];
+    const size_t token_bytes = static_cast<size_t>(cols) * sizeof(int16_t) +
+                               static_cast<size_t>(cols) / kRoundedBlock * sizeof(float);
+    if (input.bytes < token_bytes * num_tokens_) {
+      input.codes = hwy::AllocateAligned<std::byte>(token_bytes * num_tokens_);
+      input.bytes = input.codes != nullptr ? token_bytes * num_tokens_ : 0;
+      if (input.codes == nullptr) return nullptr;
+    }
+    input.values = task.input;
+    input.cols = cols;
+    input.stride = InputStride(task);
+    auto* codes = reinterpret_cast<int16_t*>(input.codes.get());  // all codes, then all scales
+    auto* scales = reinterpret_cast<float*>(codes + cols * num_tokens_);
+    for (int t = 0; t < num_tokens_; ++t) {
+      input.tokens[t] = {codes + t * cols, scales + t * (cols / kRoundedBlock)};
+      kernels.round_input(task.input + t * input.stride, cols, codes + t * cols,
+                          scales + t * (cols / kRoundedBlock));
+    }
+    ++num_used_;
+    return input.tokens;
+  }
+
+  size_t bytes() const {
+    size_t bytes = inputs_.capacity() * sizeof(Input);
+    for (const Input& input : inputs_) bytes += input.bytes;
+    return bytes;
+  }
+
+ private:
+  struct Input {
+    const float* values = nullptr;
+    int64_t cols = 0;
+    ptrdiff_t stride = 0;
+    RoundedInput tokens[LinearLayers::kMaxFewTokens];
+    hwy::AlignedFreeUniquePtr<std::byte[]> codes;
+    size_t bytes = 0;
+  };
+  std::vector<Input> inputs_;
+  size_t num_used_ = 0;
+  int num_tokens_ = 0;
+};
+
+}  // namespace
+
+struct LinearLayers::Impl {
+  Impl(Executor& pool, ProductPrecision wanted) : executor(pool), precision(wanted) {
+    workers.resize(executor.num_threads());
+  }
+
+  void CutTiles(const WeightKernels& kernels, std::span<const LinearTask> tasks, int num_tokens) {
+    const bool few = num_tokens <= kMaxFewTokens;
+    const size_t few_bytes = FewTileBytes(tasks, executor.num_threads());
+    tiles.clear();
+    if (few) rounded.Start(tasks, num_tokens);
+    for (const LinearTask& task : tasks) {
+      const RoundedInput* inputs = nullptr;
+      if (few && kernels.multiply_rounded[static_cast<int>(task.weights->type)] != nullptr) {
+        inputs = rounded.Get(kernels, task);
+      }
+      const int64_t rows = task.weights->rows;
+      const int64_t step =
+          few ? FewTileRows(*task.weights, few_bytes) : ManyTileRows(*task.weights);
+      for (int64_t begin = 0; begin < rows; begin += step) {
+        tiles.push_back({&task, begin, std::min(begin + step, rows), inputs});
+      }
+    }
+  }
+
+  void RunMany(const WeightKernels& kernels, const Tile& tile, int num_tokens, int worker) {
+    const LinearTask& task = *tile.task;
+    TileProduct product;
+    product.weights = task.weights;
+    product.begin = tile.begin;
+    product.end = tile.end;
+    product.input = task.input;
+    product.input_stride = InputStride(task);
+    product.num_tokens = num_tokens;
+    product.run = run;
+    const float* products = workers[worker].Multiply(kernels, precision, product);
+    if (products == nullptr) {  // out of memory: without scratch, then
+      for (int64_t begin = tile.begin; begin < tile.end; begin += kMostFewRows) {
+        const int64_t end = std::min(begin + kMostFewRows, tile.end);
+        RunFew(kernels, {&task, begin, end, nullptr}, num_tokens);
+      }
+      return;
+    }
+    Finish(tile, 0, num_tokens, products);
+  }
+
+  Executor& executor;
+  ProductPrecision precision;
+  uint64_t run = 0;  // counts calls of Run
+  std::vector<Tile> tiles;
+  RoundedInputs rounded;
+  std::vector<TileMultiplier> workers;  // by worker
+};
+
+LinearLayers::LinearLayers(Executor& executor, ProductPrecision precision)
+    : impl_(std::make_unique<Impl>(executor, precision)) {}
+LinearLayers::~LinearLayers() = default;
+
+void LinearLayers::Run(int num_tokens, std::span<const LinearTask> tasks) {
+  if (num_tokens <= 0) return;
+  const WeightKernels& kernels = ActiveWeightKernels();
+  const bool few = num_tokens <= kMaxFewTokens;
+  impl_->CutTiles(kernels, tasks, num_tokens);
+  ++impl_->run;
+  impl_->executor.ParallelFor(impl_->tiles.size(), [&](size_t index, int worker) {
+    const Tile& tile = impl_->tiles[index];
+    if (few) {
+      RunFew(kernels, tile, num_tokens);
+    } else {
+      impl_->RunMany(kernels, tile, num_tokens, worker);
+    }
+  });
+}
+
+size_t LinearLayers::scratch_bytes() const {
+  size_t bytes = impl_->tiles.capacity() * sizeof(Tile) + impl_->rounded.bytes();
+  for (const TileMultiplier& worker : impl_->workers) bytes += worker.bytes();
+  return bytes;
+}
+
+}  // namespace varve

@@ -1,0 +1,206 @@
+#include "runtime/kernels/linear_product.h"
+
+#include <dlfcn.h>
+
+#include <map>
+#include <tuple>
+
+#include <hwy/aligned_allocator.h>
+#include <dnnl.hpp>
+
+#include "kernels/kernels.h"
+
+namespace varve {
+namespace {
+
+// The OpenMP runtime that oneDNN brought into the process, if any. Looked up by name: which of the
+// several runtimes it is, only oneDNN's package knows.
+struct OpenMp {
+  using GetMaxThreads = int (*)();
+  using SetNumThreads = void (*)(int);
+  GetMaxThreads get = nullptr;
+  SetNumThreads set = nullptr;
+
+  OpenMp() {
+    get = reinterpret_cast<GetMaxThreads>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
+    set = reinterpret_cast<SetNumThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+    if (get == nullptr) set = nullptr;
+  }
+};
+
+// The setting belongs to the calling thread; other threads keep theirs.
+class OneThread {
+ public:
+  OneThread() {
+    if (openmp().set == nullptr) return;
+    before_ = openmp().get();
+    if (before_ != 1) openmp().set(1);
+  }
+  ~OneThread() {
+    if (openmp().set != nullptr && before_ != 1) openmp().set(before_);
+  }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  static const OpenMp& openmp() {
+    static const OpenMp runtime;
+    return runtime;
+  }
+  int before_ = 1;
+};
+
+// Grows and never shrinks; the contents are lost when it grows.
+template <class T>
+class Scratch {
+ public:
+  T* Get(size_t count) {
+    if (count > count_) {
+      data_.reset();
+      data_ = hwy::AllocateAligned<T>(count);
+      count_ = data_ != nullptr ? count : 0;
+    }
+    return data_.get();
+  }
+  size_t bytes() const { return count_ * sizeof(T); }
+
+ private:
+  hwy::AlignedFreeUniquePtr<T[]> data_;
+  size_t count_ = 0;
+};
+
+const dnnl::engine& CpuEngine() {
+  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
+
+}  // namespace
+
+ProductPrecision FastestPrecision() {
+  // What oneDNN will use: the processor has it, the system allows it, nobody forbade it.
+  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto amx = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
+  return (isa & amx) == amx ? ProductPrecision::kBF16 : ProductPrecision::kF32;
+}
+
+struct TileMultiplier::Impl {
+  using Shape = std::tuple<int, int64_t, int64_t>;  // tokens, rows, cols
+  struct Primitive {
+    dnnl::matmul matmul;
+    dnnl::memory::desc input, weights, output, scratchpad;
+  };
+
+  // C[tokens, rows] = X[tokens, cols] * W[rows, cols]^T
+  bool MultiplyF32(const WeightKernels& kernels, const TileProduct& p, float* out) {
+    const int64_t rows = p.end - p.begin;
+    const int64_t cols = p.weights->cols;
+    float* tile = tile_f32.Get(static_cast<size_t>(rows * cols));
+    if (tile == nullptr) return false;
+    // Rows follow each other without a gap, stored and decoded.
+    kernels.decode[static_cast<int>(p.weights->type)](p.weights->row(p.begin), rows * cols, tile);
+    ActiveKernels().multiply_dense({.rows = tile,
+                            .num_rows = rows,
+                            .cols = cols,
+                            .inputs = p.input,
+                            .input_stride = p.input_stride,
+                            .num_tokens = p.num_tokens,
+                            .out = out,
+                            .out_stride = rows});
+    return true;
+  }
+
+  bool MultiplyBF16(const WeightKernels& kernels, const TileProduct& p, float* out) {
+    const int64_t rows = p.end - p.begin;
+    const int64_t cols = p.weights->cols;
+    uint16_t* tile = tile_bf16.Get(static_cast<size_t>(rows * cols));
+    const uint16_t* input = NarrowInput(kernels, p);
+    float* row = tile_f32.Get(static_cast<size_t>(cols));
+    if (tile == nullptr || input == nullptr || row == nullptr) return false;
+    for (int64_t r = 0; r < rows; ++r) {
+      kernels.decode[static_cast<int>(p.weights->type)](p.weights->row(p.begin + r), cols, row);
+      kernels.narrow_bf16(row, cols, tile + r * cols);
+    }
+    const OneThread one;
+    try {
+      const Primitive& primitive = FindPrimitive({p.num_tokens, rows, cols});
+      uint8_t* pad = scratchpad.Get(primitive.scratchpad.get_size());
+      if (pad == nullptr) return false;
+      dnnl::stream stream(CpuEngine());
+      primitive.matmul.execute(
+          stream, {{DNNL_ARG_SRC, {primitive.input, CpuEngine(), const_cast<uint16_t*>(input)}},
+                   {DNNL_ARG_WEIGHTS, {primitive.weights, CpuEngine(), tile}},
+                   {DNNL_ARG_DST, {primitive.output, CpuEngine(), out}},
+                   {DNNL_ARG_SCRATCHPAD, {primitive.scratchpad, CpuEngine(), pad}}});
+      stream.wait();
+      return true;
+    } catch (const std::exception&) {
+      return false;
+    }
+  }
+
+  // The tiles of a run share their input: it is rounded once per worker.
+  const uint16_t* NarrowInput(const WeightKernels& kernels, const TileProduct& p) {
+    const auto key = std::make_tuple(p.run, p.input, p.weights->cols);
+    uint16_t* narrow = input_bf16.Get(static_cast<size_t>(p.num_tokens * p.weights->cols));
+    if (narrow == nullptr || key == narrowed) return narrow;
+    for (int t = 0; t < p.num_tokens; ++t) {
+      kernels.narrow_bf16(p.input + t * p.input_stride, p.weights->cols,
+                          narrow + t * p.weights->cols);
+    }
+    narrowed = key;
+    return narrow;
+  }
+
+  const Primitive& FindPrimitive(const Shape& shape) {
+    const auto found = primitives.find(shape);
+    if (found != primitives.end()) return found->second;
+    if (primitives.size() >= kMostPrimitives) primitives.clear();
+    using Type = dnnl::memory::data_type;
+    using Tag = dnnl::memory::format_tag;
+    const auto [tokens, rows, cols] = shape;
+    Primitive made;
+    made.input = {{tokens, cols}, Type::bf16, Tag::ab};
+    made.weights = {{cols, rows}, Type::bf16, Tag::ba};
+    made.output = {{tokens, rows}, Type::f32, Tag::ab};
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    const dnnl::matmul::primitive_desc description({made.input, made.weights, made.output},
+                                                   attributes, CpuEngine());
+    made.scratchpad = description.scratchpad_desc();
+    made.matmul = dnnl::matmul(description);
+    return primitives.emplace(shape, std::move(made)).first->second;
+  }
+
+  // A model has a dozen shapes, prompts end in a chunk of any length.
+  static constexpr size_t kMostPrimitives = 256;
+  std::map<Shape, Primitive> primitives;
+  Scratch<float> tile_f32;
+  Scratch<float> products;
+  Scratch<uint16_t> tile_bf16;
+  Scratch<uint16_t> input_bf16;
+  std::tuple<uint64_t, const float*, int64_t> narrowed;  // what input_bf16 holds
+  Scratch<uint8_t> scratchpad;
+};
+
+TileMultiplier::TileMultiplier() : impl_(std::make_unique<Impl>()) {}
+TileMultiplier::~TileMultiplier() = default;
+TileMultiplier::TileMultiplier(TileMultiplier&&) noexcept = default;
+TileMultiplier& TileMultiplier::operator=(TileMultiplier&&) noexcept = default;
+
+const float* TileMultiplier::Multiply(const WeightKernels& kernels, ProductPrecision precision,
+                                      const TileProduct& product) {
+  const int64_t rows = product.end - product.begin;
+  float* out = impl_->products.Get(static_cast<size_t>(product.num_tokens * rows));
+  if (out == nullptr) return nullptr;
+  const bool bf16 =
+      precision == ProductPrecision::kBF16 && product.weights->type != WeightType::kF32;
+  if (bf16 && impl_->MultiplyBF16(kernels, product, out)) return out;
+  return impl_->MultiplyF32(kernels, product, out) ? out : nullptr;
+}
+
+size_t TileMultiplier::bytes() const {
+  return impl_->tile_f32.bytes() + impl_->products.bytes() + impl_->tile_bf16.bytes() +
+         impl_->input_bf16.bytes() + impl_->scratchpad.bytes();
+}
+
+}  // namespace varve

@@ -1,0 +1,39 @@
+// Activations as 16-bit codes, for products with weights that are small integers themselves.
+//
+// The values of one token are cut into blocks of 32, the blocks of the weights. A block is its
+// largest magnitude / 32767 as an f32 scale, and the nearest integers to value / scale. A value is
+// off by at most 1.5e-5 of its block's largest; a product of two such blocks is integer arithmetic
+// up to its scales.
+
+#ifndef VARVE_RUNTIME_KERNELS_ROUNDED_INPUT_H_
+#define VARVE_RUNTIME_KERNELS_ROUNDED_INPUT_H_
+
+#include <cstdint>
+#include <limits>
+
+namespace varve {
+
+inline constexpr int kRoundedBlock = 32;
+
+// One token; a view.
+struct RoundedInput {
+  const int16_t* codes;  // [cols], -32767 … 32767
+  const float* scales;   // [cols / 32]
+};
+
+struct RoundingStep {
+  float scale;
+  float inverse;  // 0: all codes are 0
+};
+
+// Of a block with this largest magnitude. If that is NaN or infinite the whole block counts as NaN;
+// below 2^-110, where the inverse would overflow, as zero.
+inline RoundingStep StepOf(float largest) {
+  if (largest < 0x1p-110f) return {0.0f, 0.0f};
+  if (largest <= std::numeric_limits<float>::max()) return {largest / 32767, 32767 / largest};
+  return {std::numeric_limits<float>::quiet_NaN(), 0.0f};
+}
+
+}  // namespace varve
+
+#endif  // VARVE_RUNTIME_KERNELS_ROUNDED_INPUT_H_

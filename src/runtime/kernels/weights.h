@@ -1,0 +1,97 @@
+// Weights of linear layers as model files store them, and products with them.
+//
+// A WeightMatrix is a view of stored bytes, usually of a mapped file: nothing here copies or owns
+// it. Rows are output features, columns input features; each row is a whole number of blocks. The
+// block formats are ggml's, byte for byte, little-endian.
+//
+// Two ways to multiply, one meaning, y = W x (+ bias), with sums in f32:
+//  - few tokens (decode): each stored row is read once, decoded in registers and used for all
+//    tokens. Types with a multiply_rounded take activations of 16 bits (rounded_input.h), the
+//    others f32;
+//  - many tokens (prefill): tiles of rows are decoded into a worker's scratch and multiplied there,
+//    with f32 activations (linear.h).
+// Results depend on the instruction set and on which of the two ways was taken (within rounding),
+// never on the number of threads.
+
+#ifndef VARVE_RUNTIME_KERNELS_WEIGHTS_H_
+#define VARVE_RUNTIME_KERNELS_WEIGHTS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "runtime/kernels/rounded_input.h"
+
+namespace varve {
+
+// NOLINTBEGIN(readability-identifier-naming): the names of the formats have the underscore.
+enum class WeightType : uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kQ8_0,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ4K,
+  kQ5K,
+  kQ6K,
+};
+// NOLINTEND(readability-identifier-naming)
+inline constexpr int kNumWeightTypes = 11;
+
+struct WeightTypeInfo {
+  const char* name;  // "Q4_K", as ggml writes it
+  int block_values;  // columns per block: 1, 32 or 256
+  int block_bytes;
+};
+const WeightTypeInfo& InfoOf(WeightType type);
+
+struct WeightMatrix {
+  WeightType type = WeightType::kF32;
+  int64_t rows = 0;
+  int64_t cols = 0;  // a multiple of block_values
+  const std::byte* data = nullptr;
+
+  size_t row_bytes() const {
+    const WeightTypeInfo& info = InfoOf(type);
+    return static_cast<size_t>(cols / info.block_values) * info.block_bytes;
+  }
+  size_t bytes() const { return row_bytes() * static_cast<size_t>(rows); }
+  const std::byte* row(int64_t index) const { return data + index * row_bytes(); }
+};
+
+// Most tokens that one call of multiply_rows or multiply_rounded takes.
+inline constexpr int kMaxRowTokens = 4;
+
+// One table per instruction set, with the names and the choice of kernels.h.
+struct WeightKernels {
+  const char* name;
+  // Decodes `count` values (a multiple of block_values) of one row, exactly as the format says.
+  void (*decode[kNumWeightTypes])(const std::byte* blocks, int64_t count, float* out);
+  // out[t * out_stride + r] = dot(row begin + r, inputs[t]) for rows [begin, end) and tokens
+  // t < num_tokens <= kMaxRowTokens. inputs[t] has matrix.cols values.
+  void (*multiply_rows[kNumWeightTypes])(const WeightMatrix& matrix, int64_t begin, int64_t end,
+                                         const float* const* inputs, int num_tokens, float* out,
+                                         ptrdiff_t out_stride);
+  // x as rounded_input.h says; count is a multiple of 32. The same bits in every table.
+  void (*round_input)(const float* values, int64_t count, int16_t* codes, float* scales);
+  // multiply_rows with rounded inputs; null for types that do without. Products within a block are
+  // exact.
+  void (*multiply_rounded[kNumWeightTypes])(const WeightMatrix& matrix, int64_t begin, int64_t end,
+                                            const RoundedInput* inputs, int num_tokens, float* out,
+                                            ptrdiff_t out_stride);
+  // f32 -> bf16 bits, round to nearest even, as F32ToBF16.
+  void (*narrow_bf16)(const float* values, int64_t count, uint16_t* out);
+};
+
+// The table that belongs to ActiveKernels().
+const WeightKernels& ActiveWeightKernels();
+// All tables of this machine, scalar first.
+std::span<const WeightKernels* const> AvailableWeightKernels();
+
+}  // namespace varve
+
+#endif  // VARVE_RUNTIME_KERNELS_WEIGHTS_H_
