@@ -5,7 +5,7 @@
 #include <csignal>
 
 namespace varve::cli {
-namespace {
+namespace interrupt_test {
 
 void FormerHandler(int) {}
 
@@ -36,5 +36,5 @@ TEST(Interrupt, TheSecondCtrlCEndsTheProgram) {
       ::testing::KilledBySignal(SIGINT), "");
 }
 
-}  // namespace
+}  // namespace interrupt_test
 }  // namespace varve::cli

@@ -7,7 +7,7 @@
 #include "tests/tiny_model.h"
 
 namespace varve::cli {
-namespace {
+namespace model_argument_test {
 
 void ExpectRefused(const std::string& path, const std::string& message) {
   const Status status = LoadModel(path).status();
@@ -48,5 +48,5 @@ TEST(ModelArgument, ATextThatIsNotThereIsNotFound) {
   EXPECT_EQ(LoadModel("no/such/file").status().code(), StatusCode::kNotFound);
 }
 
-}  // namespace
+}  // namespace model_argument_test
 }  // namespace varve::cli

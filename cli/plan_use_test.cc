@@ -5,7 +5,7 @@
 #include <cmath>
 
 namespace varve::cli {
-namespace {
+namespace plan_use_test {
 
 CacheShape Shape() {
   CacheShape shape;
@@ -96,5 +96,5 @@ TEST(PlanUse, ColumnsComeWithTheFirstConstant) {
   EXPECT_EQ(PlanUseHeaders().size(), PlanUseCells(uses[0]).size());
 }
 
-}  // namespace
+}  // namespace plan_use_test
 }  // namespace varve::cli

@@ -51,34 +51,23 @@ if(VARVE_CCACHE)
 endif()
 
 # Without ccache a first build is what counts. There the small sources of tests and subcommands, whose
-# time goes to the headers of GoogleTest, CLI11 and JSON, are compiled in groups (CPU minutes of a release build:
-# subcommands 6 -> 2.6, tests 10.6 -> about 4), and the library's sources share a precompiled <fmt/format.h>.
+# time goes to the headers of GoogleTest, CLI11 and JSON, are compiled eight at a time (CMake's unity
+# builds), and the library's sources share a precompiled <fmt/format.h>. So that they can: a test's names
+# are in a namespace called like its file, and helpers of subcommands have names of their own within cli/.
 # ccache wants small sources and plain includes.
-set(VARVE_GROUP_SOURCES AUTO CACHE STRING "Compile tests and subcommands in groups: ON, OFF or AUTO (without ccache)")
-if(VARVE_GROUP_SOURCES STREQUAL "AUTO")
+set(VARVE_UNITY AUTO CACHE STRING "Compile tests and subcommands eight at a time: ON, OFF or AUTO (without ccache)")
+if(VARVE_UNITY STREQUAL "AUTO")
   set(VARVE_GROUPS ON)
   if("${CMAKE_CXX_COMPILER_LAUNCHER}" MATCHES "ccache")
     set(VARVE_GROUPS OFF)
   endif()
 else()
-  set(VARVE_GROUPS ${VARVE_GROUP_SOURCES})
+  set(VARVE_GROUPS ${VARVE_UNITY})
 endif()
 
-# varve_group_sources(TARGET SOURCE...): groups of eight, of files that do not name different things alike.
 function(varve_group_sources target)
   if(VARVE_GROUPS)
-    find_package(Python3 REQUIRED COMPONENTS Interpreter)
-    set(script ${PROJECT_SOURCE_DIR}/cmake/unity_groups.py)
-    execute_process(COMMAND ${Python3_EXECUTABLE} ${script} 8 ${ARGN}
-      WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
-      OUTPUT_VARIABLE lines OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
-    string(REPLACE "\n" ";" lines "${lines}")
-    foreach(line ${lines})
-      string(REGEX MATCH "^([0-9]+) (.*)$" line "${line}")
-      set_source_files_properties(${CMAKE_MATCH_2} PROPERTIES UNITY_GROUP ${CMAKE_MATCH_1})
-    endforeach()
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${script} ${ARGN})
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
   endif()
 endfunction()
 

@@ -18,7 +18,7 @@ if(VARVE_TEST_SOURCES)
   add_executable(varve_tests ${VARVE_TEST_SOURCES})
   target_link_libraries(varve_tests PRIVATE varve_cli_objects varve_test_support GTest::gtest GTest::gtest_main)
   varve_compile_quickly(varve_tests TEST)
-  varve_group_sources(varve_tests ${VARVE_TEST_SOURCES})
+  varve_group_sources(varve_tests)
   if(VARVE_SANITIZE)
     # A sanitized process takes a quarter of a second to start: several hundred tests share one.
     math(EXPR last_shard "${VARVE_TEST_SHARDS} - 1")

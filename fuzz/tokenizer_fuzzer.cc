@@ -37,9 +37,8 @@ void Require(bool condition) {
 }
 
 Result<std::unique_ptr<Tokenizer>> Create(std::span<const std::byte> bytes) {
-  Result<std::shared_ptr<const GgufFile>> file = GgufFile::FromMemory(bytes, "fuzz");
-  if (!file.ok()) return file.status();
-  return Tokenizer::Create(**file);
+  VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const GgufFile> file, GgufFile::FromMemory(bytes, "fuzz"));
+  return Tokenizer::Create(*file);
 }
 
 // All 256 bytes, then merges of bytes that texts have side by side, then special tokens.

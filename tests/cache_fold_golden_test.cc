@@ -16,7 +16,7 @@
 #include "tests/test_data.h"
 
 namespace varve {
-namespace {
+namespace cache_fold_golden_test {
 
 std::shared_ptr<const Compressor> Convert(const FoldGolden& golden, CompressorDtype dtype) {
   CompressorConvertOptions options;
@@ -109,5 +109,5 @@ TEST(CacheFoldGolden, GivesTheRowsOfPyTorchThatComputesInF16) {
   }
 }
 
-}  // namespace
+}  // namespace cache_fold_golden_test
 }  // namespace varve

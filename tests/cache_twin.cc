@@ -153,9 +153,8 @@ Status CacheTwin::AbortedStep(std::span<const StepEntry> entries, int num_layers
 
 Status CacheTwin::Grow(SequenceId id, int64_t tokens, const AttendOptions& options) {
   while (tokens > 0) {
-    Result<int> most = cache_->MaxStepTokens(id);
-    if (!most.ok()) return most.status();
-    const StepEntry entry = {id, static_cast<int>(std::min<int64_t>(*most, tokens))};
+    VARVE_ASSIGN_OR_RETURN(int most, cache_->MaxStepTokens(id));
+    const StepEntry entry = {id, static_cast<int>(std::min<int64_t>(most, tokens))};
     VARVE_RETURN_IF_ERROR(Step({&entry, 1}, options));
     tokens -= entry.num_tokens;
   }

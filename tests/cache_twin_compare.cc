@@ -130,14 +130,14 @@ Status CacheTwin::CompareRows(SequenceId id, int layer) const {
     const size_t dim = part == Part::kKey ? shape().key_dim : shape().value_dim;
     std::vector<float> got((end + 1) * dim);
     for (int head = 0; head < shape().num_kv_heads; ++head) {
-      const Result<int64_t> count = cache_->ReadRows(id, layer, head, part, 0, end, got.data());
-      if (!count.ok()) return count.status();
+      VARVE_ASSIGN_OR_RETURN(const int64_t count,
+                             cache_->ReadRows(id, layer, head, part, 0, end, got.data()));
       int64_t at = 0;
       for (const ReferencePage& page : reference_.pages(id, layer)) {
         for (const ReferenceRow& row : page.rows) {
           if (!row.live) continue;
           const float* want = (part == Part::kKey ? row.key : row.value).data() + head * dim;
-          if (at >= *count || std::memcmp(&got[at * dim], want, dim * sizeof(float)) != 0) {
+          if (at >= count || std::memcmp(&got[at * dim], want, dim * sizeof(float)) != 0) {
             return Internal(At(id, layer) + ", head " + std::to_string(head) + ": the " +
                             (part == Part::kKey ? "key" : "value") + " of position " +
                             std::to_string(row.position) + " differs from the reference");
@@ -145,7 +145,7 @@ Status CacheTwin::CompareRows(SequenceId id, int layer) const {
           ++at;
         }
       }
-      if (at != *count) return Difference(At(id, layer) + ", rows read", *count, at);
+      if (at != count) return Difference(At(id, layer) + ", rows read", count, at);
     }
   }
   return Status();

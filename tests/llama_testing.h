@@ -85,9 +85,8 @@ struct TinyFile {
     return file.ok() ? LlamaModel::Load(*file).status() : file.status();
   }
   Result<LlamaConfig> Config() {
-    Result<std::shared_ptr<const GgufFile>> file = Open();
-    if (!file.ok()) return file.status();
-    return ReadLlamaConfig(**file);
+    VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const GgufFile> file, Open());
+    return ReadLlamaConfig(*file);
   }
 
   std::string architecture;

@@ -82,9 +82,8 @@ Result<Candidate> AttentionBench::MakeCandidate(const std::string& name, const P
                                                 const Workload& workload, int batch,
                                                 Executor& executor, Executor& all_cores) const {
   ShowProgress(fmt::format("filling {} at {} tokens …", name, workload.shape().ctx));
-  Result<uint64_t> layer_bytes = EstimateLayerBytes(workload.shape(), plan);
-  if (!layer_bytes.ok()) return layer_bytes.status();
-  const uint64_t call_bytes = *layer_bytes * static_cast<uint64_t>(batch);
+  VARVE_ASSIGN_OR_RETURN(uint64_t layer_bytes, EstimateLayerBytes(workload.shape(), plan));
+  const uint64_t call_bytes = layer_bytes * static_cast<uint64_t>(batch);
   const int layers = static_cast<int>(std::min(working_set_ / call_bytes + 1, kMaxLayers));
   Result<FilledCache> filled =
       FillCache(workload, plan, layers, batch, executor, options_.breakdown);
@@ -105,9 +104,9 @@ Status AttentionBench::RunCase(int64_t ctx, int threads, int batch) {
 
   std::vector<Candidate> candidates;
   const auto add = [&](const std::string& name, const Plan& plan) -> Status {
-    Result<Candidate> candidate = MakeCandidate(name, plan, workload, batch, *executor, *all_cores);
-    if (!candidate.ok()) return candidate.status();
-    candidates.push_back(std::move(*candidate));
+    VARVE_ASSIGN_OR_RETURN(Candidate candidate,
+                           MakeCandidate(name, plan, workload, batch, *executor, *all_cores));
+    candidates.push_back(std::move(candidate));
     return Status();
   };
   // The baseline comes first, and a second time as the measure of noise.
@@ -141,9 +140,9 @@ Status AttentionBench::RunStepTable(int threads) {
   std::vector<PlanSteps> measured;
   for (size_t i = 0; i < plans_.size() && !InterruptScope::interrupted(); ++i) {
     ShowProgress(fmt::format("decode steps of {} …", options_.plans[i]));
-    Result<StepCost> cost = MeasureSteps(workload, plans_[i], options_.steps, *executor);
-    if (!cost.ok()) return cost.status();
-    measured.push_back({options_.plans[i], *cost});
+    VARVE_ASSIGN_OR_RETURN(StepCost cost,
+                           MeasureSteps(workload, plans_[i], options_.steps, *executor));
+    measured.push_back({options_.plans[i], cost});
   }
   ShowProgress("");
   ReportSteps({workload.shape(), threads}, measured, options_.steps, out_, rows_);
@@ -157,13 +156,11 @@ Status AttentionBench::ReadPlans() {
                                        options_.heads, options_.kv_heads));
   }
   for (const std::string& text : options_.plans) {
-    Result<Plan> plan = ReadKvOption(text);
-    if (!plan.ok()) return plan.status();
+    VARVE_ASSIGN_OR_RETURN(Plan plan, ReadKvOption(text));
     VARVE_RETURN_IF_ERROR(
-        CheckComparable(text, *plan, *std::max_element(options_.ctx.begin(), options_.ctx.end())));
-    Result<uint64_t> bytes = EstimateLayerBytes(ShapeAt(1), *plan);
-    if (!bytes.ok()) return bytes.status();
-    plans_.push_back(std::move(*plan));
+        CheckComparable(text, plan, *std::max_element(options_.ctx.begin(), options_.ctx.end())));
+    VARVE_RETURN_IF_ERROR(EstimateLayerBytes(ShapeAt(1), plan).status());
+    plans_.push_back(std::move(plan));
   }
   return Status();
 }

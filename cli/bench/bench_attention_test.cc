@@ -9,7 +9,7 @@
 #include "tests/tiny_model.h"
 
 namespace varve::cli {
-namespace {
+namespace bench_attention_test {
 
 BenchAttentionOptions Small() {
   BenchAttentionOptions options;
@@ -145,5 +145,5 @@ TEST_F(FilledCandidate, ALayerWithOtherRowsFailsTheCheck) {
   EXPECT_EQ(CheckAnswers(candidate, workload_, *executor_).code(), StatusCode::kInternal);
 }
 
-}  // namespace
+}  // namespace bench_attention_test
 }  // namespace varve::cli

@@ -40,12 +40,11 @@ Status CheckLayer(Candidate& candidate, const Workload& workload, int layer, dou
   const int64_t ctx = workload.shape().ctx;
   Result<std::vector<double>> decoded =
       workload.Reference(executor, [&](int head, Part part, float* rows) -> Status {
-        Result<int64_t> count =
-            filled.cache->ReadRows(filled.sequences[0], layer, head, part, 0, ctx, rows);
-        if (!count.ok()) return count.status();
-        if (*count == ctx) return Status();
+        VARVE_ASSIGN_OR_RETURN(int64_t count, filled.cache->ReadRows(filled.sequences[0], layer,
+                                                                     head, part, 0, ctx, rows));
+        if (count == ctx) return Status();
         return Internal(fmt::format("bench: plan {}: layer {} has {} rows, not {}", candidate.plan,
-                                    layer, *count, ctx));
+                                    layer, count, ctx));
       });
   if (!decoded.ok()) return decoded.status();
   const Error kernel_error = CompareOutputs(output, *decoded);
@@ -77,8 +76,8 @@ double KernelErrorLimit(const LayerPlan& layer) {
 
 Status CheckAnswers(Candidate& candidate, const Workload& workload, Executor& executor) {
   const FilledCache& filled = *candidate.filled;
-  Result<std::vector<LayerPlan>> plans = ResolvePlan(filled.cache->plan(), filled.cache->shape());
-  if (!plans.ok()) return plans.status();
+  VARVE_ASSIGN_OR_RETURN(std::vector<LayerPlan> plans,
+                         ResolvePlan(filled.cache->plan(), filled.cache->shape()));
   struct Kind {
     const LayerPlan* plan;
     std::vector<float> output;  // [heads, dim], checked
@@ -88,7 +87,7 @@ Status CheckAnswers(Candidate& candidate, const Workload& workload, Executor& ex
   std::vector<float>& output = candidate.output;
   for (int layer = 0; layer < filled.layers; ++layer) {
     VARVE_RETURN_IF_ERROR(AttendLayer(filled, workload, layer, output));
-    const LayerPlan& plan = (*plans)[static_cast<size_t>(layer)];
+    const LayerPlan& plan = plans[static_cast<size_t>(layer)];
     auto kind = std::find_if(kinds.begin(), kinds.end(),
                              [&](const Kind& known) { return *known.plan == plan; });
     if (kind == kinds.end()) {

@@ -171,21 +171,19 @@ Status CodecBench::RunType(const LoadedModel& model, const std::vector<int32_t>&
 Status CodecBench::Measure() {
   std::vector<store::LaneType> lanes;
   for (const std::string& text : options_.dtypes) {
-    const Result<store::LaneType> lane = ParseLane("--dtypes", text);
-    if (!lane.ok()) return lane.status();
-    lanes.push_back(*lane);
+    VARVE_ASSIGN_OR_RETURN(const store::LaneType lane, ParseLane("--dtypes", text));
+    lanes.push_back(lane);
   }
-  const Result<LoadedModel> model = LoadModel(options_.model);
-  if (!model.ok()) return model.status();
-  const Result<std::vector<int32_t>> tokens = ReadTextTokens(*model, options_.text, options_.ctx);
-  if (!tokens.ok()) return tokens.status();
+  VARVE_ASSIGN_OR_RETURN(const LoadedModel model, LoadModel(options_.model));
+  VARVE_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
+                         ReadTextTokens(model, options_.text, options_.ctx));
   const std::unique_ptr<Executor> executor = MakeThreadPool(options_.threads);
-  fmt::print(out_, "{}; isa {}; pages of {} tokens, one core\n", model->name, ActiveKernels().name,
+  fmt::print(out_, "{}; isa {}; pages of {} tokens, one core\n", model.name, ActiveKernels().name,
              kPageRows);
   const InterruptScope interrupt;
   for (const store::LaneType lane : lanes) {
     if (!InterruptScope::interrupted()) {
-      VARVE_RETURN_IF_ERROR(RunType(*model, *tokens, *executor, lane));
+      VARVE_RETURN_IF_ERROR(RunType(model, tokens, *executor, lane));
     }
   }
   if (InterruptScope::interrupted()) {

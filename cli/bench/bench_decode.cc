@@ -82,9 +82,8 @@ Status DecodeBench::ReadPlans() {
   std::erase(names_, "f16");
   names_.insert(names_.begin(), "f16");
   for (const std::string& name : names_) {
-    Result<Plan> plan = ReadKvOption(name);
-    if (!plan.ok()) return plan.status();
-    plans_.push_back(std::move(*plan));
+    VARVE_ASSIGN_OR_RETURN(Plan plan, ReadKvOption(name));
+    plans_.push_back(std::move(plan));
   }
   depths_ = options_.depths;
   std::sort(depths_.begin(), depths_.end());
@@ -129,22 +128,20 @@ Result<std::vector<std::vector<size_t>>> DecodeBench::Groups() const {
 Result<int> DecodeBench::ChooseSteps(DecodeLane& baseline) {
   if (options_.steps > 0) return options_.steps;
   std::vector<int32_t> tokens;
-  Result<double> us = baseline.TimeSteps(*runner_, 3, &tokens);
-  if (!us.ok()) return us.status();
-  return static_cast<int>(std::clamp<double>(kRepetitionUs / *us, kLeastSteps, kMostSteps));
+  VARVE_ASSIGN_OR_RETURN(double us, baseline.TimeSteps(*runner_, 3, &tokens));
+  return static_cast<int>(std::clamp<double>(kRepetitionUs / us, kLeastSteps, kMostSteps));
 }
 
 Status DecodeBench::TimeRow(DecodeRow& row, int64_t depth, int steps) {
   std::vector<int32_t> tokens;
   runner_->ResetTimes();
-  Result<double> us = row.lane->TimeSteps(*runner_, steps, &tokens);
-  if (!us.ok()) return us.status();
+  VARVE_ASSIGN_OR_RETURN(const double us, row.lane->TimeSteps(*runner_, steps, &tokens));
   const ForwardTimes& times = runner_->times();
   row.times.linear_us += times.linear_us;
   row.times.attention_us += times.attention_us;
   row.times.cache_us += times.cache_us;
   row.times.other_us += times.other_us;
-  row.us.push_back(*us);
+  row.us.push_back(us);
   AddStages(row.lane->step_stages(), &row.stages);
   // Behind a page that is cut in two, what the repetition before has sealed makes a difference.
   const bool is_repeatable =
@@ -173,35 +170,32 @@ Status DecodeBench::RunDepth(int64_t depth, std::vector<std::unique_ptr<DecodeLa
     if (table.size() == 1) table.push_back({lane.get(), true, {}, {}, {}, 0, {}});
     if (InterruptScope::interrupted()) return Status();
   }
-  Result<int> steps = ChooseSteps(*lanes[0]);
-  if (!steps.ok()) return steps.status();
+  VARVE_ASSIGN_OR_RETURN(int steps, ChooseSteps(*lanes[0]));
   for (DecodeRow& row : table) {
     if (row.noise) continue;
     progress.Update(done++, "warming up " + row.lane->name());
-    Result<double> us = row.lane->TimeSteps(*runner_, 1, &tokens);
-    if (!us.ok()) return us.status();
+    VARVE_RETURN_IF_ERROR(row.lane->TimeSteps(*runner_, 1, &tokens).status());
     row.logit_error = RelativeError(row.lane->logits(), lanes[0]->logits());
   }
   // All steps once without the clock: whatever falls due on the way (sealing, ageing) has then
   // happened to every repetition alike.
   for (DecodeRow& row : table) {
     if (row.noise) continue;
-    Result<double> us = row.lane->TimeSteps(*runner_, *steps, &tokens);
-    if (!us.ok()) return us.status();
+    VARVE_RETURN_IF_ERROR(row.lane->TimeSteps(*runner_, steps, &tokens).status());
   }
   std::vector<double> bandwidths;
   for (int rep = 0; rep < options_.reps; ++rep) {
     if (InterruptScope::interrupted() && rep > 0) break;
     bandwidths.push_back(read_->Measure(*executor_));
     for (DecodeRow& row : table) {
-      VARVE_RETURN_IF_ERROR(TimeRow(row, depth, *steps));
+      VARVE_RETURN_IF_ERROR(TimeRow(row, depth, steps));
       if (!row.noise) progress.Update(done++, fmt::format("repetition {}", rep + 1));
     }
   }
   progress.Clear();
   const DecodeCase at = {name_,
                          depth,
-                         *steps,
+                         steps,
                          executor_->num_threads(),
                          Median(bandwidths),
                          model_->weight_bytes_per_token(),
@@ -216,10 +210,10 @@ Status DecodeBench::RunGroup(const std::vector<size_t>& group) {
   std::vector<size_t> indices = {0};
   indices.insert(indices.end(), group.begin(), group.end());
   for (const size_t i : indices) {
-    Result<std::unique_ptr<DecodeLane>> lane =
-        DecodeLane::Make(names_[i], plans_[i], *model_, *executor_, options_.breakdown);
-    if (!lane.ok()) return lane.status();
-    lanes.push_back(std::move(*lane));
+    VARVE_ASSIGN_OR_RETURN(
+        std::unique_ptr<DecodeLane> lane,
+        DecodeLane::Make(names_[i], plans_[i], *model_, *executor_, options_.breakdown));
+    lanes.push_back(std::move(lane));
   }
   for (const int64_t depth : depths_) {
     if (!InterruptScope::interrupted()) VARVE_RETURN_IF_ERROR(RunDepth(depth, lanes));
@@ -232,20 +226,18 @@ Status DecodeBench::Run() {
   executor_ = MakeThreadPool(options_.threads);
   runner_ = std::make_unique<LlamaRunner>(model_, *executor_);
   synthetic_ = std::make_unique<SyntheticRows>(model_->cache_shape(), options_.seed, *executor_);
-  Result<std::unique_ptr<DecodeLane>> trial =
-      DecodeLane::Make("f16", plans_[0], *model_, *executor_);
-  if (!trial.ok()) return trial.status();
+  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<DecodeLane> trial,
+                         DecodeLane::Make("f16", plans_[0], *model_, *executor_));
   std::vector<int32_t> tokens;
-  const Status status = (*trial)->TimeSteps(*runner_, 1, &tokens).status();
+  const Status status = trial->TimeSteps(*runner_, 1, &tokens).status();
   if (!status.ok()) return status;
-  trial->reset();
+  trial.reset();
   resident_before_ = ResidentBytes();  // before the buffer that only measures
   read_ = std::make_unique<ReadBandwidth>(
       std::max<uint64_t>(DescribeMachine().last_level_cache_bytes * 9 / 4, uint64_t{128} << 20));
   read_->Measure(*executor_);  // warm up
 
-  Result<std::vector<std::vector<size_t>>> groups = Groups();
-  if (!groups.ok()) return groups.status();
+  VARVE_ASSIGN_OR_RETURN(std::vector<std::vector<size_t>> groups, Groups());
   const LlamaConfig& config = model_->config();
   fmt::print(out_,
              "{}: {} layers, width {}, {} heads on {} KV heads of {}; {} of weights per token; {} "
@@ -254,7 +246,7 @@ Status DecodeBench::Run() {
              config.head_dim, HumanBytes(static_cast<double>(model_->weight_bytes_per_token())),
              executor_->num_threads(), ActiveKernels().name);
   const InterruptScope scope;
-  for (const std::vector<size_t>& group : *groups) {
+  for (const std::vector<size_t>& group : groups) {
     if (!InterruptScope::interrupted()) VARVE_RETURN_IF_ERROR(RunGroup(group));
   }
   if (InterruptScope::interrupted()) {
@@ -275,29 +267,24 @@ Result<std::shared_ptr<const LlamaModel>> OpenBenchModel(const BenchDecodeOption
     // What RandomLlamaWeights makes.
     static constexpr WeightType kTypes[] = {WeightType::kF32, WeightType::kF16, WeightType::kBF16,
                                             WeightType::kQ8_0, WeightType::kQ4_0};
-    Result<WeightType> type = ParseWeightType("--weights", options.weights, kTypes);
-    if (!type.ok()) return type.status();
-    Result<LlamaConfig> config = PresetConfig(options.random_model);
-    if (!config.ok()) return config.status();
-    return LlamaModel::Random(*config, *type, options.seed);
+    VARVE_ASSIGN_OR_RETURN(WeightType type, ParseWeightType("--weights", options.weights, kTypes));
+    VARVE_ASSIGN_OR_RETURN(LlamaConfig config, PresetConfig(options.random_model));
+    return LlamaModel::Random(config, type, options.seed);
   }
   if (options.model.empty()) {
-    Result<LoadedModel> embedded = LoadModel("");
-    if (!embedded.ok()) return embedded.status();
-    return embedded->model;
+    VARVE_ASSIGN_OR_RETURN(LoadedModel embedded, LoadModel(""));
+    return embedded.model;
   }
-  Result<std::shared_ptr<const GgufFile>> file = GgufFile::Open(options.model);
-  if (!file.ok()) return file.status();
-  return LlamaModel::Load(*file);
+  VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const GgufFile> file, GgufFile::Open(options.model));
+  return LlamaModel::Load(file);
 }
 
 Status BenchDecode(const BenchDecodeOptions& options) {
   VARVE_RETURN_IF_ERROR(CheckWritable("--json", options.json));
-  Result<std::shared_ptr<const LlamaModel>> model = OpenBenchModel(options);
-  if (!model.ok()) return model.status();
+  VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const LlamaModel> model, OpenBenchModel(options));
   Json rows = Json::array();
   const Status measured =
-      BenchDecodeModel(options, *model, options.json == "-" ? stderr : stdout, rows);
+      BenchDecodeModel(options, model, options.json == "-" ? stderr : stdout, rows);
   return FinishJson(measured, options.json, "bench decode", rows);
 }
 

@@ -12,7 +12,7 @@
 #include "tests/tiny_model.h"
 
 namespace varve::cli {
-namespace {
+namespace bench_decode_test {
 
 class BenchDecodeTest : public ::testing::Test {
  protected:
@@ -210,5 +210,5 @@ TEST_F(BenchDecodeTest, EveryDepthIsAPromptThatIsFolded) {
   }
 }
 
-}  // namespace
+}  // namespace bench_decode_test
 }  // namespace varve::cli

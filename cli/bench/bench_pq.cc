@@ -100,10 +100,10 @@ Status PqBench::Fill(const CodebookSize& size) {
   TrainingOptions training;
   training.iterations = 6;
   training.seed = options_.seed;
-  Result<Codebook> codebook = TrainOnRows(parts, 1, 1, CodebookGrain::kHead, training, *executor_);
-  if (!codebook.ok()) return codebook.status();
+  VARVE_ASSIGN_OR_RETURN(Codebook codebook,
+                         TrainOnRows(parts, 1, 1, CodebookGrain::kHead, training, *executor_));
   rung_ = std::make_unique<PqRung>(PqSize{size.num_subspaces, size.bits},
-                                   std::make_shared<const Codebook>(std::move(*codebook)));
+                                   std::make_shared<const Codebook>(std::move(codebook)));
   const size_t pages = keys_.size() / dim / kPageTokens;
   const size_t strip = rung_->StripBytes(shape_);
   key_strips_.resize(pages * strip);
@@ -246,10 +246,9 @@ Status PqBench::RunSize(const CodebookSize& size) {
 Status PqBench::Measure() {
   std::vector<CodebookSize> sizes;
   for (const std::string& text : options_.sizes) {
-    Result<CodebookSize> size = ParseSize("--sizes", text);
-    if (!size.ok()) return size.status();
-    VARVE_RETURN_IF_ERROR(CheckSize(*size, options_.dim));
-    sizes.push_back(*size);
+    VARVE_ASSIGN_OR_RETURN(CodebookSize size, ParseSize("--sizes", text));
+    VARVE_RETURN_IF_ERROR(CheckSize(size, options_.dim));
+    sizes.push_back(size);
   }
   const size_t dim = static_cast<size_t>(options_.dim);
   const int64_t longest = *std::max_element(options_.ctx.begin(), options_.ctx.end());

@@ -11,7 +11,7 @@
 #include "tests/gguf_testing.h"
 
 namespace varve::cli {
-namespace {
+namespace bench_pq_test {
 
 TEST(BenchPq, MeasuresEveryMethodThatCanTakeTheCodes) {
   const TempFolder folder;
@@ -48,5 +48,5 @@ TEST(BenchPq, RefusesSizesThatDoNotFit) {
   EXPECT_EQ(BenchPq(options).code(), StatusCode::kInvalidArgument);
 }
 
-}  // namespace
+}  // namespace bench_pq_test
 }  // namespace varve::cli

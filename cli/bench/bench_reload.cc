@@ -48,17 +48,14 @@ class RemoveWhenDone {
 Result<Json> MeasureReload(const BenchReloadOptions& options, const std::string& plan,
                            std::shared_ptr<const LlamaModel> model, Executor& executor) {
   CacheOptions cache_options = CacheOptionsFor(*model);
-  Result<Plan> parsed = ReadKvOption(plan);
-  if (!parsed.ok()) return parsed.status();
-  cache_options.plan = *parsed;
+  VARVE_ASSIGN_OR_RETURN(Plan parsed, ReadKvOption(plan));
+  cache_options.plan = parsed;
   cache_options.executor = &executor;
   const CacheShape shape = model->cache_shape();
   const auto vocab = static_cast<size_t>(model->config().vocab_size);
   LlamaRunner runner(std::move(model), executor);
-  Result<std::unique_ptr<Cache>> cache = Cache::Create(shape, cache_options);
-  if (!cache.ok()) return cache.status();
-  Result<SequenceId> id = (*cache)->CreateSequence();
-  if (!id.ok()) return id.status();
+  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<Cache> cache, Cache::Create(shape, cache_options));
+  VARVE_ASSIGN_OR_RETURN(SequenceId id, cache->CreateSequence());
   SplitMix64 random(options.model.seed);
   std::vector<int32_t> tokens(static_cast<size_t>(options.tokens));
   for (int32_t& token : tokens) token = static_cast<int32_t>(random.Next() % vocab);
@@ -66,46 +63,43 @@ Result<Json> MeasureReload(const BenchReloadOptions& options, const std::string&
   Progress progress("prefill", static_cast<double>(tokens.size()));
   const Clock::time_point prefill = Clock::now();
   VARVE_RETURN_IF_ERROR(
-      runner.Forward(**cache, *id, tokens, Logits::kLast, logits.data(), [&](int64_t done) {
+      runner.Forward(*cache, id, tokens, Logits::kLast, logits.data(), [&](int64_t done) {
         progress.Update(static_cast<double>(done));
         return true;
       }));
   const double prefill_s = SecondsSince(prefill);
   progress.Clear();
-  VARVE_RETURN_IF_ERROR((*cache)->EndPrompt(*id));
+  VARVE_RETURN_IF_ERROR(cache->EndPrompt(id));
 
   const RemoveWhenDone remove(options.file);
   const Clock::time_point save = Clock::now();
   SaveOptions save_options;
-  save_options.sequences.push_back({*id, tokens});
-  VARVE_RETURN_IF_ERROR((*cache)->Save(options.file, save_options));
+  save_options.sequences.push_back({id, tokens});
+  VARVE_RETURN_IF_ERROR(cache->Save(options.file, save_options));
   const double save_s = SecondsSince(save);
 
-  Result<std::unique_ptr<Cache>> other = Cache::Create(shape, cache_options);
-  if (!other.ok()) return other.status();
+  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<Cache> other, Cache::Create(shape, cache_options));
   const Clock::time_point load = Clock::now();
-  Result<std::vector<SequenceTokens>> loaded = (*other)->Load(options.file, {});
-  if (!loaded.ok()) return loaded.status();
+  VARVE_ASSIGN_OR_RETURN(std::vector<SequenceTokens> loaded, other->Load(options.file, {}));
   const double load_s = SecondsSince(load);
   double first_token_s = 0;
   double decode_token_s = 0;
   std::vector<float> again(vocab);  // [vocab_size]
   for (int step = 0; step < options.steps; ++step) {
     const auto token = static_cast<int32_t>(random.Next() % vocab);
-    const DecodeEntry entry{loaded->front().sequence, token};
-    VARVE_RETURN_IF_ERROR(runner.Decode(**other, {&entry, 1}, again.data()));
+    const DecodeEntry entry{loaded.front().sequence, token};
+    VARVE_RETURN_IF_ERROR(runner.Decode(*other, {&entry, 1}, again.data()));
     if (step == 0) first_token_s = SecondsSince(load);
-    const DecodeEntry expected{*id, token};
+    const DecodeEntry expected{id, token};
     const Clock::time_point decode = Clock::now();
-    VARVE_RETURN_IF_ERROR(runner.Decode(**cache, {&expected, 1}, logits.data()));
+    VARVE_RETURN_IF_ERROR(runner.Decode(*cache, {&expected, 1}, logits.data()));
     if (step == 0) decode_token_s = SecondsSince(decode);
     if (std::memcmp(again.data(), logits.data(), vocab * sizeof(float)) != 0) {
       return Internal(
           fmt::format("--kv \"{}\": the logits of token {} behind the file differ", plan, step));
     }
   }
-  Result<CacheFileInfo> info = ReadCacheFileInfo(options.file);
-  if (!info.ok()) return info.status();
+  VARVE_ASSIGN_OR_RETURN(CacheFileInfo info, ReadCacheFileInfo(options.file));
   return Json{{"plan", plan},
               {"tokens", options.tokens},
               {"prefill_s", prefill_s},
@@ -114,22 +108,21 @@ Result<Json> MeasureReload(const BenchReloadOptions& options, const std::string&
               {"first_token_s", first_token_s},
               {"decode_token_s", decode_token_s},
               {"speedup", (prefill_s + decode_token_s) / first_token_s},
-              {"file_bytes", info->file_bytes},
+              {"file_bytes", info.file_bytes},
               {"equal_steps", options.steps}};
 }
 
 Status BenchReload(const BenchReloadOptions& options) {
   VARVE_RETURN_IF_ERROR(CheckWritable("--json", options.model.json));
   VARVE_RETURN_IF_ERROR(CheckWritable("--file", options.file));
-  Result<std::shared_ptr<const LlamaModel>> model = OpenBenchModel(options.model);
-  if (!model.ok()) return model.status();
+  VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const LlamaModel> model, OpenBenchModel(options.model));
   const std::unique_ptr<Executor> executor = MakeThreadPool(options.model.threads);
   Json rows = Json::array();
   TextTable table({"plan", ">tokens", ">prefill", ">save", ">load", ">first token", ">x prefill",
                    ">file", "logits"});
   Status measured;
   for (const std::string& plan : options.model.plans) {
-    Result<Json> row = MeasureReload(options, plan, *model, *executor);
+    Result<Json> row = MeasureReload(options, plan, model, *executor);
     if (!row.ok()) {
       measured = row.status();
       break;

@@ -8,7 +8,7 @@
 #include "tests/tiny_model.h"
 
 namespace varve::cli {
-namespace {
+namespace bench_reload_test {
 
 TEST(BenchReload, MeasuresAPlanAndLeavesNoFile) {
   const TempFolder folder;
@@ -31,5 +31,5 @@ TEST(BenchReload, MeasuresAPlanAndLeavesNoFile) {
   EXPECT_FALSE(MeasureReload(options, "q9_0", model, *executor).ok());
 }
 
-}  // namespace
+}  // namespace bench_reload_test
 }  // namespace varve::cli

@@ -78,14 +78,13 @@ class WeightsBench {
 
 Status WeightsBench::ReadTypes() {
   for (const std::string& text : options_.types) {
-    Result<WeightType> type = ParseWeightType("--types", text);
-    if (!type.ok()) return type.status();
-    const int block = InfoOf(*type).block_values;
+    VARVE_ASSIGN_OR_RETURN(WeightType type, ParseWeightType("--types", text));
+    const int block = InfoOf(type).block_values;
     if (options_.cols % block != 0) {
       return InvalidArgument(fmt::format("--cols {} is not a multiple of {}, the block of {}",
                                          options_.cols, block, text));
     }
-    types_.push_back(*type);
+    types_.push_back(type);
   }
   return Status();
 }

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 namespace varve::cli {
-namespace {
+namespace bench_weights_test {
 
 TEST(BenchWeights, NamesOfTypesAreReadInAnyCase) {
   EXPECT_EQ(*ParseWeightType("--types", "q4_k"), WeightType::kQ4K);
@@ -76,5 +76,5 @@ TEST(BenchWeights, EveryTypePassesItsCheckAndGetsARow) {
   std::remove(options.json.c_str());
 }
 
-}  // namespace
+}  // namespace bench_weights_test
 }  // namespace varve::cli

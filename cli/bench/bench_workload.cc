@@ -131,9 +131,8 @@ namespace {
 Status Feed(Cache& cache, SequenceId sequence, int64_t ctx, const float* keys, const float* values,
             size_t token_floats) {
   for (int64_t done = 0; done < ctx;) {
-    Result<int> most = cache.MaxStepTokens(sequence);
-    if (!most.ok()) return most.status();
-    const int tokens = static_cast<int>(std::min<int64_t>(*most, ctx - done));
+    VARVE_ASSIGN_OR_RETURN(int most, cache.MaxStepTokens(sequence));
+    const int tokens = static_cast<int>(std::min<int64_t>(most, ctx - done));
     const StepEntry entry{sequence, tokens};
     VARVE_RETURN_IF_ERROR(cache.BeginStep({&entry, 1}));
     for (int layer = 0; layer < cache.shape().num_layers; ++layer) {
@@ -173,20 +172,19 @@ Result<FilledCache> FillCache(const Workload& workload, const Plan& plan, int la
   const WorkloadShape& shape = workload.shape();
   const CacheShape cache_shape = {layers,    shape.kv_heads, shape.heads / shape.kv_heads,
                                   shape.dim, shape.dim,      0};
-  Result<std::shared_ptr<const Codebook>> codebook =
-      SyntheticCodebook(plan, cache_shape, workload.keys(), workload.values(), executor);
-  if (!codebook.ok()) return codebook.status();
+  VARVE_ASSIGN_OR_RETURN(
+      std::shared_ptr<const Codebook> codebook,
+      SyntheticCodebook(plan, cache_shape, workload.keys(), workload.values(), executor));
   Result<std::unique_ptr<Cache>> cache =
-      MakeCache(cache_shape, plan, std::move(*codebook), executor, time_stages);
+      MakeCache(cache_shape, plan, std::move(codebook), executor, time_stages);
   if (!cache.ok()) return cache.status();
   FilledCache filled;
   filled.cache = std::move(*cache);
   filled.layers = layers;
   for (int b = 0; b < batch; ++b) {
-    Result<SequenceId> sequence = filled.cache->CreateSequence();
-    if (!sequence.ok()) return sequence.status();
-    filled.sequences.push_back(*sequence);
-    VARVE_RETURN_IF_ERROR(Feed(*filled.cache, *sequence, shape.ctx, workload.keys().data(),
+    VARVE_ASSIGN_OR_RETURN(SequenceId sequence, filled.cache->CreateSequence());
+    filled.sequences.push_back(sequence);
+    VARVE_RETURN_IF_ERROR(Feed(*filled.cache, sequence, shape.ctx, workload.keys().data(),
                                workload.values().data(),
                                static_cast<size_t>(shape.kv_heads) * shape.dim));
   }
@@ -201,17 +199,14 @@ Result<FilledCache> FillCache(const Workload& workload, const Plan& plan, int la
 Result<uint64_t> EstimateLayerBytes(const WorkloadShape& shape, const Plan& plan) {
   std::unique_ptr<Executor> executor = MakeThreadPool(1);
   const CacheShape cache_shape = {1, 1, shape.heads / shape.kv_heads, shape.dim, shape.dim, 0};
-  Result<std::shared_ptr<const Codebook>> codebook = GaussianCodebook(plan, cache_shape, *executor);
-  if (!codebook.ok()) return codebook.status();
-  Result<std::unique_ptr<Cache>> cache =
-      MakeCache(cache_shape, plan, std::move(*codebook), *executor, false);
-  if (!cache.ok()) return cache.status();
-  Result<SequenceId> sequence = (*cache)->CreateSequence();
-  if (!sequence.ok()) return sequence.status();
-  const std::vector<float> zeros(static_cast<size_t>((*cache)->shape().page_tokens) * shape.dim,
-                                 0.0f);
-  VARVE_RETURN_IF_ERROR(Feed(**cache, *sequence, shape.ctx, zeros.data(), zeros.data(), 0));
-  return (*cache)->Stats().bytes_used * static_cast<uint64_t>(shape.kv_heads);
+  VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const Codebook> codebook,
+                         GaussianCodebook(plan, cache_shape, *executor));
+  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<Cache> cache,
+                         MakeCache(cache_shape, plan, std::move(codebook), *executor, false));
+  VARVE_ASSIGN_OR_RETURN(SequenceId sequence, cache->CreateSequence());
+  const std::vector<float> zeros(static_cast<size_t>(cache->shape().page_tokens) * shape.dim, 0.0f);
+  VARVE_RETURN_IF_ERROR(Feed(*cache, sequence, shape.ctx, zeros.data(), zeros.data(), 0));
+  return cache->Stats().bytes_used * static_cast<uint64_t>(shape.kv_heads);
 }
 
 }  // namespace varve::cli

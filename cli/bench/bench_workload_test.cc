@@ -9,7 +9,7 @@
 #include "pages/page_pool.h"
 
 namespace varve::cli {
-namespace {
+namespace bench_workload_test {
 
 constexpr WorkloadShape kShape = {6, 3, 32, 70, 1};
 
@@ -69,5 +69,5 @@ TEST(BenchWorkload, NotANumberIsAnInfiniteError) {
   EXPECT_EQ(CompareOutputs({1.0f, nan}, {1.0, 1.0}).max, HUGE_VAL);
 }
 
-}  // namespace
+}  // namespace bench_workload_test
 }  // namespace varve::cli

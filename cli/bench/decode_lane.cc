@@ -32,12 +32,11 @@ Result<std::unique_ptr<DecodeLane>> DecodeLane::Make(std::string name, const Pla
     return Status(cache.status().code(),
                   fmt::format("--kv \"{}\": {}", name, cache.status().message()));
   }
-  Result<SequenceId> sequence = (*cache)->CreateSequence();
-  if (!sequence.ok()) return sequence.status();
+  VARVE_ASSIGN_OR_RETURN(SequenceId sequence, (*cache)->CreateSequence());
   std::unique_ptr<DecodeLane> lane(new DecodeLane);
   lane->name_ = std::move(name);
   lane->cache_ = std::move(*cache);
-  lane->sequence_ = *sequence;
+  lane->sequence_ = sequence;
   lane->logits_.resize(static_cast<size_t>(model.config().vocab_size));
   return lane;
 }
@@ -48,13 +47,11 @@ Status DecodeLane::SetDepth(const SyntheticRows& rows, int64_t depth) {
   if (cache_->Stats().fold.layers > 0) {
     // A sequence folds its first prompt only.
     VARVE_RETURN_IF_ERROR(cache_->Free(sequence_));
-    Result<SequenceId> fresh = cache_->CreateSequence();
-    if (!fresh.ok()) return fresh.status();
-    sequence_ = *fresh;
+    VARVE_ASSIGN_OR_RETURN(SequenceId fresh, cache_->CreateSequence());
+    sequence_ = fresh;
   }
-  Result<int64_t> position = cache_->NextPosition(sequence_);
-  if (!position.ok()) return position.status();
-  if (*position > depth) VARVE_RETURN_IF_ERROR(cache_->Truncate(sequence_, depth));
+  VARVE_ASSIGN_OR_RETURN(int64_t position, cache_->NextPosition(sequence_));
+  if (position > depth) VARVE_RETURN_IF_ERROR(cache_->Truncate(sequence_, depth));
   VARVE_RETURN_IF_ERROR(rows.Extend(*cache_, sequence_, depth));
   VARVE_RETURN_IF_ERROR(cache_->EndPrompt(sequence_));
   cache_->WaitForPacking();
@@ -66,8 +63,7 @@ Status DecodeLane::SetDepth(const SyntheticRows& rows, int64_t depth) {
 }
 
 Result<double> DecodeLane::TimeSteps(LlamaRunner& runner, int steps, std::vector<int32_t>* tokens) {
-  Result<int64_t> depth = cache_->NextPosition(sequence_);
-  if (!depth.ok()) return depth.status();
+  VARVE_ASSIGN_OR_RETURN(int64_t depth, cache_->NextPosition(sequence_));
   tokens->clear();
   DecodeEntry entry{sequence_, 1};
   const StageTimes before = cache_->Stats().stages;
@@ -84,7 +80,7 @@ Result<double> DecodeLane::TimeSteps(LlamaRunner& runner, int steps, std::vector
   }
   stats_ = cache_->Stats();
   step_stages_ = StagesBetween(before, stats_.stages);
-  VARVE_RETURN_IF_ERROR(cache_->Truncate(sequence_, *depth));
+  VARVE_RETURN_IF_ERROR(cache_->Truncate(sequence_, depth));
   return us.count() / steps;
 }
 

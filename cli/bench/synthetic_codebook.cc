@@ -55,10 +55,9 @@ Result<std::shared_ptr<const Codebook>> SyntheticCodebook(const Plan& plan, cons
   if (parts.empty()) return std::shared_ptr<const Codebook>();
   TrainingOptions options;
   options.iterations = 6;
-  Result<Codebook> trained = TrainOnRows(parts, shape.num_layers, shape.num_kv_heads,
-                                         CodebookGrain::kHead, options, executor);
-  if (!trained.ok()) return trained.status();
-  return std::make_shared<const Codebook>(std::move(*trained));
+  VARVE_ASSIGN_OR_RETURN(Codebook trained, TrainOnRows(parts, shape.num_layers, shape.num_kv_heads,
+                                                       CodebookGrain::kHead, options, executor));
+  return std::make_shared<const Codebook>(std::move(trained));
 }
 
 Result<std::shared_ptr<const Codebook>> GaussianCodebook(const Plan& plan, const CacheShape& shape,

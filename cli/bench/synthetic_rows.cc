@@ -79,15 +79,13 @@ void SyntheticRows::Fill(Part part, int layer, int64_t position, int num_tokens,
 }
 
 Status SyntheticRows::Extend(Cache& cache, SequenceId sequence, int64_t depth) const {
-  Result<int64_t> position = cache.NextPosition(sequence);
-  if (!position.ok()) return position.status();
+  VARVE_ASSIGN_OR_RETURN(int64_t position, cache.NextPosition(sequence));
   const auto heads = static_cast<size_t>(shape_.num_kv_heads);
   std::vector<float> keys;    // [tokens, kv_heads, key_dim]
   std::vector<float> values;  // [tokens, kv_heads, value_dim]
-  for (int64_t done = *position; done < depth;) {
-    Result<int> most = cache.MaxStepTokens(sequence);
-    if (!most.ok()) return most.status();
-    const auto tokens = static_cast<int>(std::min(int64_t{*most}, depth - done));
+  for (int64_t done = position; done < depth;) {
+    VARVE_ASSIGN_OR_RETURN(int most, cache.MaxStepTokens(sequence));
+    const auto tokens = static_cast<int>(std::min(int64_t{most}, depth - done));
     keys.resize(static_cast<size_t>(tokens) * heads * static_cast<size_t>(shape_.key_dim));
     values.resize(static_cast<size_t>(tokens) * heads * static_cast<size_t>(shape_.value_dim));
     const StepEntry entry{sequence, tokens};

@@ -10,7 +10,7 @@
 #include "base/half.h"
 
 namespace varve::cli {
-namespace {
+namespace synthetic_rows_test {
 
 CacheShape Shape() {
   CacheShape shape;
@@ -115,5 +115,5 @@ TEST(SyntheticRows, PackingGainsNoMoreThanOnRealRows) {
   EXPECT_LT(ratio, 1.25);
 }
 
-}  // namespace
+}  // namespace synthetic_rows_test
 }  // namespace varve::cli

@@ -16,7 +16,7 @@
 #include "tests/tiny_model.h"
 
 namespace varve::cli {
-namespace {
+namespace codebook_command_test {
 
 namespace fs = std::filesystem;
 
@@ -229,5 +229,5 @@ TEST_F(CodebookCommand, BrokenSamplesAreRefused) {
   ExpectRefused(ReadSamples(Path("rows")).status(), "layer 0 is missing");
 }
 
-}  // namespace
+}  // namespace codebook_command_test
 }  // namespace varve::cli

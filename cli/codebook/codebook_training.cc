@@ -72,11 +72,11 @@ class TableTrainer {
       for (CodebookTable& table : tables_) VARVE_RETURN_IF_ERROR(TrainRotations(table));
     }
     for (int group = 0; group < training_.num_groups; ++group) {
-      const Result<UnitRows> rows = ReadUnitRows(
-          *training_.rows, group, static_cast<size_t>(training_.dim), wanted, Seed(group, -1, 0));
-      if (!rows.ok()) return rows.status();
+      VARVE_ASSIGN_OR_RETURN(const UnitRows rows, ReadUnitRows(*training_.rows, group,
+                                                               static_cast<size_t>(training_.dim),
+                                                               wanted, Seed(group, -1, 0)));
       for (size_t i = 0; i < tables_.size(); ++i) {
-        VARVE_RETURN_IF_ERROR(TrainGroup(*rows, group, tables_[i]));
+        VARVE_RETURN_IF_ERROR(TrainGroup(rows, group, tables_[i]));
       }
     }
     return std::move(tables_);
@@ -148,14 +148,14 @@ Status TableTrainer::TrainRotations(CodebookTable& table) {
     executor_.ParallelFor(count, [&](size_t i, int) {
       const int group = static_cast<int>(begin + i);
       results[begin + i] = [&]() -> Status {
-        Result<UnitRows> rows = ReadUnitRows(*training_.rows, group, static_cast<size_t>(table.dim),
-                                             kRotationRows, Seed(group, -1, table.num_subspaces));
-        if (!rows.ok()) return rows.status();
-        FillUp(*rows, table);
-        const Result<std::vector<uint16_t>> rotation = TrainRotation(
-            options_.rotation, rows->values, table.dim, table.num_subspaces, table.bits);
-        if (!rotation.ok()) return rotation.status();
-        std::copy(rotation->begin(), rotation->end(),
+        VARVE_ASSIGN_OR_RETURN(UnitRows rows,
+                               ReadUnitRows(*training_.rows, group, static_cast<size_t>(table.dim),
+                                            kRotationRows, Seed(group, -1, table.num_subspaces)));
+        FillUp(rows, table);
+        VARVE_ASSIGN_OR_RETURN(const std::vector<uint16_t> rotation,
+                               TrainRotation(options_.rotation, rows.values, table.dim,
+                                             table.num_subspaces, table.bits));
+        std::copy(rotation.begin(), rotation.end(),
                   table.rotation.begin() + static_cast<ptrdiff_t>((begin + i) * stride));
         return Status();
       }();
@@ -289,9 +289,9 @@ Result<Codebook> TrainOnRows(std::span<const SharedRows> parts, int num_layers, 
   for (const SharedRows& part : parts) {
     const SpanRows rows(part);
     const PartTraining training = {part.part, part.dim, grain, 1, part.sizes, &rows};
-    Result<std::vector<CodebookTable>> tables = TrainTables(training, options, executor, {});
-    if (!tables.ok()) return tables.status();
-    for (CodebookTable& table : *tables) {
+    VARVE_ASSIGN_OR_RETURN(std::vector<CodebookTable> tables,
+                           TrainTables(training, options, executor, {}));
+    for (CodebookTable& table : tables) {
       const int groups = codebook.NumGroups(grain);
       Repeat(table.scales, groups);
       Repeat(table.centroids, groups);

@@ -11,7 +11,7 @@
 #include "base/random.h"
 
 namespace varve::cli {
-namespace {
+namespace codebook_training_test {
 
 constexpr int kDim = 16;
 
@@ -231,5 +231,5 @@ TEST(CodebookTraining, SharedTablesAreThoseOfEveryHead) {
   }
 }
 
-}  // namespace
+}  // namespace codebook_training_test
 }  // namespace varve::cli

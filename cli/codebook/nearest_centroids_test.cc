@@ -7,7 +7,7 @@
 #include "base/random.h"
 
 namespace varve::cli {
-namespace {
+namespace nearest_centroids_test {
 
 float Uniform(SplitMix64& random) {
   return static_cast<float>(random.Next() >> 40) * 0x1p-23f - 1.0f;
@@ -57,5 +57,5 @@ TEST(NearestCentroids, OfEqualsTheLowestIsTaken) {
   EXPECT_EQ(labels, (std::vector<int64_t>{5, 5, 0}));
 }
 
-}  // namespace
+}  // namespace nearest_centroids_test
 }  // namespace varve::cli

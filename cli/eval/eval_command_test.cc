@@ -11,7 +11,7 @@
 #include "tests/tiny_model.h"
 
 namespace varve::cli {
-namespace {
+namespace eval_command_test {
 
 class EvalCommand : public ::testing::Test {
  protected:
@@ -279,5 +279,5 @@ TEST_F(EvalCommand, WarnsBeyondTheContextOfTheModel) {
   EXPECT_NE(warning.find("1124 tokens are beyond the context of 1024"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace eval_command_test
 }  // namespace varve::cli

@@ -1,5 +1,6 @@
 #include "cli/eval/eval_inputs.h"
 
+#include <cmath>
 #include <string_view>
 #include <utility>
 
@@ -17,13 +18,12 @@ namespace {
 Result<std::vector<EvalPlan>> ReadPlans(const std::vector<std::string>& texts) {
   std::vector<EvalPlan> plans;
   for (const std::string& text : texts) {
-    Result<Plan> plan = ReadKvOption(text);
-    if (!plan.ok()) return plan.status();
-    const Status status = CheckSupported(*plan);
+    VARVE_ASSIGN_OR_RETURN(Plan plan, ReadKvOption(text));
+    const Status status = CheckSupported(plan);
     if (!status.ok()) {
       return Status(status.code(), fmt::format("--kv \"{}\": {}", text, status.message()));
     }
-    if (text != "f16") plans.push_back({text, std::move(*plan)});
+    if (text != "f16") plans.push_back({text, std::move(plan)});
   }
   return plans;
 }
@@ -103,6 +103,10 @@ void WarnBeyondContext(const EvalInputs& inputs, int64_t ctx) {
   if (ctx <= context) return;
   WriteNote(fmt::format(
       "varve: {} tokens are beyond the context of {} that the model was made for\n", ctx, context));
+}
+
+std::string Number(double value, int decimals) {
+  return std::isfinite(value) ? fmt::format("{:.{}f}", value, decimals) : "-";
 }
 
 }  // namespace varve::cli

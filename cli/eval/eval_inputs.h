@@ -23,6 +23,12 @@ class App;
 
 namespace varve::cli {
 
+// Of the model's context, for the answer to a recall question and to be safe.
+inline constexpr int64_t kAnswerRoom = 64;
+
+// With that many decimals; "-" where there is no number.
+std::string Number(double value, int decimals);
+
 struct EvalOptions {
   std::string model;               // empty: the embedded one
   std::string text;                // a file; empty: the evaluation text of the embedded model

@@ -19,8 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kDefaultCtx = 4096;
-constexpr int64_t kAnswerRoom = 64;
+constexpr int64_t kPoliciesCtx = 4096;
 
 // One row of the table: the same plan in both evaluations.
 struct PolicyRow {
@@ -67,10 +66,6 @@ void SortRows(PolicyResults& results) {
         if (a.ratio != b.ratio) return a.ratio < b.ratio;
         return results.windows.plans[a.index].kl_mean < results.windows.plans[b.index].kl_mean;
       });
-}
-
-std::string Number(double value, int decimals) {
-  return std::isfinite(value) ? fmt::format("{:.{}f}", value, decimals) : "-";
 }
 
 void PrintTable(const PolicyResults& results, std::FILE* out) {
@@ -162,9 +157,8 @@ Status EvalPolicies(const EvalPoliciesOptions& options) {
   std::vector<EvalPlan> trial;
   const Status readable = AddPolicies(options, &trial).status();
   if (!readable.ok()) return readable;
-  Result<EvalInputs> prepared = PrepareEval(options);
-  if (!prepared.ok()) return prepared.status();
-  EvalInputs& inputs = *prepared;
+  VARVE_ASSIGN_OR_RETURN(EvalInputs prepared, PrepareEval(options));
+  EvalInputs& inputs = prepared;
   PolicyResults results;
   Result<std::vector<PolicyRow>> rows = AddPolicies(options, &inputs.plans);
   if (!rows.ok()) return rows.status();
@@ -172,7 +166,7 @@ Status EvalPolicies(const EvalPoliciesOptions& options) {
 
   const Tokenizer& tokenizer = *inputs.model.tokenizer;
   const int64_t context = inputs.model.model->config().context;
-  const int64_t ctx = options.ctx > 0 ? options.ctx : std::min(kDefaultCtx, context);
+  const int64_t ctx = options.ctx > 0 ? options.ctx : std::min(kPoliciesCtx, context);
   WarnBeyondContext(inputs, ctx);
   EncodeOptions encode;
   encode.add_special = false;
@@ -192,17 +186,17 @@ Status EvalPolicies(const EvalPoliciesOptions& options) {
   }
 
   const InterruptScope scope;
-  Result<WindowEvalResult> quality = EvaluateWindows(
-      inputs.model.model, tokenizer, *windows, inputs.plans, {inputs.precision, true},
-      *inputs.executor, ShowEvalProgress("policies, KL", "window"));
-  if (!quality.ok()) return quality.status();
-  results.windows = std::move(*quality);
+  VARVE_ASSIGN_OR_RETURN(WindowEvalResult quality,
+                         EvaluateWindows(inputs.model.model, tokenizer, *windows, inputs.plans,
+                                         {inputs.precision, true}, *inputs.executor,
+                                         ShowEvalProgress("policies, KL", "window")));
+  results.windows = std::move(quality);
   if (!prompts.empty() && !InterruptScope::interrupted()) {
-    Result<RecallResult> found =
+    VARVE_ASSIGN_OR_RETURN(
+        RecallResult found,
         EvaluateRecall(inputs.model.model, tokenizer, prompts, inputs.plans, inputs.precision,
-                       *inputs.executor, ShowEvalProgress("policies, recall", "prompt"));
-    if (!found.ok()) return found.status();
-    results.recall = std::move(*found);
+                       *inputs.executor, ShowEvalProgress("policies, recall", "prompt")));
+    results.recall = std::move(found);
   }
   SortRows(results);
 

@@ -17,8 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kDefaultCtx = 3500;
-constexpr int64_t kAnswerRoom = 64;  // of the model's context, for the answer and to be safe
+constexpr int64_t kRecallCtx = 3500;
 
 struct DepthCount {
   int64_t hits = 0;
@@ -110,12 +109,11 @@ Json RecallRows(const RecallResult& result, const RecallOptions& options,
 }
 
 Status EvalRecall(const EvalRecallOptions& options) {
-  Result<EvalInputs> prepared = PrepareEval(options);
-  if (!prepared.ok()) return prepared.status();
-  EvalInputs& inputs = *prepared;
+  VARVE_ASSIGN_OR_RETURN(EvalInputs prepared, PrepareEval(options));
+  EvalInputs& inputs = prepared;
   const int64_t context = inputs.model.model->config().context;
   RecallOptions recall = options.recall;
-  recall.ctx = options.ctx > 0 ? options.ctx : std::min(kDefaultCtx, context - kAnswerRoom);
+  recall.ctx = options.ctx > 0 ? options.ctx : std::min(kRecallCtx, context - kAnswerRoom);
   if (recall.ctx <= 0) {
     return InvalidArgument(
         fmt::format("{}: its context of {} tokens is too short: {} are for question and answer",
@@ -131,29 +129,29 @@ Status EvalRecall(const EvalRecallOptions& options) {
   }
 
   const InterruptScope scope;
-  Result<RecallResult> result =
-      EvaluateRecall(inputs.model.model, *inputs.model.tokenizer, *prompts, inputs.plans,
-                     inputs.precision, *inputs.executor, ShowEvalProgress("eval recall", "prompt"));
-  if (!result.ok()) return result.status();
+  VARVE_ASSIGN_OR_RETURN(RecallResult result,
+                         EvaluateRecall(inputs.model.model, *inputs.model.tokenizer, *prompts,
+                                        inputs.plans, inputs.precision, *inputs.executor,
+                                        ShowEvalProgress("eval recall", "prompt")));
   fmt::print(inputs.out, "{}, {}: {} of up to {} tokens, {} each, {} products\n", inputs.model.name,
-             inputs.text_name, Count(result->prompts, "prompt"), recall.ctx,
+             inputs.text_name, Count(result.prompts, "prompt"), recall.ctx,
              Count(recall.facts, "fact"),
              inputs.precision == ProductPrecision::kF32 ? "f32" : "bf16");
   const CacheShape shape = inputs.model.model->cache_shape();
-  PrintTable(*result, UsesOf(result->plans, inputs.plans, shape), recall, inputs.out);
-  for (size_t i = 1; i < result->plans.size(); ++i) {
-    const PlanRecall& plan = result->plans[i];
+  PrintTable(result, UsesOf(result.plans, inputs.plans, shape), recall, inputs.out);
+  for (size_t i = 1; i < result.plans.size(); ++i) {
+    const PlanRecall& plan = result.plans[i];
     PrintRetention(plan.plan,
                    MakeRetentionReport(inputs.plans[i - 1].plan, shape, plan.retention,
                                        plan.whole_ratio, recall.ctx),
                    inputs.out);
     PrintFallbacks(plan.plan, plan.use.fallbacks, inputs.out);
   }
-  if (result->stopped) {
+  if (result.stopped) {
     fmt::print(inputs.out, "interrupted: the figures are of the prompts that all plans finished\n");
   }
   if (options.json.empty()) return Status();
-  return WriteJson(options.json, "eval recall", RecallRows(*result, recall, inputs.plans, shape));
+  return WriteJson(options.json, "eval recall", RecallRows(result, recall, inputs.plans, shape));
 }
 
 }  // namespace varve::cli

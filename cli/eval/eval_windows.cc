@@ -17,11 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kDefaultCtx = 2048;
-
-std::string Number(double value, int decimals) {
-  return std::isfinite(value) ? fmt::format("{:.{}f}", value, decimals) : "-";
-}
+constexpr int64_t kWindowsCtx = 2048;
 
 std::string Short(double value) {
   return std::isfinite(value) ? fmt::format("{:.3g}", value) : "-";
@@ -120,12 +116,11 @@ Json WindowRows(const WindowEvalResult& result, std::span<const EvalPlan> plans,
 }
 
 Status EvalWindows(const EvalWindowsOptions& options) {
-  Result<EvalInputs> prepared = PrepareEval(options);
-  if (!prepared.ok()) return prepared.status();
-  EvalInputs& inputs = *prepared;
+  VARVE_ASSIGN_OR_RETURN(EvalInputs prepared, PrepareEval(options));
+  EvalInputs& inputs = prepared;
   const Tokenizer& tokenizer = *inputs.model.tokenizer;
   const int64_t ctx =
-      options.ctx > 0 ? options.ctx : std::min(kDefaultCtx, inputs.model.model->config().context);
+      options.ctx > 0 ? options.ctx : std::min(kWindowsCtx, inputs.model.model->config().context);
   WarnBeyondContext(inputs, ctx);
   EncodeOptions encode;
   encode.add_special = false;
@@ -139,27 +134,26 @@ Status EvalWindows(const EvalWindowsOptions& options) {
 
   const std::string command = options.kl_first ? "eval kl" : "eval ppl";
   const InterruptScope scope;
-  Result<WindowEvalResult> result =
-      EvaluateWindows(inputs.model.model, tokenizer, *windows, inputs.plans,
-                      {inputs.precision, options.prompt_half}, *inputs.executor,
-                      ShowEvalProgress(command, "window"));
-  if (!result.ok()) return result.status();
-  PrintHeader(inputs, *result);
+  VARVE_ASSIGN_OR_RETURN(WindowEvalResult result,
+                         EvaluateWindows(inputs.model.model, tokenizer, *windows, inputs.plans,
+                                         {inputs.precision, options.prompt_half}, *inputs.executor,
+                                         ShowEvalProgress(command, "window")));
+  PrintHeader(inputs, result);
   const CacheShape shape = inputs.model.model->cache_shape();
-  PrintTable(*result, UsesOf(result->plans, inputs.plans, shape), options.kl_first, inputs.out);
-  for (size_t i = 1; i < result->plans.size(); ++i) {
-    const PlanQuality& plan = result->plans[i];
+  PrintTable(result, UsesOf(result.plans, inputs.plans, shape), options.kl_first, inputs.out);
+  for (size_t i = 1; i < result.plans.size(); ++i) {
+    const PlanQuality& plan = result.plans[i];
     PrintRetention(plan.plan,
                    MakeRetentionReport(inputs.plans[i - 1].plan, shape, plan.retention,
-                                       plan.whole_ratio, result->ctx),
+                                       plan.whole_ratio, result.ctx),
                    inputs.out);
     PrintFallbacks(plan.plan, plan.use.fallbacks, inputs.out);
   }
-  if (result->stopped) {
+  if (result.stopped) {
     fmt::print(inputs.out, "interrupted: the figures are of what all plans had read by then\n");
   }
   if (options.json.empty()) return Status();
-  return WriteJson(options.json, command, WindowRows(*result, inputs.plans, shape));
+  return WriteJson(options.json, command, WindowRows(result, inputs.plans, shape));
 }
 
 }  // namespace varve::cli

@@ -8,7 +8,7 @@
 #include "fold/fold_testing.h"
 
 namespace varve {
-namespace {
+namespace compressor_baselines_test {
 
 TEST(CompressorBaselines, MeanPoolingIsTheMean) {
   const Compressor like = RandomCompressor({.head_dim = 32, .factor = 4, .hidden = 48});
@@ -46,5 +46,5 @@ TEST(CompressorBaselines, RandomNumbersAreWithinTheirBoundAndOfTheSeed) {
   EXPECT_NEAR(squares / (32 * 160), 1.0 / 160 / 3, 0.05 / 160);  // of an even distribution
 }
 
-}  // namespace
+}  // namespace compressor_baselines_test
 }  // namespace varve

@@ -12,7 +12,7 @@
 #include "tests/gguf_testing.h"
 
 namespace varve::cli {
-namespace {
+namespace fold_apply_test {
 
 nlohmann::json Apply(FoldApplyOptions options) {
   const TempFolder folder;
@@ -121,5 +121,5 @@ TEST(PlanCost, FoldCountsAsIfAllWereThePrompt) {
   EXPECT_EQ(blind->bytes, blind->bytes_f16);
 }
 
-}  // namespace
+}  // namespace fold_apply_test
 }  // namespace varve::cli

@@ -13,10 +13,10 @@
 namespace varve::cli {
 
 Status WriteBaseline(const FoldBaselineOptions& options) {
-  const Result<std::shared_ptr<const Compressor>> like = LoadCompressor(options.like);
-  if (!like.ok()) return like.status();
+  VARVE_ASSIGN_OR_RETURN(const std::shared_ptr<const Compressor> like,
+                         LoadCompressor(options.like));
   const Compressor made =
-      options.kind == "mean" ? MeanPoolingLike(**like) : RandomLike(**like, options.seed);
+      options.kind == "mean" ? MeanPoolingLike(*like) : RandomLike(*like, options.seed);
   VARVE_RETURN_IF_ERROR(CheckCompressor(made));
   VARVE_RETURN_IF_ERROR(SaveCompressor(made, options.output));
   const std::string text = RenderCompressor(options.output, made, UseColour(stdout));

@@ -11,7 +11,7 @@
 #include "tests/test_data.h"
 
 namespace varve::cli {
-namespace {
+namespace fold_command_test {
 
 const std::string kFolder = TestDataPath("fold/");
 
@@ -98,5 +98,5 @@ TEST(FoldCommand, InspectWritesJson) {
   EXPECT_NE(InspectCompressor(options).message().find("`varve fold convert`"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace fold_command_test
 }  // namespace varve::cli

@@ -54,23 +54,22 @@ std::string RenderIgnored(const ConvertedCompressor& converted) {
 Status ConvertCompressor(const FoldConvertOptions& options) {
   const Result<CompressorDtype> dtype = ReadDtype(options.dtype);
   if (!dtype.ok()) return dtype.status();
-  const auto order = ParseCompressorOrder(options.prefix_order, options.slot_order);
-  if (!order.ok()) return order.status();
+  VARVE_ASSIGN_OR_RETURN(const auto order,
+                         ParseCompressorOrder(options.prefix_order, options.slot_order));
   VARVE_RETURN_IF_ERROR(CheckOutput(options));
-  const auto file = MappedFile::Open(options.input);
-  if (!file.ok()) return file.status();
+  VARVE_ASSIGN_OR_RETURN(const auto file, MappedFile::Open(options.input));
   CompressorConvertOptions convert = options.convert;
   convert.dtype = *dtype;
-  const auto converted = ConvertPthCompressor((*file)->bytes(), options.input, convert);
-  if (!converted.ok()) return converted.status();
-  VARVE_RETURN_IF_ERROR(SaveCompressor(converted->compressor, options.output, *order));
-  std::string text = RenderCompressor(options.output, converted->compressor, UseColour(stdout));
+  VARVE_ASSIGN_OR_RETURN(const auto converted,
+                         ConvertPthCompressor(file->bytes(), options.input, convert));
+  VARVE_RETURN_IF_ERROR(SaveCompressor(converted.compressor, options.output, order));
+  std::string text = RenderCompressor(options.output, converted.compressor, UseColour(stdout));
   text += fmt::format("{:<12}  {}{}\n", "from", options.input,
-                      converted->state_dict.empty() ? "" : ", " + converted->state_dict);
-  if (*order != CompressorOrder()) {
+                      converted.state_dict.empty() ? "" : ", " + converted.state_dict);
+  if (order != CompressorOrder()) {
     text += fmt::format("{:<12}  not the default: readers must be told\n", "order");
   }
-  text += RenderIgnored(*converted);
+  text += RenderIgnored(converted);
   std::fwrite(text.data(), 1, text.size(), stdout);
   return Status();
 }

@@ -133,16 +133,15 @@ std::string RenderCompressor(const std::string& name, const Compressor& compress
 }
 
 Status InspectCompressor(const FoldInspectOptions& options) {
-  const auto order = ParseCompressorOrder(options.prefix_order, options.slot_order);
-  if (!order.ok()) return order.status();
-  const auto compressor = LoadCompressor(options.path, *order);
-  if (!compressor.ok()) return compressor.status();
+  VARVE_ASSIGN_OR_RETURN(const auto order,
+                         ParseCompressorOrder(options.prefix_order, options.slot_order));
+  VARVE_ASSIGN_OR_RETURN(const auto compressor, LoadCompressor(options.path, order));
   if (options.json != "-") {
-    const std::string text = RenderCompressor(options.path, **compressor, UseColour(stdout));
+    const std::string text = RenderCompressor(options.path, *compressor, UseColour(stdout));
     std::fwrite(text.data(), 1, text.size(), stdout);
   }
   if (options.json.empty()) return Status();
-  return WriteJson(options.json, "fold inspect", Json::array({Row(options.path, **compressor)}));
+  return WriteJson(options.json, "fold inspect", Json::array({Row(options.path, *compressor)}));
 }
 
 void AddFoldInspect(CLI::App* parent, int* exit_code) {

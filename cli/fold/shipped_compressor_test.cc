@@ -13,7 +13,7 @@
 #include "varve/compressor.h"
 
 namespace varve::cli {
-namespace {
+namespace shipped_compressor_test {
 
 TEST(ShippedCompressor, IsThatOfTheModel) {
   const Result<Compressor> compressor = ParseCompressor(EmbeddedCompressor(), "embedded");
@@ -59,5 +59,5 @@ TEST(ShippedCompressorSlow, BeatsTheMeanOfTheRowsAndItsOwnBeginning) {
   EXPECT_GT(result->plans[1].ratio, 1.5);  // half of the window is folded
 }
 
-}  // namespace
+}  // namespace shipped_compressor_test
 }  // namespace varve::cli

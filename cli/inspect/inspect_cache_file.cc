@@ -29,7 +29,7 @@ const char* StateName(PageState state) {
   }
 }
 
-double Ratio(uint64_t of, uint64_t to) {
+double Quotient(uint64_t of, uint64_t to) {
   return to == 0 ? 0 : static_cast<double>(of) / static_cast<double>(to);
 }
 
@@ -67,7 +67,7 @@ std::string RenderCacheFile(const std::string& path, const CacheFileInfo& info, 
   for (const CacheFileInfo::Sequence& sequence : info.sequences) {
     line("sequence",
          fmt::format("{} tokens, {:.0f} alive a layer, {} token ids", sequence.tokens_seen,
-                     Ratio(static_cast<uint64_t>(sequence.live_rows),
+                     Quotient(static_cast<uint64_t>(sequence.live_rows),
                            static_cast<uint64_t>(shape.num_layers)),
                      sequence.num_tokens));
   }
@@ -79,8 +79,8 @@ std::string RenderCacheFile(const std::string& path, const CacheFileInfo& info, 
   }
   if (info.page_bytes > 0) {
     line("ratio", fmt::format("{} (all tokens seen / pages); {:.2f} with tables and alignment",
-                              SizeAgainstF16(Ratio(info.bytes_f16_seen, StoredBytes(info))),
-                              Ratio(info.bytes_f16_seen, info.file_bytes)));
+                              SizeAgainstF16(Quotient(info.bytes_f16_seen, StoredBytes(info))),
+                              Quotient(info.bytes_f16_seen, info.file_bytes)));
   }
   if (info.rungs.empty()) return text;
   TextTable table({"rung", "state", ">pages", ">bytes"});
@@ -113,7 +113,7 @@ Json CacheFileJson(const std::string& path, const CacheFileInfo& info) {
               {"dictionary_bytes", info.dictionary_bytes},
               {"bytes_f16", info.bytes_f16},
               {"bytes_f16_seen", info.bytes_f16_seen},
-              {"ratio", Ratio(info.bytes_f16_seen, StoredBytes(info))}};
+              {"ratio", Quotient(info.bytes_f16_seen, StoredBytes(info))}};
   row["sequences"] = Json::array();
   for (const CacheFileInfo::Sequence& sequence : info.sequences) {
     row["sequences"].push_back({{"next_position", sequence.next_position},

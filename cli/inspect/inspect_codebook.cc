@@ -121,26 +121,25 @@ Json CodebookJson(const std::string& name, const Codebook& codebook,
 
 Status InspectCodebook(const InspectCodebookOptions& options) {
   VARVE_RETURN_IF_ERROR(CheckWritable("--json", options.json));
-  const Result<std::shared_ptr<const Codebook>> codebook = LoadCodebook(options.path);
-  if (!codebook.ok()) return codebook.status();
+  VARVE_ASSIGN_OR_RETURN(const std::shared_ptr<const Codebook> codebook,
+                         LoadCodebook(options.path));
   std::vector<double> errors;
   if (!options.samples.empty()) {
-    const Result<KvSamples> samples = ReadSamples(options.samples);
-    if (!samples.ok()) return samples.status();
+    VARVE_ASSIGN_OR_RETURN(const KvSamples samples, ReadSamples(options.samples));
     const std::unique_ptr<Executor> executor = MakeThreadPool(options.threads);
-    for (const CodebookTable& table : (*codebook)->tables) {
-      const Result<double> error = RelativeError(**codebook, table, *samples, *executor);
-      if (!error.ok()) return error.status();
-      errors.push_back(*error);
+    for (const CodebookTable& table : codebook->tables) {
+      VARVE_ASSIGN_OR_RETURN(const double error,
+                             RelativeError(*codebook, table, samples, *executor));
+      errors.push_back(error);
     }
   }
   if (options.json != "-") {
-    const std::string text = RenderCodebook(options.path, **codebook, errors, UseColour(stdout));
+    const std::string text = RenderCodebook(options.path, *codebook, errors, UseColour(stdout));
     std::fwrite(text.data(), 1, text.size(), stdout);
   }
   if (options.json.empty()) return Status();
   return WriteJson(options.json, "inspect",
-                   Json::array({CodebookJson(options.path, **codebook, errors)}));
+                   Json::array({CodebookJson(options.path, *codebook, errors)}));
 }
 
 }  // namespace varve::cli

@@ -8,7 +8,7 @@
 #include "tests/gguf_testing.h"
 
 namespace varve::cli {
-namespace {
+namespace inspect_model_test {
 
 using Json = nlohmann::ordered_json;
 
@@ -157,5 +157,5 @@ TEST(InspectModel, FilesThatAreNoModelEndWithTheExitCodeOfBadUsage) {
             std::string::npos);
 }
 
-}  // namespace
+}  // namespace inspect_model_test
 }  // namespace varve::cli

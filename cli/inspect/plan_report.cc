@@ -24,13 +24,11 @@ constexpr int64_t kMaxContext = 100'000'000;
 
 // Payload of one page of one layer.
 Result<uint64_t> PagePayload(std::string_view k, std::string_view v, const CacheShape& shape) {
-  Result<double> key =
-      RungBytesPerRow(std::string(k), Part::kKey, shape.key_dim, shape.page_tokens);
-  if (!key.ok()) return key.status();
-  Result<double> value =
-      RungBytesPerRow(std::string(v), Part::kValue, shape.value_dim, shape.page_tokens);
-  if (!value.ok()) return value.status();
-  const double bytes = (*key + *value) * shape.page_tokens * shape.num_kv_heads;
+  VARVE_ASSIGN_OR_RETURN(
+      double key, RungBytesPerRow(std::string(k), Part::kKey, shape.key_dim, shape.page_tokens));
+  VARVE_ASSIGN_OR_RETURN(double value, RungBytesPerRow(std::string(v), Part::kValue,
+                                                       shape.value_dim, shape.page_tokens));
+  const double bytes = (key + value) * shape.page_tokens * shape.num_kv_heads;
   return static_cast<uint64_t>(std::llround(bytes));
 }
 
@@ -119,10 +117,9 @@ Result<std::vector<StageCost>> CostOfLayer(const LayerPlan& layer, const CacheSh
   });
   for (StageCost& state : states) {
     if (state.k.empty()) continue;
-    Result<uint64_t> payload = PagePayload(state.k, state.v, shape);
-    if (!payload.ok()) return payload.status();
-    state.layer_bytes = SlotBytes(*payload) * static_cast<uint64_t>(state.pages);
-    state.layer_payload = *payload * static_cast<uint64_t>(state.pages);
+    VARVE_ASSIGN_OR_RETURN(uint64_t payload, PagePayload(state.k, state.v, shape));
+    state.layer_bytes = SlotBytes(payload) * static_cast<uint64_t>(state.pages);
+    state.layer_payload = payload * static_cast<uint64_t>(state.pages);
   }
   return states;
 }
@@ -162,9 +159,8 @@ Result<PlanUse> TryPlan(const Plan& plan, const CacheShape& shape, CacheOptions 
     rule.keep_mib.reset();
   }
   options.num_threads = 1;
-  Result<std::unique_ptr<Cache>> cache = Cache::Create(shape, std::move(options));
-  if (!cache.ok()) return cache.status();
-  return MakePlanUse(plan, shape, UseOf((*cache)->Stats()));
+  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<Cache> cache, Cache::Create(shape, std::move(options)));
+  return MakePlanUse(plan, shape, UseOf(cache->Stats()));
 }
 
 void PrintReport(const PlanReportOptions& options, const Plan& plan, const PlanCost& cost,
@@ -268,17 +264,17 @@ Json ReportJson(const PlanReportOptions& options, const Plan& plan, const PlanCo
 
 Result<PlanCost> CostOfPlan(const Plan& plan, const CacheShape& shape, int64_t num_tokens,
                             PlanCompressors* compressors) {
-  Result<std::vector<LayerPlan>> layers = ResolvePlan(plan, shape, nullptr, compressors);
-  if (!layers.ok()) return layers.status();
+  VARVE_ASSIGN_OR_RETURN(std::vector<LayerPlan> layers,
+                         ResolvePlan(plan, shape, nullptr, compressors));
   CacheShape paged = shape;
   if (paged.page_tokens == 0) paged.page_tokens = plan.PageTokens();
 
   PlanCost cost;
   cost.page_tokens = paged.page_tokens;
   for (int first = 0; first < shape.num_layers;) {
-    const LayerPlan& layer = (*layers)[static_cast<size_t>(first)];
+    const LayerPlan& layer = layers[static_cast<size_t>(first)];
     int end = first + 1;
-    while (end < shape.num_layers && (*layers)[static_cast<size_t>(end)] == layer) ++end;
+    while (end < shape.num_layers && layers[static_cast<size_t>(end)] == layer) ++end;
     Result<std::vector<StageCost>> stages = CostOfLayer(layer, paged, num_tokens);
     if (!stages.ok()) return stages.status();
     RangeCost range;

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace varve::cli {
-namespace {
+namespace plan_report_test {
 
 CacheShape Shape(int num_layers) {
   CacheShape shape;
@@ -94,5 +94,5 @@ TEST(PlanReport, APolicyAimsAtItsBytesFromTheTriggerOn) {
   EXPECT_EQ(Cost("evict=h2o,budget=1MiB", 3, 1024).ranges[0].policy_bytes, 1u << 20);
 }
 
-}  // namespace
+}  // namespace plan_report_test
 }  // namespace varve::cli

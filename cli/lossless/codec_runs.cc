@@ -99,10 +99,9 @@ Status CodecRun::UseDictionary(size_t begin, size_t end,
     const bool same = items_[i].page.shape.layout == items_[begin].page.shape.layout;
     if (same) samples.push_back(items_[i].page.view());
   }
-  auto dictionary = store::ExtendDictionary(std::move(base), samples);
-  if (!dictionary.ok()) return dictionary.status();
-  dictionary_bytes_ += (*dictionary)->bytes();
-  dictionaries_.push_back(std::move(*dictionary));
+  VARVE_ASSIGN_OR_RETURN(auto dictionary, store::ExtendDictionary(std::move(base), samples));
+  dictionary_bytes_ += dictionary->bytes();
+  dictionaries_.push_back(std::move(dictionary));
   return Status();
 }
 
@@ -143,9 +142,9 @@ Status CodecRun::PackItem(Item& item) const {
   }
   if (kind_ == CodecKind::kGear) {
     const size_t word_bytes = rows_.lane == LaneType::kF32 ? 4 : 2;
-    Result<std::vector<std::byte>> frame = store::GearEncode(item.bytes, word_bytes, predictors_);
-    if (!frame.ok()) return frame.status();
-    item.packed = std::move(*frame);
+    VARVE_ASSIGN_OR_RETURN(std::vector<std::byte> frame,
+                           store::GearEncode(item.bytes, word_bytes, predictors_));
+    item.packed = std::move(frame);
     return Status();
   }
   size_t size = 0;
@@ -174,10 +173,9 @@ Status CodecRun::UnpackItem(const Item& item, std::vector<std::byte>& out) const
   }
   if (kind_ == CodecKind::kGear) {
     const size_t word_bytes = rows_.lane == LaneType::kF32 ? 4 : 2;
-    Result<std::vector<std::byte>> bytes =
-        store::GearDecode(item.packed, word_bytes, item.bytes.size());
-    if (!bytes.ok()) return bytes.status();
-    out = std::move(*bytes);
+    VARVE_ASSIGN_OR_RETURN(std::vector<std::byte> bytes,
+                           store::GearDecode(item.packed, word_bytes, item.bytes.size()));
+    out = std::move(bytes);
     return Status();
   }
   out.resize(item.bytes.size());

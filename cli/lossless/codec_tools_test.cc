@@ -14,7 +14,7 @@
 #include "cli/lossless/lossless_command.h"
 
 namespace varve::cli {
-namespace {
+namespace codec_tools_test {
 
 namespace fs = std::filesystem;
 
@@ -196,5 +196,5 @@ TEST_F(CodecTools, BenchHasTheBaselinesAndANoiseRow) {
   EXPECT_EQ(BenchCodec(options).code(), StatusCode::kInvalidArgument);
 }
 
-}  // namespace
+}  // namespace codec_tools_test
 }  // namespace varve::cli

@@ -45,11 +45,10 @@ Result<DumpRows> ReadPart(const Cache& cache, SequenceId sequence, int layer, Pa
   const size_t head_bytes = rows.row_bytes() / static_cast<size_t>(rows.num_heads);
   std::vector<float> values(static_cast<size_t>(num_tokens) * dim);
   for (int head = 0; head < rows.num_heads; ++head) {
-    const Result<int64_t> read =
-        cache.ReadRows(sequence, layer, head, part, 0, num_tokens, values.data());
-    if (!read.ok()) return read.status();
-    if (*read != num_tokens) {
-      return Internal(fmt::format("layer {}: {} rows of {}", layer, *read, num_tokens));
+    VARVE_ASSIGN_OR_RETURN(const int64_t read, cache.ReadRows(sequence, layer, head, part, 0,
+                                                              num_tokens, values.data()));
+    if (read != num_tokens) {
+      return Internal(fmt::format("layer {}: {} rows of {}", layer, read, num_tokens));
     }
     for (size_t t = 0; t < static_cast<size_t>(num_tokens); ++t) {
       std::byte* to =
@@ -84,11 +83,10 @@ Result<std::string> ReadFile(const fs::path& path, uint64_t max_bytes) {
 
 Status ReadRows(const fs::path& path, const store::DumpMeta& meta, Part part, DumpRows& rows) {
   const uint64_t expected = meta.file_bytes();
-  const Result<std::string> text = ReadFile(path, expected);
-  if (!text.ok()) return text.status();
-  if (text->size() != expected) {
+  VARVE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, expected));
+  if (text.size() != expected) {
     return InvalidArgument(
-        fmt::format("{}: {} bytes, its meta says {}", path.string(), text->size(), expected));
+        fmt::format("{}: {} bytes, its meta says {}", path.string(), text.size(), expected));
   }
   rows.layer = meta.layer_id;
   rows.part = part;
@@ -97,15 +95,14 @@ Status ReadRows(const fs::path& path, const store::DumpMeta& meta, Part part, Du
   rows.head_dim = meta.head_dim;
   rows.num_tokens = meta.seq_len;
   rows.seq_start = meta.seq_start;
-  const auto* data = reinterpret_cast<const std::byte*>(text->data());
-  rows.bytes.assign(data, data + text->size());
+  const auto* data = reinterpret_cast<const std::byte*>(text.data());
+  rows.bytes.assign(data, data + text.size());
   return Status();
 }
 
 Result<DumpPiece> ReadPiece(const fs::path& path) {
-  const Result<std::string> text = ReadFile(path, uint64_t{1} << 20);
-  if (!text.ok()) return text.status();
-  Result<store::DumpMeta> meta = store::ParseDumpMeta(*text);
+  VARVE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, uint64_t{1} << 20));
+  Result<store::DumpMeta> meta = store::ParseDumpMeta(text);
   if (!meta.ok()) {
     return InvalidArgument(fmt::format("{}: {}", path.string(), meta.status().message()));
   }
@@ -165,21 +162,17 @@ Result<std::vector<DumpRows>> DumpModel(const LoadedModel& model, Executor& exec
   CacheOptions options = CacheOptionsFor(*model.model);
   options.plan = std::move(*plan);
   options.executor = &executor;
-  Result<std::unique_ptr<Cache>> cache =
-      Cache::Create(model.model->cache_shape(), std::move(options));
-  if (!cache.ok()) return cache.status();
-  const Result<SequenceId> sequence = (*cache)->CreateSequence();
-  if (!sequence.ok()) return sequence.status();
+  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<Cache> cache,
+                         Cache::Create(model.model->cache_shape(), std::move(options)));
+  VARVE_ASSIGN_OR_RETURN(const SequenceId sequence, cache->CreateSequence());
   LlamaRunner runner(model.model, executor);
-  VARVE_RETURN_IF_ERROR(
-      runner.Forward(**cache, *sequence, tokens, Logits::kNone, nullptr, progress));
+  VARVE_RETURN_IF_ERROR(runner.Forward(*cache, sequence, tokens, Logits::kNone, nullptr, progress));
   std::vector<DumpRows> all;
-  for (int layer = 0; layer < (*cache)->shape().num_layers; ++layer) {
+  for (int layer = 0; layer < cache->shape().num_layers; ++layer) {
     for (const Part part : {Part::kKey, Part::kValue}) {
-      Result<DumpRows> rows =
-          ReadPart(**cache, *sequence, layer, part, static_cast<int64_t>(tokens.size()), lane);
-      if (!rows.ok()) return rows.status();
-      all.push_back(std::move(*rows));
+      VARVE_ASSIGN_OR_RETURN(DumpRows rows, ReadPart(*cache, sequence, layer, part,
+                                                     static_cast<int64_t>(tokens.size()), lane));
+      all.push_back(std::move(rows));
     }
   }
   return all;

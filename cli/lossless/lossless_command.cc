@@ -92,11 +92,10 @@ void LosslessEvaluation::AddPiece(DumpRows rows) {
 }
 
 Status LosslessEvaluation::Load() {
-  Result<ReadDumpResult> dump = ReadDump(options_.folder);
-  if (!dump.ok()) return dump.status();
-  for (const std::string& failure : dump->failures) WriteNote("varve: " + failure + "\n");
-  failed_ += static_cast<int64_t>(dump->failures.size());
-  for (DumpPiece& piece : dump->pieces) {
+  VARVE_ASSIGN_OR_RETURN(ReadDumpResult dump, ReadDump(options_.folder));
+  for (const std::string& failure : dump.failures) WriteNote("varve: " + failure + "\n");
+  failed_ += static_cast<int64_t>(dump.failures.size());
+  for (DumpPiece& piece : dump.pieces) {
     if (options_.strict && piece.keys.lane == LaneType::kF32) {
       ++skipped_;
       continue;

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace varve::cli {
-namespace {
+namespace lossless_report_test {
 
 LosslessStats Stats() {
   LosslessStats stats;
@@ -56,5 +56,5 @@ TEST(LosslessReport, TheLineTellsWhatHappened) {
   EXPECT_NE(LosslessLine(stats).find("nothing was cold"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace lossless_report_test
 }  // namespace varve::cli

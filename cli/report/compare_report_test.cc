@@ -5,7 +5,7 @@
 #include <limits>
 
 namespace varve::cli {
-namespace {
+namespace compare_report_test {
 
 ComparedPlan Plan(std::string name, std::string text, double bytes_per_token, double kl) {
   ComparedPlan plan;
@@ -117,5 +117,5 @@ TEST(CompareReport, DivergencesReadWell) {
   EXPECT_EQ(HumanDivergence(0.5), "0.50");
 }
 
-}  // namespace
+}  // namespace compare_report_test
 }  // namespace varve::cli

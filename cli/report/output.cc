@@ -179,9 +179,8 @@ Result<Plan> ReadKvOption(const std::string& argument) {
 Result<Plan> ReadPlanArgument(const std::string& argument) {
   if (!argument.starts_with('@')) return ParsePlan(argument);
   const std::string path = argument.substr(1);
-  Result<std::string> content = ReadPlanFile(path);
-  if (!content.ok()) return content.status();
-  Result<Plan> plan = ParsePlanJson(*content);
+  VARVE_ASSIGN_OR_RETURN(std::string content, ReadPlanFile(path));
+  Result<Plan> plan = ParsePlanJson(content);
   if (plan.ok()) return plan;
   return Status(plan.status().code(),
                 fmt::format("plan file \"{}\": {}", path, plan.status().message()));

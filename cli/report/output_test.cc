@@ -6,7 +6,7 @@
 #include <sstream>
 
 namespace varve::cli {
-namespace {
+namespace output_test {
 
 std::string TestFile(const std::string& name) { return ::testing::TempDir() + "varve_" + name; }
 
@@ -108,5 +108,5 @@ TEST(Output, ExitCodesTellUsageFromFailure) {
   EXPECT_EQ(ReportError(IoError("x")), kExitFailed);
 }
 
-}  // namespace
+}  // namespace output_test
 }  // namespace varve::cli

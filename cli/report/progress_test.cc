@@ -5,7 +5,7 @@
 #include <cmath>
 
 namespace varve::cli {
-namespace {
+namespace progress_test {
 
 TEST(Progress, DurationsReadLikeAClockAndRoundUp) {
   EXPECT_EQ(HumanDuration(0), "0:00");
@@ -44,5 +44,5 @@ TEST(Progress, AFileGetsNoControlCharacters) {
   std::fclose(file);
 }
 
-}  // namespace
+}  // namespace progress_test
 }  // namespace varve::cli

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace varve::cli {
-namespace {
+namespace retention_report_test {
 
 // One layer of 512 bytes a token in f16: a page of 64 tokens is 32 KiB.
 CacheShape Shape() {
@@ -86,5 +86,5 @@ TEST(RetentionReport, APlanWithoutAPolicySaysNothing) {
   EXPECT_EQ(FloorNote(report), "");
 }
 
-}  // namespace
+}  // namespace retention_report_test
 }  // namespace varve::cli

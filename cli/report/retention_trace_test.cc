@@ -6,7 +6,7 @@
 #include "tests/gguf_testing.h"
 
 namespace varve::cli {
-namespace {
+namespace retention_trace_test {
 
 // Two layers, two moments: the second page of layer 0 sinks and goes, layer 1 drops it at once.
 RetentionTrace Sample() {
@@ -173,5 +173,5 @@ TEST(RetentionTrace, AFileIsKnownByItsBeginning) {
   EXPECT_FALSE(WriteTrace(folder.File("absent/a.jsonl"), Sample()).ok());
 }
 
-}  // namespace
+}  // namespace retention_trace_test
 }  // namespace varve::cli

@@ -66,12 +66,10 @@ class PlanComparison {
 };
 
 Status PlanComparison::ReadPrompt() {
-  Result<std::string> text = ReadPromptText(options_);
-  if (!text.ok()) return text.status();
-  Result<std::vector<int32_t>> tokens = PromptTokens(options_, setup_.model, *text);
-  if (!tokens.ok()) return tokens.status();
-  prompt_text_ = std::move(*text);
-  prompt_ = std::move(*tokens);
+  VARVE_ASSIGN_OR_RETURN(std::string text, ReadPromptText(options_));
+  VARVE_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, PromptTokens(options_, setup_.model, text));
+  prompt_text_ = std::move(text);
+  prompt_ = std::move(tokens);
   const auto count = static_cast<int64_t>(prompt_.size());
   if (count > setup_.generate.max_context) {
     return InvalidArgument(fmt::format("prompt: {} tokens at position 0 > context {}", count,
@@ -84,9 +82,8 @@ Status PlanComparison::FillLane(size_t index, Progress& progress) {
   const std::span<const int32_t> head(prompt_.data(), prompt_.size() - 1);
   const auto per_lane = static_cast<double>(head.size());
   const std::string& name = options_.plans[index];
-  Result<RunSetup::Lane> lane = setup_.MakeLane(setup_.plans[index]);
-  if (!lane.ok()) return lane.status();
-  ComparedLane compared{std::move(*lane), {}, {}, {}};
+  VARVE_ASSIGN_OR_RETURN(RunSetup::Lane lane, setup_.MakeLane(setup_.plans[index]));
+  ComparedLane compared{std::move(lane), {}, {}, {}};
   compared.result.plan = name;
   compared.result.prompt_tokens_per_s = kNoFigure;
   if (!head.empty()) {
@@ -187,27 +184,25 @@ Status PlanComparison::Write(ComparedLane& lane) {
   };
   GenerateOptions generate = setup_.generate;
   generate.history = std::span<const int32_t>(prompt_.data(), prompt_.size() - 1);
-  Result<Generation> generation =
-      Generate(*setup_.runner, *lane.lane.cache, lane.lane.sequence,
-               std::span<const int32_t>(prompt_).last(1), generate, callbacks);
-  if (!generation.ok()) return generation.status();
+  VARVE_ASSIGN_OR_RETURN(Generation generation,
+                         Generate(*setup_.runner, *lane.lane.cache, lane.lane.sequence,
+                                  std::span<const int32_t>(prompt_).last(1), generate, callbacks));
   write(stream.Finish());
   fmt::print(setup_.out, "\n");
-  result.tokens = std::move(generation->tokens);
-  result.stop = generation->stop;
+  result.tokens = std::move(generation.tokens);
+  result.stop = generation.stop;
   const std::vector<int32_t>& expected = lanes_[0].result.tokens;
   const auto [a, b] =
       std::mismatch(expected.begin(), expected.end(), result.tokens.begin(), result.tokens.end());
   const bool is_same = a == expected.end() && b == result.tokens.end();
   result.first_difference = is_same ? -1 : a - expected.begin();
-  Result<int64_t> position = lane.lane.cache->TokensSeen(lane.lane.sequence);
-  if (!position.ok()) return position.status();
+  VARVE_ASSIGN_OR_RETURN(int64_t position, lane.lane.cache->TokensSeen(lane.lane.sequence));
   lane.lane.cache->WaitForPacking();
-  result.memory = FiguresOf(*lane.lane.cache, *position);
+  result.memory = FiguresOf(*lane.lane.cache, position);
   const CacheStats stats = lane.lane.cache->Stats();
   const auto index = static_cast<size_t>(&lane - lanes_.data());
   result.retention = MakeRetentionReport(setup_.plans[index], lane.lane.cache->shape(),
-                                         stats.retention, WholeRatio(stats), *position);
+                                         stats.retention, WholeRatio(stats), position);
   result.use = MakePlanUse(setup_.plans[index], lane.lane.cache->shape(), UseOf(stats));
   return Status();
 }
@@ -287,9 +282,8 @@ Status RunCompare(const RunOptions& options) {
   // f16 comes first, whether it was named or not.
   std::erase(sorted.plans, "f16");
   sorted.plans.insert(sorted.plans.begin(), "f16");
-  Result<RunSetup> setup = PrepareRun(sorted);
-  if (!setup.ok()) return setup.status();
-  return PlanComparison(sorted, std::move(*setup)).Run();
+  VARVE_ASSIGN_OR_RETURN(RunSetup setup, PrepareRun(sorted));
+  return PlanComparison(sorted, std::move(setup)).Run();
 }
 
 }  // namespace varve::cli

@@ -10,21 +10,19 @@ namespace varve::cli {
 
 Status TakePlanOfFile(RunOptions* options) {
   if (options->load.empty() || options->has_plan) return Status();
-  Result<CacheFileInfo> info = ReadCacheFileInfo(options->load);
-  if (!info.ok()) return info.status();
-  options->plans = {info->plan_text};
+  VARVE_ASSIGN_OR_RETURN(CacheFileInfo info, ReadCacheFileInfo(options->load));
+  options->plans = {info.plan_text};
   return Status();
 }
 
 Result<LoadedText> LoadText(const std::string& path, const RunSetup& setup, RunSetup::Lane* lane) {
-  Result<std::vector<SequenceTokens>> loaded =
-      lane->cache->Load(path, {setup.model.model->fingerprint()});
-  if (!loaded.ok()) return loaded.status();
-  if (loaded->size() != 1) {
+  VARVE_ASSIGN_OR_RETURN(std::vector<SequenceTokens> loaded,
+                         lane->cache->Load(path, {setup.model.model->fingerprint()}));
+  if (loaded.size() != 1) {
     return InvalidArgument(
-        fmt::format("{}: {} sequences; a run continues one", path, loaded->size()));
+        fmt::format("{}: {} sequences; a run continues one", path, loaded.size()));
   }
-  SequenceTokens& text = loaded->front();
+  SequenceTokens& text = loaded.front();
   const auto next = static_cast<size_t>(*lane->cache->TokensSeen(text.sequence));
   if (text.tokens.size() < next) {
     return InvalidArgument(

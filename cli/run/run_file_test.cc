@@ -14,7 +14,7 @@
 #include "tests/tiny_model.h"
 
 namespace varve::cli {
-namespace {
+namespace run_file_test {
 
 nlohmann::json RowOf(const std::string& path) {
   std::ifstream file(path);
@@ -165,5 +165,5 @@ TEST_F(RunFile, InspectSaysWhatAFileHoldsAndWhetherItIsRight) {
   EXPECT_EQ(RowOf(json)["intact"], false);
 }
 
-}  // namespace
+}  // namespace run_file_test
 }  // namespace varve::cli

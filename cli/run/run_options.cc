@@ -97,12 +97,10 @@ Result<RunSetup::Lane> RunSetup::MakeLane(const Plan& plan, RetentionObserver* o
   cache_options.max_bytes = max_bytes;
   cache_options.executor = executor.get();
   cache_options.retention_observer = observer;
-  Result<std::unique_ptr<Cache>> cache =
-      Cache::Create(model.model->cache_shape(), std::move(cache_options));
-  if (!cache.ok()) return cache.status();
-  Result<SequenceId> sequence = (*cache)->CreateSequence();
-  if (!sequence.ok()) return sequence.status();
-  return Lane{std::move(*cache), *sequence};
+  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<Cache> cache,
+                         Cache::Create(model.model->cache_shape(), std::move(cache_options)));
+  VARVE_ASSIGN_OR_RETURN(SequenceId sequence, cache->CreateSequence());
+  return Lane{std::move(cache), sequence};
 }
 
 CacheFigures FiguresOf(const Cache& cache, int64_t num_tokens) {

@@ -58,10 +58,9 @@ Result<std::string> ChatFormatOf(const RunOptions& options, const LoadedModel& m
 Result<std::vector<int32_t>> EncodeChat(const RunOptions& options, const LoadedModel& model,
                                         const std::string& format,
                                         std::span<const ChatMessage> messages) {
-  Result<std::string> text = FormatChat(format, messages);
-  if (!text.ok()) return text.status();
-  return RefuseNoTokens(model, model.tokenizer->Encode(*text, {.add_special = options.load.empty(),
-                                                               .parse_special = true}));
+  VARVE_ASSIGN_OR_RETURN(std::string text, FormatChat(format, messages));
+  return RefuseNoTokens(model, model.tokenizer->Encode(text, {.add_special = options.load.empty(),
+                                                              .parse_special = true}));
 }
 
 Result<std::vector<int32_t>> PromptTokens(const RunOptions& options, const LoadedModel& model,
@@ -78,12 +77,11 @@ Result<std::vector<int32_t>> PromptTokens(const RunOptions& options, const Loade
     tokens->resize(static_cast<size_t>(options.prompt_tokens));
     return tokens;
   }
-  Result<std::string> format = ChatFormatOf(options, model);
-  if (!format.ok()) return format.status();
+  VARVE_ASSIGN_OR_RETURN(std::string format, ChatFormatOf(options, model));
   std::vector<ChatMessage> messages;
   if (!options.system.empty()) messages.push_back({"system", options.system});
   messages.push_back({"user", text});
-  return EncodeChat(options, model, *format, messages);
+  return EncodeChat(options, model, format, messages);
 }
 
 }  // namespace varve::cli

@@ -14,7 +14,7 @@
 #include "tests/tiny_model.h"
 
 namespace varve::cli {
-namespace {
+namespace run_test {
 
 std::string ContentOf(const std::string& path) {
   std::stringstream content;
@@ -311,5 +311,5 @@ TEST_F(RunCommand, AComparisonWritesWhatASingleRunWrites) {
   }
 }
 
-}  // namespace
+}  // namespace run_test
 }  // namespace varve::cli

@@ -157,10 +157,9 @@ void TextRun::NoteStop() {
 
 Status TextRun::Load() {
   if (options_.load.empty()) return Status();
-  Result<LoadedText> text = LoadText(options_.load, setup_, &lane_);
-  if (!text.ok()) return text.status();
-  fed_ = std::move(text->fed);
-  waiting_ = std::move(text->waiting);
+  VARVE_ASSIGN_OR_RETURN(LoadedText text, LoadText(options_.load, setup_, &lane_));
+  fed_ = std::move(text.fed);
+  waiting_ = std::move(text.waiting);
   loaded_ = fed_;
   loaded_.insert(loaded_.end(), waiting_.begin(), waiting_.end());
   return Status();
@@ -175,30 +174,27 @@ Status TextRun::Save() const {
 }
 
 Status TextRun::Once() {
-  Result<std::string> text = ReadPromptText(options_);
-  if (!text.ok()) return text.status();
+  VARVE_ASSIGN_OR_RETURN(std::string text, ReadPromptText(options_));
   if (PromptIsFromStdin(options_)) start_ = Clock::now();
-  Result<std::vector<int32_t>> prompt = PromptTokens(options_, setup_.model, *text);
-  if (!prompt.ok()) return prompt.status();
-  prompt->insert(prompt->begin(), waiting_.begin(), waiting_.end());
-  if (prompt->empty()) {
+  VARVE_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, PromptTokens(options_, setup_.model, text));
+  prompt.insert(prompt.begin(), waiting_.begin(), waiting_.end());
+  if (prompt.empty()) {
     return InvalidArgument(fmt::format(
         "prompt: empty, and {} has no token that waits to be continued", options_.load));
   }
   const InterruptScope scope;
-  const Status status = Show(*prompt, options_.chat).status();
+  const Status status = Show(prompt, options_.chat).status();
   if (!status.ok()) return status;
   NoteStop();
   return Status();
 }
 
 Status TextRun::Converse() {
-  Result<std::string> format = ChatFormatOf(options_, setup_.model);
-  if (!format.ok()) return format.status();
+  VARVE_ASSIGN_OR_RETURN(std::string format, ChatFormatOf(options_, setup_.model));
   std::vector<ChatMessage> messages;
   if (!options_.system.empty()) messages.push_back({"system", options_.system});
   WriteNote(fmt::format("{}, chat format {}; Ctrl-D ends, Ctrl-C stops an answer\n",
-                        setup_.model.name, *format));
+                        setup_.model.name, format));
   for (;;) {
     std::string line;
     {
@@ -210,30 +206,29 @@ Status TextRun::Converse() {
     if (line.empty()) continue;
     start_ = Clock::now();
     messages.push_back({"user", line});
-    Result<std::vector<int32_t>> tokens = EncodeChat(options_, setup_.model, *format, messages);
-    if (!tokens.ok()) return tokens.status();
-    tokens->insert(tokens->begin(), loaded_.begin(), loaded_.end());
-    if (static_cast<int64_t>(tokens->size()) > setup_.generate.max_context) {
+    VARVE_ASSIGN_OR_RETURN(std::vector<int32_t> tokens,
+                           EncodeChat(options_, setup_.model, format, messages));
+    tokens.insert(tokens.begin(), loaded_.begin(), loaded_.end());
+    if (static_cast<int64_t>(tokens.size()) > setup_.generate.max_context) {
       WriteNote(fmt::format(
           "varve: with this message the conversation has {} tokens > context {}; a shorter one, or "
           "Ctrl-D\n",
-          tokens->size(), setup_.generate.max_context));
+          tokens.size(), setup_.generate.max_context));
       messages.pop_back();
       continue;
     }
     // The cache keeps what the new prompt begins with; the last token must give its logits anew.
-    const size_t most = std::min(fed_.size(), tokens->size() - 1);
+    const size_t most = std::min(fed_.size(), tokens.size() - 1);
     const auto mismatch =
-        std::mismatch(fed_.begin(), fed_.begin() + static_cast<ptrdiff_t>(most), tokens->begin());
+        std::mismatch(fed_.begin(), fed_.begin() + static_cast<ptrdiff_t>(most), tokens.begin());
     const auto kept = static_cast<size_t>(mismatch.first - fed_.begin());
     VARVE_RETURN_IF_ERROR(lane_.cache->Truncate(lane_.sequence, static_cast<int64_t>(kept)));
     fed_.resize(kept);
     const InterruptScope scope;
-    Result<std::string> answer = Show(std::span(*tokens).subspan(kept), true);
-    if (!answer.ok()) return answer.status();
+    VARVE_ASSIGN_OR_RETURN(std::string answer, Show(std::span(tokens).subspan(kept), true));
     NoteStop();
     if (totals_.stop == StopReason::kContext) break;
-    messages.push_back({"assistant", *answer});
+    messages.push_back({"assistant", answer});
   }
   WriteNote("\n");
   return Status();
@@ -318,15 +313,14 @@ Status RunText(const RunOptions& asked) {
   const Clock::time_point start = Clock::now();
   RunOptions options = asked;
   VARVE_RETURN_IF_ERROR(TakePlanOfFile(&options));
-  Result<RunSetup> setup = PrepareRun(options);
-  if (!setup.ok()) return setup.status();
+  VARVE_ASSIGN_OR_RETURN(RunSetup setup, PrepareRun(options));
   TraceRecorder recorder;
-  Result<RunSetup::Lane> lane =
-      setup->MakeLane(setup->plans[0], options.trace.empty() ? nullptr : &recorder);
-  if (!lane.ok()) return lane.status();
+  VARVE_ASSIGN_OR_RETURN(
+      RunSetup::Lane lane,
+      setup.MakeLane(setup.plans[0], options.trace.empty() ? nullptr : &recorder));
   const bool converse =
       options.chat && !options.prompt && options.file.empty() && isatty(STDIN_FILENO) != 0;
-  TextRun run(options, std::move(*setup), std::move(*lane), &recorder, start);
+  TextRun run(options, std::move(setup), std::move(lane), &recorder, start);
   VARVE_RETURN_IF_ERROR(run.Load());
   if (!converse) {
     VARVE_RETURN_IF_ERROR(run.Once());

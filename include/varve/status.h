@@ -60,6 +60,7 @@ inline Status FailedPrecondition(std::string m) {
 inline Status Unimplemented(std::string m) {
   return Status(StatusCode::kUnimplemented, std::move(m));
 }
+inline Status DataLoss(std::string m) { return Status(StatusCode::kDataLoss, std::move(m)); }
 inline Status IoError(std::string m) { return Status(StatusCode::kIoError, std::move(m)); }
 inline Status Internal(std::string m) { return Status(StatusCode::kInternal, std::move(m)); }
 
@@ -95,5 +96,17 @@ class [[nodiscard]] Result {
     ::varve::Status varve_status_ = (expr);        \
     if (!varve_status_.ok()) return varve_status_; \
   } while (0)
+
+// Declares a variable with the value of a Result, or leaves the enclosing function with its status:
+//
+//   VARVE_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(text));
+#define VARVE_ASSIGN_OR_RETURN(declaration, ...) \
+  VARVE_ASSIGN_OR_RETURN_NAMED(VARVE_JOIN(varve_result_, __LINE__), declaration, __VA_ARGS__)
+#define VARVE_ASSIGN_OR_RETURN_NAMED(result, declaration, ...) \
+  auto result = (__VA_ARGS__);                                 \
+  if (!(result).ok()) return (result).status();                \
+  declaration = std::move(result).value()
+#define VARVE_JOIN(a, b) VARVE_JOIN_NOW(a, b)
+#define VARVE_JOIN_NOW(a, b) a##b
 
 #endif  // VARVE_STATUS_H_

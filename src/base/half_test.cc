@@ -6,7 +6,7 @@
 #include <limits>
 
 namespace varve {
-namespace {
+namespace half_test {
 
 TEST(Half, EveryF16SurvivesTheRoundTrip) {
   for (uint32_t h = 0; h < 0x10000; ++h) {
@@ -47,5 +47,5 @@ TEST(Half, Bf16RoundsToNearestEven) {
   EXPECT_EQ(F32ToBF16(std::numeric_limits<float>::infinity()), 0x7F80);
 }
 
-}  // namespace
+}  // namespace half_test
 }  // namespace varve

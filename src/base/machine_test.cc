@@ -6,7 +6,7 @@
 #include <memory>
 
 namespace varve {
-namespace {
+namespace machine_test {
 
 TEST(Machine, ReadsCacheSizesAsSysfsWritesThem) {
   EXPECT_EQ(ParseCacheSize("32K"), 32u << 10);
@@ -36,5 +36,5 @@ TEST(Machine, ResidentBytesFollowTouchedMemory) {
   EXPECT_GE(ResidentBytes(), before + kBytes / 2);
 }
 
-}  // namespace
+}  // namespace machine_test
 }  // namespace varve

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace varve {
-namespace {
+namespace random_test {
 
 // The published generator from the seed 1234567. Files and figures depend on it.
 TEST(SplitMix64, GivesThePublishedNumbers) {
@@ -20,5 +20,5 @@ TEST(SplitMix64, IsAHashAtCompileTime) {
   static_assert(SplitMix64(1).Next() != SplitMix64(0).Next());
 }
 
-}  // namespace
+}  // namespace random_test
 }  // namespace varve

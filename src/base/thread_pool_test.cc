@@ -10,7 +10,7 @@
 #include "varve/executor.h"
 
 namespace varve {
-namespace {
+namespace thread_pool_test {
 
 TEST(ThreadPool, RunsEveryIndexOnce) {
   for (int threads : {1, 2, 5}) {
@@ -71,5 +71,5 @@ TEST(ThreadPool, WorksWithTheThreadsThatTheSystemGives) {
   EXPECT_EXIT(UsePoolUnderALimit(), testing::ExitedWithCode(7), "");
 }
 
-}  // namespace
+}  // namespace thread_pool_test
 }  // namespace varve

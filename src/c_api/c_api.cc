@@ -72,10 +72,9 @@ Status CreateCache(const varve_shape* given_shape, const char* plan,
   shape.value_dim = from.value_dim == 0 ? from.key_dim : from.value_dim;
   shape.page_tokens = from.page_tokens;
 
-  Result<Plan> parsed = ParseEitherForm(plan == nullptr ? "" : plan);
-  if (!parsed.ok()) return parsed.status();
+  VARVE_ASSIGN_OR_RETURN(Plan parsed, ParseEitherForm(plan == nullptr ? "" : plan));
   CacheOptions options;
-  options.plan = std::move(*parsed);
+  options.plan = std::move(parsed);
 
   auto handle = std::make_unique<varve_cache>();
   if (given_options != nullptr) {
@@ -157,18 +156,16 @@ varve_status varve_plan_canonical(const char* plan, char** canonical) {
   return Guarded([&]() -> Status {
     VARVE_RETURN_IF_ERROR(
         varve::CheckNotNull("varve_plan_canonical", {{"plan", plan}, {"canonical", canonical}}));
-    Result<Plan> parsed = varve::ParseEitherForm(plan);
-    if (!parsed.ok()) return parsed.status();
-    return varve::StoreText(varve::PrintPlan(*parsed), canonical);
+    VARVE_ASSIGN_OR_RETURN(Plan parsed, varve::ParseEitherForm(plan));
+    return varve::StoreText(varve::PrintPlan(parsed), canonical);
   });
 }
 
 varve_status varve_plan_check(const char* plan) {
   return Guarded([&]() -> Status {
     VARVE_RETURN_IF_ERROR(varve::CheckNotNull("varve_plan_check", {{"plan", plan}}));
-    Result<Plan> parsed = varve::ParseEitherForm(plan);
-    if (!parsed.ok()) return parsed.status();
-    return varve::CheckSupported(*parsed);
+    VARVE_ASSIGN_OR_RETURN(Plan parsed, varve::ParseEitherForm(plan));
+    return varve::CheckSupported(parsed);
   });
 }
 

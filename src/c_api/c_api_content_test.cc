@@ -7,7 +7,7 @@
 #include "c_api/c_api_testing.h"
 
 namespace varve {
-namespace {
+namespace c_api_content_test {
 
 // --- content and statistics ---
 
@@ -77,5 +77,5 @@ TEST_F(CApi, StatsStructSizeIsChecked) {
   ErrorSays("stats.struct_size 0");
 }
 
-}  // namespace
+}  // namespace c_api_content_test
 }  // namespace varve

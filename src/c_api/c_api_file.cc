@@ -42,9 +42,8 @@ Status ReadSaveOptions(const char* call, const varve_save_options* given, SaveOp
 
 Status LoadFile(Cache& cache, const char* path, uint64_t model_fingerprint, varve_loaded** out) {
   auto loaded = std::make_unique<LoadedSequences>();
-  Result<std::vector<SequenceTokens>> added = cache.Load(path, {model_fingerprint});
-  if (!added.ok()) return added.status();
-  loaded->held = std::move(*added);
+  VARVE_ASSIGN_OR_RETURN(std::vector<SequenceTokens> added, cache.Load(path, {model_fingerprint}));
+  loaded->held = std::move(added);
   try {
     loaded->rows.reserve(loaded->held.size());
   } catch (const std::bad_alloc&) {

@@ -12,7 +12,7 @@
 #include "tests/gguf_testing.h"
 
 namespace varve {
-namespace {
+namespace c_api_file_test {
 
 class CApiFile : public CApi {
  protected:
@@ -160,5 +160,5 @@ TEST_F(CApiFile, StatisticsOfTheFirstVersionAreStillFilled) {
   EXPECT_EQ(varve_get_stats(cache_, &stats), VARVE_INVALID_ARGUMENT);
 }
 
-}  // namespace
+}  // namespace c_api_file_test
 }  // namespace varve

@@ -6,7 +6,7 @@
 #include "c_api/c_api_testing.h"
 
 namespace varve {
-namespace {
+namespace c_api_step_test {
 
 // --- steps ---
 
@@ -199,5 +199,5 @@ TEST_F(CApi, MemoryThatTheSystemDoesNotHaveIsAStatus) {
   ErrorSays("no memory");
 }
 
-}  // namespace
+}  // namespace c_api_step_test
 }  // namespace varve

@@ -10,7 +10,7 @@
 #include "varve/status.h"
 
 namespace varve {
-namespace {
+namespace c_api_test {
 
 // --- status, version, plans ---
 
@@ -309,5 +309,5 @@ TEST_F(CApi, RangesOutsideTheSequenceAreRefused) {
   ErrorSays("layer 2");
 }
 
-}  // namespace
+}  // namespace c_api_test
 }  // namespace varve

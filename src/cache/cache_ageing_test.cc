@@ -12,7 +12,7 @@
 #include "tests/cache_testing.h"
 
 namespace varve {
-namespace {
+namespace cache_ageing_test {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -177,5 +177,5 @@ TEST(CacheNonFinite, ValuesBeyondF16BecomeInfinityInAnOpenF16Page) {
   EXPECT_EQ(StoreAndRead(*cache, 1e6f, Part::kValue)[3 * kDim + 7], kInf);
 }
 
-}  // namespace
+}  // namespace cache_ageing_test
 }  // namespace varve

@@ -12,7 +12,7 @@
 #include "tests/cache_testing.h"
 
 namespace varve {
-namespace {
+namespace cache_attention_test {
 
 const char* const kRungs[] = {"f32", "f16", "bf16", "q8_0", "q4_0", "q8_0r", "q4_0r"};
 const char* const kFloats[] = {"f32", "f16", "bf16"};
@@ -196,5 +196,5 @@ TEST(CacheAttention, RequestsLongerThanOnePassAreTakenInPieces) {
   EXPECT_OK(twin.Attend(0, id, 2500, {.causal = false}));
 }
 
-}  // namespace
+}  // namespace cache_attention_test
 }  // namespace varve

@@ -10,7 +10,7 @@
 #include "tests/cache_testing.h"
 
 namespace varve {
-namespace {
+namespace cache_determinism_test {
 
 // All rows and queries of one run, so that several caches can be fed the same.
 struct Workload {
@@ -143,5 +143,5 @@ TEST(CachePrecision, CoarserRungsGiveOtherButSimilarOutputs) {
   }
 }
 
-}  // namespace
+}  // namespace cache_determinism_test
 }  // namespace varve

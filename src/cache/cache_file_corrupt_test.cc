@@ -18,7 +18,7 @@
 #include "tests/retention_testing.h"
 
 namespace varve {
-namespace {
+namespace cache_file_corrupt_test {
 
 constexpr const char* kPlan = "q8_0,evict=demote,ratio=2.5,sink=32,recent=32,trigger=64";
 
@@ -321,5 +321,5 @@ TEST(CacheFileCorrupt, ScalesThatAttentionDoesNotExpectAreRefused) {
             "f: page 0, layer 0, positions 0 … 31: KV head 0: rung q8_0: scale 0 is -1.000000 < 0");
 }
 
-}  // namespace
+}  // namespace cache_file_corrupt_test
 }  // namespace varve

@@ -19,7 +19,7 @@
 #include "tests/retention_testing.h"
 
 namespace varve {
-namespace {
+namespace cache_file_fault_test {
 
 CacheShape SmallShape() { return ShapeOf({.layers = 2, .kv_heads = 2, .key_dim = 64}); }
 
@@ -229,5 +229,5 @@ TEST(CacheFileFault, AProcessThatDiesAtAnyCallLeavesOneOfTheFiles) {
   }
 }
 
-}  // namespace
+}  // namespace cache_file_fault_test
 }  // namespace varve

@@ -20,7 +20,7 @@
 #include "varve/cache_file.h"
 
 namespace varve {
-namespace {
+namespace cache_file_packed_test {
 
 CacheShape SmallShape() {
   return ShapeOf(
@@ -386,5 +386,5 @@ TEST(CacheFilePackedCorrupt, StripsThatDoNotFitAreNamed) {
             std::string::npos);
 }
 
-}  // namespace
+}  // namespace cache_file_packed_test
 }  // namespace varve

@@ -12,7 +12,7 @@
 #include "varve/cache_file.h"
 
 namespace varve {
-namespace {
+namespace cache_fold_file_test {
 
 constexpr char kPlan[] = "q8_0,fold=shipped";
 
@@ -125,5 +125,5 @@ TEST(CacheFoldFile, ACacheThatDoesNotFoldRefusesTheFile) {
   EXPECT_NE(status.message().find("fold=shipped"), std::string::npos) << status.message();
 }
 
-}  // namespace
+}  // namespace cache_fold_file_test
 }  // namespace varve

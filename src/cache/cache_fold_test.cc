@@ -10,7 +10,7 @@
 #include "tests/fold_cache_testing.h"
 
 namespace varve {
-namespace {
+namespace cache_fold_test {
 
 TEST(CacheFold, ImageAndTextAreFoldedByTheirOwnNetworks) {
   FoldRun run("fold=shipped,image=11,open_rung=f32,f32", MakeCompressor({.factor = 5}));
@@ -366,5 +366,5 @@ TEST(CacheFoldSlow, TheSizesOfTheOriginalsOwnCheck) {
   EXPECT_GT(largest, 0);
 }
 
-}  // namespace
+}  // namespace cache_fold_test
 }  // namespace varve

@@ -14,7 +14,7 @@
 #include "tests/gguf_testing.h"
 
 namespace varve {
-namespace {
+namespace cache_fold_together_test {
 
 CacheTwin MakeTwin(const std::string& plan, const CompressorSpec& spec, CacheOptions options = {}) {
   options.compressor = MakeCompressor(spec);
@@ -251,5 +251,5 @@ TEST(CacheFoldTogether, UnderACapForksFoldOneAfterTheOtherAndARefusedOneGoesOn) 
   EXPECT_EQ(run.cache->Stats().bytes_used, 0u);
 }
 
-}  // namespace
+}  // namespace cache_fold_together_test
 }  // namespace varve

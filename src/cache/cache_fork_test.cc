@@ -9,7 +9,7 @@
 #include "tests/cache_testing.h"
 
 namespace varve {
-namespace {
+namespace cache_fork_test {
 
 // Rows without meaning, in bulk.
 void Fill(Cache& cache, SequenceId id, int64_t tokens, uint64_t seed = 1) {
@@ -148,5 +148,5 @@ TEST(CacheFork, TheOrderOfFreeingDoesNotMatter) {
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
-}  // namespace
+}  // namespace cache_fork_test
 }  // namespace varve

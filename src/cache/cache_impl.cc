@@ -40,16 +40,13 @@ LayerSpaces SpacesOf(const LayerPlan& plan) {
 
 Result<std::unique_ptr<Cache>> Cache::Create(const CacheShape& shape, CacheOptions options) {
   VARVE_RETURN_IF_ERROR(CheckShape(shape));
-  Result<Plan> plan = NormalizePlan(options.plan);
-  if (!plan.ok()) return plan.status();
-  VARVE_RETURN_IF_ERROR(CheckSupported(*plan));
+  VARVE_ASSIGN_OR_RETURN(Plan plan, NormalizePlan(options.plan));
+  VARVE_RETURN_IF_ERROR(CheckSupported(plan));
   auto rungs = std::make_unique<PlanRungs>(options.codebook, options.model_fingerprint, shape);
-  Result<Plan> settled = rungs->Settle(*plan);
-  if (!settled.ok()) return settled.status();
+  VARVE_ASSIGN_OR_RETURN(Plan settled, rungs->Settle(plan));
   auto compressors = std::make_unique<PlanCompressors>(options.compressor, shape);
-  Result<std::vector<LayerPlan>> plans =
-      ResolvePlan(*settled, shape, rungs.get(), compressors.get());
-  if (!plans.ok()) return plans.status();
+  VARVE_ASSIGN_OR_RETURN(std::vector<LayerPlan> plans,
+                         ResolvePlan(settled, shape, rungs.get(), compressors.get()));
   if (options.num_threads < 0 || options.num_threads > 1024) {
     return InvalidArgument("cache options: num_threads " + std::to_string(options.num_threads) +
                            " is outside 0 … 1024");
@@ -58,13 +55,12 @@ Result<std::unique_ptr<Cache>> Cache::Create(const CacheShape& shape, CacheOptio
   if (filled.page_tokens == 0) filled.page_tokens = options.plan.PageTokens();
   const PackSettings settings = ResolvePackSettings(options.plan);
   auto cache =
-      std::make_unique<CacheImpl>(filled, std::move(options), std::move(*settled), std::move(rungs),
-                                  std::move(compressors), std::move(*plans));
+      std::make_unique<CacheImpl>(filled, std::move(options), std::move(settled), std::move(rungs),
+                                  std::move(compressors), std::move(plans));
   if (!settings.spill_file.empty()) {
-    Result<std::unique_ptr<SpillFile>> spill =
-        SpillFile::Create(settings.spill_file, settings.spill_bytes);
-    if (!spill.ok()) return spill.status();
-    cache->store().SetSpill(std::move(*spill));
+    VARVE_ASSIGN_OR_RETURN(std::unique_ptr<SpillFile> spill,
+                           SpillFile::Create(settings.spill_file, settings.spill_bytes));
+    cache->store().SetSpill(std::move(spill));
   }
   return std::unique_ptr<Cache>(std::move(cache));
 }
@@ -123,9 +119,8 @@ Result<SequenceId> CacheImpl::CreateSequence() {
 }
 
 Result<SequenceId> CacheImpl::Fork(SequenceId source) {
-  Result<Sequence*> found = FindIdle(source, "Fork");
-  if (!found.ok()) return found.status();
-  auto copy = std::make_unique<Sequence>(**found);
+  VARVE_ASSIGN_OR_RETURN(auto found, FindIdle(source, "Fork"));
+  auto copy = std::make_unique<Sequence>(*found);
   for (LayerTable& table : copy->layers) {
     for (TableEntry& entry : table.entries) store_.AddRef(entry.page);
   }
@@ -141,9 +136,8 @@ void CacheImpl::ReleaseSequence(Sequence& sequence) {
 }
 
 Status CacheImpl::Free(SequenceId id) {
-  Result<Sequence*> found = FindIdle(id, "Free");
-  if (!found.ok()) return found.status();
-  ReleaseSequence(**found);
+  VARVE_ASSIGN_OR_RETURN(auto found, FindIdle(id, "Free"));
+  ReleaseSequence(*found);
   sequences_.erase(id.value);
   if (packing_.active()) packing_.Collect();
   return Status();
@@ -186,9 +180,8 @@ void CacheImpl::KillRows(int layer, LayerTable& table, int64_t begin, int64_t en
 }
 
 Status CacheImpl::Truncate(SequenceId id, int64_t position) {
-  Result<Sequence*> found = FindIdle(id, "Truncate");
-  if (!found.ok()) return found.status();
-  Sequence& sequence = **found;
+  VARVE_ASSIGN_OR_RETURN(auto found, FindIdle(id, "Truncate"));
+  Sequence& sequence = *found;
   if (position < 0 || position > sequence.next_position) {
     return InvalidArgument("Truncate: position " + std::to_string(position) + " is outside 0 … " +
                            std::to_string(sequence.next_position));
@@ -215,9 +208,8 @@ Status CacheImpl::Truncate(SequenceId id, int64_t position) {
 }
 
 Status CacheImpl::RemoveRange(SequenceId id, int64_t begin, int64_t end) {
-  Result<Sequence*> found = FindIdle(id, "RemoveRange");
-  if (!found.ok()) return found.status();
-  Sequence& sequence = **found;
+  VARVE_ASSIGN_OR_RETURN(auto found, FindIdle(id, "RemoveRange"));
+  Sequence& sequence = *found;
   if (begin < 0 || begin > end || end > sequence.next_position) {
     return InvalidArgument("RemoveRange: [" + std::to_string(begin) + ", " + std::to_string(end) +
                            ") is not inside [0, " + std::to_string(sequence.next_position) + ")");
@@ -229,9 +221,8 @@ Status CacheImpl::RemoveRange(SequenceId id, int64_t begin, int64_t end) {
 }
 
 Status CacheImpl::KeepOnly(SequenceId id, int64_t begin, int64_t end) {
-  Result<Sequence*> found = FindIdle(id, "KeepOnly");
-  if (!found.ok()) return found.status();
-  Sequence& sequence = **found;
+  VARVE_ASSIGN_OR_RETURN(auto found, FindIdle(id, "KeepOnly"));
+  Sequence& sequence = *found;
   if (begin < 0 || begin > end || end > sequence.next_position) {
     return InvalidArgument("KeepOnly: [" + std::to_string(begin) + ", " + std::to_string(end) +
                            ") is not inside [0, " + std::to_string(sequence.next_position) + ")");
@@ -245,13 +236,12 @@ Status CacheImpl::KeepOnly(SequenceId id, int64_t begin, int64_t end) {
 }
 
 Status CacheImpl::SlideWindow(SequenceId id, int64_t num_tokens, int64_t sink_tokens) {
-  Result<Sequence*> found = FindIdle(id, "SlideWindow");
-  if (!found.ok()) return found.status();
+  VARVE_ASSIGN_OR_RETURN(auto found, FindIdle(id, "SlideWindow"));
   if (num_tokens < 1)
     return InvalidArgument("SlideWindow: num_tokens " + std::to_string(num_tokens) + " < 1");
   if (sink_tokens < 0)
     return InvalidArgument("SlideWindow: sink_tokens " + std::to_string(sink_tokens) + " < 0");
-  Sequence& sequence = **found;
+  Sequence& sequence = *found;
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     LayerTable& table = sequence.layers[layer];
     ++table.edits;
@@ -265,27 +255,24 @@ Status CacheImpl::SlideWindow(SequenceId id, int64_t num_tokens, int64_t sink_to
 }
 
 Result<int64_t> CacheImpl::NextPosition(SequenceId id) const {
-  Result<Sequence*> found = Find(id);
-  if (!found.ok()) return found.status();
-  return (*found)->next_position;
+  VARVE_ASSIGN_OR_RETURN(auto found, Find(id));
+  return found->next_position;
 }
 
 Result<int64_t> CacheImpl::TokensSeen(SequenceId id) const {
-  Result<Sequence*> found = Find(id);
-  if (!found.ok()) return found.status();
-  return (*found)->tokens_seen();
+  VARVE_ASSIGN_OR_RETURN(auto found, Find(id));
+  return found->tokens_seen();
 }
 
 Result<SequenceInfo> CacheImpl::Describe(SequenceId id, int layer) const {
-  Result<Sequence*> found = Find(id);
-  if (!found.ok()) return found.status();
+  VARVE_ASSIGN_OR_RETURN(auto found, Find(id));
   if (layer < 0 || layer >= shape_.num_layers) {
     return InvalidArgument("Describe: layer " + std::to_string(layer) + " is outside 0 … " +
                            std::to_string(shape_.num_layers - 1));
   }
-  const LayerTable& table = (*found)->layers[layer];
+  const LayerTable& table = found->layers[layer];
   SequenceInfo info;
-  info.next_position = (*found)->next_position;
+  info.next_position = found->next_position;
   info.live_rows = table.live_rows;
   for (const TableEntry& entry : table.entries) {
     info.pages.push_back({entry.page->first_position,
@@ -299,8 +286,7 @@ Result<SequenceInfo> CacheImpl::Describe(SequenceId id, int layer) const {
 
 Result<int64_t> CacheImpl::ReadRows(SequenceId id, int layer, int kv_head, Part part, int64_t begin,
                                     int64_t end, float* out) const {
-  Result<Sequence*> found = Find(id);
-  if (!found.ok()) return found.status();
+  VARVE_ASSIGN_OR_RETURN(auto found, Find(id));
   if (layer < 0 || layer >= shape_.num_layers) {
     return InvalidArgument("ReadRows: layer " + std::to_string(layer) + " is outside 0 … " +
                            std::to_string(shape_.num_layers - 1));
@@ -320,7 +306,7 @@ Result<int64_t> CacheImpl::ReadRows(SequenceId id, int layer, int kv_head, Part 
   std::vector<float> rows(static_cast<size_t>(shape.page_tokens) * shape.dim);
   StripReader reader(shape_);
   int64_t count = 0;
-  for (const TableEntry& entry : (*found)->layers[layer].entries) {
+  for (const TableEntry& entry : found->layers[layer].entries) {
     if (entry.EndPosition() <= begin || entry.page->first_position >= end) continue;
     VARVE_RETURN_IF_ERROR(store_.Read({&entry.page, 1}, executor_));
     const Rung* rung = key ? entry.page->key_rung : entry.page->value_rung;

@@ -8,7 +8,7 @@
 #include "tests/cache_testing.h"
 
 namespace varve {
-namespace {
+namespace cache_mass_test {
 
 class Recorder final : public AttentionObserver {
  public:
@@ -141,5 +141,5 @@ TEST(CacheMass, OneCallPerRequestInOrder) {
   EXPECT_EQ(recorder.calls[3].num_queries, 2);
 }
 
-}  // namespace
+}  // namespace cache_mass_test
 }  // namespace varve

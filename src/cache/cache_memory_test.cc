@@ -9,7 +9,7 @@
 #include "tests/cache_testing.h"
 
 namespace varve {
-namespace {
+namespace cache_memory_test {
 
 // A slab of 2 MiB holds one page: 1024 heads x 16 tokens x (32 + 32) values of f16.
 CacheShape SlabPages(int layers) {
@@ -155,5 +155,5 @@ TEST(CacheMemory, TablesAndWorkBuffersAreCounted) {
   EXPECT_GT(stats.bytes_scratch, 0u);
 }
 
-}  // namespace
+}  // namespace cache_memory_test
 }  // namespace varve

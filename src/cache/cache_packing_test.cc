@@ -17,7 +17,7 @@
 #include "tests/retention_testing.h"
 
 namespace varve {
-namespace {
+namespace cache_packing_test {
 
 CacheShape Shape() {
   return ShapeOf({.layers = 3, .kv_heads = 2, .group = 2, .key_dim = 64, .value_dim = 64});
@@ -445,5 +445,5 @@ TEST(CachePacking, ClausesOfPackingNeedPack) {
   EXPECT_FALSE(ParsePlan("pack=store,prefetch=2").ok());
 }
 
-}  // namespace
+}  // namespace cache_packing_test
 }  // namespace varve

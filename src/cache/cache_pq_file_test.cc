@@ -14,7 +14,7 @@
 #include "varve/cache_file.h"
 
 namespace varve {
-namespace {
+namespace cache_pq_file_test {
 
 std::string Hex(uint64_t value) {
   char text[17];
@@ -188,5 +188,5 @@ TEST(CachePqFile, ACacheThatRunsOnFallbacksIsSavedAndLoaded) {
   }
 }
 
-}  // namespace
+}  // namespace cache_pq_file_test
 }  // namespace varve

@@ -9,7 +9,7 @@
 #include "tests/pq_cache_testing.h"
 
 namespace varve {
-namespace {
+namespace cache_pq_policy_test {
 
 TEST(CachePqPolicy, AWindowDropsPagesOfCodes) {
   for (const char* plan :
@@ -152,5 +152,5 @@ TEST(CachePqPolicy, BytesUsedAreThoseOfTheFormat) {
   EXPECT_EQ(RungBytesPerRow("pq4", Part::kKey, 64, 64).value(), 34.0);
 }
 
-}  // namespace
+}  // namespace cache_pq_policy_test
 }  // namespace varve

@@ -12,7 +12,7 @@
 #include "tests/pq_cache_testing.h"
 
 namespace varve {
-namespace {
+namespace cache_pq_test {
 
 constexpr const char* kPlans[] = {
     "pq4",
@@ -243,5 +243,5 @@ TEST(CachePq, RowsThatAreNoNumbersEndWithTheOpenWindow) {
   }
 }
 
-}  // namespace
+}  // namespace cache_pq_test
 }  // namespace varve

@@ -9,7 +9,7 @@
 #include "tests/retention_testing.h"
 
 namespace varve {
-namespace {
+namespace cache_retention_budget_test {
 
 CacheShape Shape(int page, int layers = 1) {
   return ShapeOf(
@@ -170,5 +170,5 @@ TEST(CacheRetentionBudgets, APlanMakesRoomForTheStepThatCarriesItOut) {
   }
 }
 
-}  // namespace
+}  // namespace cache_retention_budget_test
 }  // namespace varve

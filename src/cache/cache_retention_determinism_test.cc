@@ -10,7 +10,7 @@
 #include "tests/retention_testing.h"
 
 namespace varve {
-namespace {
+namespace cache_retention_determinism_test {
 
 constexpr int64_t kPrompt = 205;
 constexpr int64_t kTokens = 330;
@@ -122,5 +122,5 @@ TEST(CacheRetentionOrder, SequencesInOneStepDecideAsIfAlone) {
   }
 }
 
-}  // namespace
+}  // namespace cache_retention_determinism_test
 }  // namespace varve

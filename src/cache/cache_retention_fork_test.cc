@@ -10,7 +10,7 @@
 #include "tests/retention_testing.h"
 
 namespace varve {
-namespace {
+namespace cache_retention_fork_test {
 
 CacheShape Shape() {
   return ShapeOf({.layers = 2, .kv_heads = 8, .group = 1, .key_dim = 64, .value_dim = 64});
@@ -139,5 +139,5 @@ TEST(CacheRetentionFork, APlanThatIsPendingAtTheForkIsCarriedOutByBothAndEncodes
   EXPECT_EQ(run.cache->Stats().pages_adopted, encoded);
 }
 
-}  // namespace
+}  // namespace cache_retention_fork_test
 }  // namespace varve

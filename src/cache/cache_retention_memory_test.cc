@@ -10,7 +10,7 @@
 #include "tests/retention_testing.h"
 
 namespace varve {
-namespace {
+namespace cache_retention_memory_test {
 
 TEST(CacheRetentionMemory, BytesHeldFallWhenPagesAreDropped) {
   // 512 KiB a page: beyond what the pool keeps warm.
@@ -71,5 +71,5 @@ TEST(CacheRetentionMemorySlow, ResidentMemoryFallsWithThePages) {
   EXPECT_LE(std::abs(evicted - held), held / 20 + (int64_t{16} << 20));
 }
 
-}  // namespace
+}  // namespace cache_retention_memory_test
 }  // namespace varve

@@ -13,7 +13,7 @@
 #include "tests/cache_testing.h"
 
 namespace varve {
-namespace {
+namespace cache_retention_plan_test {
 
 CacheShape Shape() {
   return ShapeOf({.layers = 6, .kv_heads = 8, .key_dim = 64, .value_dim = 64, .page = 32});
@@ -164,5 +164,5 @@ TEST(RetentionClausesError, APlanBuiltByHandIsCheckedToo) {
   EXPECT_TRUE(refused([](LayerRule& rule) { rule.evict.reset(), rule.ratio = 3; }));
 }
 
-}  // namespace
+}  // namespace cache_retention_plan_test
 }  // namespace varve

@@ -12,7 +12,7 @@
 #include "tests/retention_testing.h"
 
 namespace varve {
-namespace {
+namespace cache_retention_score_test {
 
 CacheShape Shape(int page) {
   return ShapeOf(
@@ -182,5 +182,5 @@ TEST(CacheRetentionScore, AQueryThatIsNotANumberTellsNothing) {
   EXPECT_EQ(run.PagesOf({1}, 0).size(), plain.PagesOf({1}, 0).size());
 }
 
-}  // namespace
+}  // namespace cache_retention_score_test
 }  // namespace varve

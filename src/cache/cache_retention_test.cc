@@ -14,7 +14,7 @@
 #include "tests/retention_testing.h"
 
 namespace varve {
-namespace {
+namespace cache_retention_test {
 
 CacheShape Shape(int layers = 1) {
   return ShapeOf({.layers = layers, .kv_heads = 2, .group = 2, .key_dim = 32, .value_dim = 32});
@@ -290,5 +290,5 @@ TEST(CacheRetention, NaNsInTheInputHurtNothingElse) {
   }
 }
 
-}  // namespace
+}  // namespace cache_retention_test
 }  // namespace varve

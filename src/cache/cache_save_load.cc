@@ -76,12 +76,11 @@ Status CacheImpl::SaveThrough(const std::string& path, const SaveOptions& option
   }
   std::unordered_set<uint64_t> seen;
   for (const SequenceTokens& item : options.sequences) {
-    Result<Sequence*> found = Find(item.sequence);
-    if (!found.ok()) return found.status();
+    VARVE_ASSIGN_OR_RETURN(auto found, Find(item.sequence));
     if (!seen.insert(item.sequence.value).second) {
       return InvalidArgument(fmt::format("Save: sequence {} is given twice", item.sequence.value));
     }
-    content.sequences.push_back({*found, item.tokens});
+    content.sequences.push_back({found, item.tokens});
   }
   for (const CacheFileContent::Item& item : content.sequences) {
     if (item.sequence->next_position > kMaxFilePosition) {
@@ -154,9 +153,8 @@ const Rung& CacheImpl::OwnRung(int layer, const Rung& rung) const {
 Result<std::vector<SequenceTokens>> CacheImpl::Load(const std::string& path,
                                                     const LoadOptions& options) {
   if (step_open_) return FailedPrecondition("Load: a step is open; end or abort it first");
-  Result<std::shared_ptr<const CacheFile>> file = CacheFile::Open(path);
-  if (!file.ok()) return file.status();
-  return LoadFrom(*file, options);
+  VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const CacheFile> file, CacheFile::Open(path));
+  return LoadFrom(file, options);
 }
 
 Result<std::vector<SequenceTokens>> CacheImpl::LoadFrom(

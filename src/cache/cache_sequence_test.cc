@@ -9,7 +9,7 @@
 #include "tests/cache_testing.h"
 
 namespace varve {
-namespace {
+namespace cache_sequence_test {
 
 constexpr const char* kPlans[] = {
     "f16",
@@ -197,5 +197,5 @@ TEST(CacheSequenceErrors, AFreedSequenceStaysFreed) {
   EXPECT_NE(cache->CreateSequence()->value, id.value);
 }
 
-}  // namespace
+}  // namespace cache_sequence_test
 }  // namespace varve

@@ -18,7 +18,7 @@
 #include "varve/cache_file.h"
 
 namespace varve {
-namespace {
+namespace cache_spill_test {
 
 CacheShape Shape() {
   return ShapeOf({.layers = 3, .kv_heads = 2, .group = 2, .key_dim = 64, .value_dim = 64});
@@ -239,5 +239,5 @@ TEST(CacheSpillSlow, ResidentMemoryFalls) {
   EXPECT_LT(spilled, packed - (int64_t{30} << 20));  // of 64 MiB raw
 }
 
-}  // namespace
+}  // namespace cache_spill_test
 }  // namespace varve

@@ -7,7 +7,7 @@
 #include "tests/cache_testing.h"
 
 namespace varve {
-namespace {
+namespace cache_stages_test {
 
 constexpr int kPromptTokens = 192;  // in steps of 64: more query rows than one chunk
 constexpr int kDecodeTokens = 70;   // one at a time: splits are tasks of their own
@@ -93,5 +93,5 @@ TEST(CacheStages, WithoutTheOptionEverythingIsZeroAndResultsAreTheSame) {
   }
 }
 
-}  // namespace
+}  // namespace cache_stages_test
 }  // namespace varve

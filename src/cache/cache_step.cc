@@ -41,9 +41,8 @@ bool CacheImpl::CanGrow(int layer, const Sequence& sequence) const {
 }
 
 Result<int> CacheImpl::MaxStepTokens(SequenceId id) const {
-  Result<Sequence*> found = Find(id);
-  if (!found.ok()) return found.status();
-  const Sequence& sequence = **found;
+  VARVE_ASSIGN_OR_RETURN(auto found, Find(id));
+  const Sequence& sequence = *found;
   int64_t most = shape_.page_tokens;
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     const LayerTable& table = sequence.layers[layer];
@@ -62,15 +61,14 @@ Status CacheImpl::CheckEntries(std::span<const StepEntry> entries) const {
   if (entries.empty()) return InvalidArgument("BeginStep: no sequence given");
   std::unordered_set<uint64_t> seen;
   for (const StepEntry& entry : entries) {
-    Result<int> most = MaxStepTokens(entry.sequence);
-    if (!most.ok()) return most.status();
+    VARVE_ASSIGN_OR_RETURN(int most, MaxStepTokens(entry.sequence));
     if (!seen.insert(entry.sequence.value).second) {
       return InvalidArgument("BeginStep: " + Name(entry.sequence) + " is given twice");
     }
-    if (entry.num_tokens < 1 || entry.num_tokens > *most) {
+    if (entry.num_tokens < 1 || entry.num_tokens > most) {
       return InvalidArgument("BeginStep: " + Name(entry.sequence) + ": num_tokens " +
                              std::to_string(entry.num_tokens) + " is outside 1 … " +
-                             std::to_string(*most) + " (MaxStepTokens)");
+                             std::to_string(most) + " (MaxStepTokens)");
     }
   }
   return Status();
@@ -143,12 +141,11 @@ Status CacheImpl::ReserveLayer(Sequence& sequence, int layer, StepSequence::Laye
   VARVE_RETURN_IF_ERROR(packing_.UnpackForGood(last.page));
   if (last.page->refs > 1) {
     // Copy on write.
-    Result<Page*> copy =
-        store_.Make(layer, last.page->first_position, PageState::kFilling, open, open);
-    if (!copy.ok()) return copy.status();
-    store_.CopyContent(*last.page, *copy);
+    VARVE_ASSIGN_OR_RETURN(
+        auto copy, store_.Make(layer, last.page->first_position, PageState::kFilling, open, open));
+    store_.CopyContent(*last.page, copy);
     undo.original = last.page;
-    last.page = *copy;
+    last.page = copy;
   } else {
     undo.state_before = last.page->state;
     store_.SetState(last.page, PageState::kFilling);
@@ -319,14 +316,13 @@ Status CacheImpl::CheckRequests(int layer, std::span<const AttendRequest> reques
     return InvalidArgument("Attend: window " + std::to_string(options.window) + " < 0");
   }
   for (const AttendRequest& request : requests) {
-    Result<Sequence*> found = Find(request.sequence);
-    if (!found.ok()) return found.status();
+    VARVE_ASSIGN_OR_RETURN(auto found, Find(request.sequence));
     const StepSequence* step = FindInStep(request.sequence);
     if (request.queries == nullptr || request.output == nullptr) {
       return InvalidArgument("Attend: " + Name(request.sequence) + ": " +
                              (request.queries == nullptr ? "queries" : "output") + " is null");
     }
-    const int64_t end = (*found)->next_position + (step != nullptr ? step->tokens : 0);
+    const int64_t end = found->next_position + (step != nullptr ? step->tokens : 0);
     int64_t most = step != nullptr ? step->tokens : std::max<int64_t>(1, end);
     if (!options.causal) most = 1 << 20;
     if (request.num_queries < 1 || request.num_queries > most) {
@@ -340,7 +336,7 @@ Status CacheImpl::CheckRequests(int layer, std::span<const AttendRequest> reques
                                 std::to_string(step->layers[layer].appended) + " of " +
                                 std::to_string(step->tokens) + " rows appended");
     }
-    checked->push_back({&request, &(*found)->layers[layer], end - request.num_queries});
+    checked->push_back({&request, &found->layers[layer], end - request.num_queries});
   }
   return Status();
 }
@@ -475,9 +471,8 @@ Status CacheImpl::EndStep() {
 }
 
 Status CacheImpl::EndPrompt(SequenceId id) {
-  Result<Sequence*> found = FindIdle(id, "EndPrompt");
-  if (!found.ok()) return found.status();
-  Sequence& sequence = **found;
+  VARVE_ASSIGN_OR_RETURN(auto found, FindIdle(id, "EndPrompt"));
+  Sequence& sequence = *found;
   if (folding_.active()) {
     const Status status = folding_.Fold(sequence);
     if (!status.ok()) return Status(status.code(), "EndPrompt: " + status.message());

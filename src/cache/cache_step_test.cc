@@ -10,7 +10,7 @@
 #include "tests/cache_testing.h"
 
 namespace varve {
-namespace {
+namespace cache_step_test {
 
 constexpr int kDim = 64;
 
@@ -243,5 +243,5 @@ TEST_F(CacheSteps, ACacheMayDieWithAStepOpen) {
   EXPECT_EQ(memory.bytes_mapped, 0u);
 }
 
-}  // namespace
+}  // namespace cache_step_test
 }  // namespace varve

@@ -9,7 +9,7 @@
 #include "tests/cache_testing.h"
 
 namespace varve {
-namespace {
+namespace cache_stride_test {
 
 constexpr int kTokens = 21;
 constexpr int kKvHeads = 2;
@@ -97,5 +97,5 @@ TEST_F(CacheStrides, QueriesAndOutputsMayBePadded) {
   EXPECT_EQ(far_output, wanted);
 }
 
-}  // namespace
+}  // namespace cache_stride_test
 }  // namespace varve

@@ -11,7 +11,7 @@
 #include "tests/cache_testing.h"
 
 namespace varve {
-namespace {
+namespace cache_visibility_test {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr int kDim = 64;
@@ -157,5 +157,5 @@ TEST_P(CacheVisibility, TheModelsWindowIsExactToTheRow) {
   }
 }
 
-}  // namespace
+}  // namespace cache_visibility_test
 }  // namespace varve

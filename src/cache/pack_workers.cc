@@ -44,14 +44,13 @@ Status PackPage(const CacheShape& shape, const Page& page, const std::byte* raw,
       const store::Dictionary* dictionary =
           dictionaries ? dictionaries->Of(StripIndex(part, head)) : nullptr;
       const Clock::time_point begin = Clock::now();
-      Result<std::vector<std::byte>> packed = store::Pack(view, dictionary);
-      if (!packed.ok()) return packed.status();
+      VARVE_ASSIGN_OR_RETURN(std::vector<std::byte> packed, store::Pack(view, dictionary));
       times->pack_us += MicrosecondsSince(begin);
       // The raw strip is given up only after this.
       const Clock::time_point unpack_begin = Clock::now();
       const size_t bytes = view.shape.StripBytes();
       again.resize(bytes);
-      VARVE_RETURN_IF_ERROR(store::Unpack(*packed, dictionary, {again, 0}));
+      VARVE_RETURN_IF_ERROR(store::Unpack(packed, dictionary, {again, 0}));
       if (std::memcmp(again.data(), view.data, bytes) != 0) {
         return Status(StatusCode::kDataLoss, "layer " + std::to_string(page.layer) + ", page at " +
                                                  std::to_string(page.first_position) +
@@ -61,7 +60,7 @@ Status PackPage(const CacheShape& shape, const Page& page, const std::byte* raw,
       times->unpacked_bytes += bytes;
       if (restored != nullptr) std::memcpy(restored->data() + at, again.data(), bytes);
       at += bytes;
-      out->bytes.insert(out->bytes.end(), packed->begin(), packed->end());
+      out->bytes.insert(out->bytes.end(), packed.begin(), packed.end());
       out->ends.push_back(static_cast<uint32_t>(out->bytes.size()));
     }
   }
@@ -104,10 +103,9 @@ Result<std::shared_ptr<const PackDictionaries>> LearnDictionaries(const CacheSha
         }
         samples.push_back({StripPartShape(shape, page, part), bytes, 0});
       }
-      Result<std::shared_ptr<const store::Dictionary>> dictionary =
-          store::BuildDictionary(samples, options);
-      if (!dictionary.ok()) return dictionary.status();
-      learned->of_strip.push_back(std::move(*dictionary));
+      VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const store::Dictionary> dictionary,
+                             store::BuildDictionary(samples, options));
+      learned->of_strip.push_back(std::move(dictionary));
     }
   }
   return std::shared_ptr<const PackDictionaries>(std::move(learned));

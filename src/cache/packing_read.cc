@@ -156,15 +156,14 @@ void Packing::Finish(int layer) {
 Status Packing::UnpackForGood(Page* page) {
   if (!page->packed) return Status();
   if (!page->HasRaw()) {
-    Result<PageSlot> slot = store_->TakeRaw(*page);
-    if (!slot.ok()) return slot.status();
-    const Status status = RestorePage(shape_, *page, *page->packed, slot->data);
+    VARVE_ASSIGN_OR_RETURN(PageSlot slot, store_->TakeRaw(*page));
+    const Status status = RestorePage(shape_, *page, *page->packed, slot.data);
     if (!status.ok()) {
       ++stats_.restore_failures;
-      store_->GiveRaw(*page, *slot);
+      store_->GiveRaw(*page, slot);
       return status;
     }
-    store_->SetRaw(page, *slot);
+    store_->SetRaw(page, slot);
   }
   store_->Unpack(page);
   return Status();

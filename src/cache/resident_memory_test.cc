@@ -15,7 +15,7 @@
 #include "tests/cache_testing.h"
 
 namespace varve {
-namespace {
+namespace resident_memory_test {
 
 uint64_t AvailableBytes() {
   std::ifstream meminfo("/proc/meminfo");
@@ -118,5 +118,5 @@ TEST_F(ResidentMemorySlow, FallsByTheFactorWhenAPromptIsFolded) {
   EXPECT_NEAR(static_cast<double>(prompt) / static_cast<double>(folded), 4.0, 0.6);
 }
 
-}  // namespace
+}  // namespace resident_memory_test
 }  // namespace varve

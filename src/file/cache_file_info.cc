@@ -63,9 +63,8 @@ void AddSequences(const CacheFile& file, CacheFileInfo* info) {
 }  // namespace
 
 Result<CacheFileInfo> ReadCacheFileInfo(const std::string& path) {
-  Result<std::shared_ptr<const CacheFile>> opened = CacheFile::Open(path);
-  if (!opened.ok()) return opened.status();
-  const CacheFile& file = **opened;
+  VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const CacheFile> opened, CacheFile::Open(path));
+  const CacheFile& file = *opened;
   CacheFileInfo info;
   info.version = file.header().version;
   info.shape = file.shape();
@@ -82,12 +81,11 @@ Result<CacheFileInfo> ReadCacheFileInfo(const std::string& path) {
 }
 
 Status VerifyCacheFile(const std::string& path) {
-  Result<std::shared_ptr<const CacheFile>> file = CacheFile::Open(path);
-  if (!file.ok()) return file.status();
+  VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const CacheFile> file, CacheFile::Open(path));
   std::vector<std::byte> bytes;
-  for (size_t i = 0; i < (*file)->pages().size(); ++i) {
-    bytes.resize((*file)->pages()[i].raw_bytes);
-    VARVE_RETURN_IF_ERROR((*file)->ReadPage(i, bytes.data()));
+  for (size_t i = 0; i < file->pages().size(); ++i) {
+    bytes.resize(file->pages()[i].raw_bytes);
+    VARVE_RETURN_IF_ERROR(file->ReadPage(i, bytes.data()));
   }
   return Status();
 }

@@ -39,11 +39,11 @@ Status DictionaryWriter::Add(const PackedStrips& strips) {
   size_t begin = 0;
   for (size_t strip = 0; strip < strips.ends.size(); ++strip) {
     const size_t end = strips.ends[strip];
-    Result<store::PackedInfo> info =
-        store::ReadPackedInfo(std::span(strips.bytes).subspan(begin, end - begin));
-    if (!info.ok()) return info.status();
+    VARVE_ASSIGN_OR_RETURN(
+        store::PackedInfo info,
+        store::ReadPackedInfo(std::span(strips.bytes).subspan(begin, end - begin)));
     begin = end;
-    if (info->dictionary_hash != 0)
+    if (info.dictionary_hash != 0)
       VARVE_RETURN_IF_ERROR(AddOne(strips.dictionaries->of_strip[strip]));
   }
   return Status();

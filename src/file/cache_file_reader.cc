@@ -35,11 +35,10 @@ constexpr uint32_t kFirstOptionalKind = static_cast<uint32_t>(SectionKind::kDict
 }  // namespace
 
 Result<std::shared_ptr<const CacheFile>> CacheFile::Open(const std::string& path) {
-  Result<std::unique_ptr<const MappedFile>> mapping = MappedFile::Open(path);
-  if (!mapping.ok()) return mapping.status();
+  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<const MappedFile> mapping, MappedFile::Open(path));
   std::shared_ptr<CacheFile> file(new CacheFile);
   file->name_ = path;
-  file->mapping_ = std::move(*mapping);
+  file->mapping_ = std::move(mapping);
   file->bytes_ = file->mapping_->bytes();
   VARVE_RETURN_IF_ERROR(file->Parse());
   return std::shared_ptr<const CacheFile>(std::move(file));

@@ -15,7 +15,7 @@
 #include "varve/cache_file.h"
 
 namespace varve {
-namespace {
+namespace cache_file_test {
 
 constexpr int64_t kTokens = 400;
 
@@ -414,5 +414,5 @@ TEST(CacheFile, ASequenceThatWasNeverReadCanBeForkedCutAndFreed) {
   EXPECT_EQ(loaded.cache->Stats().pages, 0u);
 }
 
-}  // namespace
+}  // namespace cache_file_test
 }  // namespace varve

@@ -53,17 +53,15 @@ class Writer {
     VARVE_RETURN_IF_ERROR(DescribePages());
     CollectTables();
     const std::vector<std::byte> head = MakeHead();
-    Result<std::unique_ptr<AtomicFile>> file = AtomicFile::Create(path, ops);
-    if (!file.ok()) return file.status();
-    VARVE_RETURN_IF_ERROR((*file)->Append(head));
+    VARVE_ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file, AtomicFile::Create(path, ops));
+    VARVE_RETURN_IF_ERROR(file->Append(head));
     for (size_t i = 0; i < pages_.size(); ++i) {
-      Result<std::span<const std::byte>> image = Image(*pages_[i]);
-      if (!image.ok()) return image.status();
-      VARVE_RETURN_IF_ERROR((*file)->Pad(records_[i].Alignment()));
-      VARVE_RETURN_IF_ERROR((*file)->Append(*image));
+      VARVE_ASSIGN_OR_RETURN(std::span<const std::byte> image, Image(*pages_[i]));
+      VARVE_RETURN_IF_ERROR(file->Pad(records_[i].Alignment()));
+      VARVE_RETURN_IF_ERROR(file->Append(image));
     }
-    VARVE_RETURN_IF_ERROR((*file)->Pad(kCacheFileAlignment));
-    return (*file)->Commit();
+    VARVE_RETURN_IF_ERROR(file->Pad(kCacheFileAlignment));
+    return file->Commit();
   }
 
  private:
@@ -139,18 +137,17 @@ class Writer {
   Status DescribePages() {
     for (const Page* page : pages_) {
       if (page->IsPacked()) VARVE_RETURN_IF_ERROR(CheckPacked(*page));
-      Result<std::span<const std::byte>> image = Image(*page);
-      if (!image.ok()) return image.status();
+      VARVE_ASSIGN_OR_RETURN(std::span<const std::byte> image, Image(*page));
       for (const Rung* rung : {page->key_rung, page->value_rung}) {
         if (rung->name().size() <= RungRecord().name.size()) continue;
         return Unimplemented(fmt::format("rung {}: its name has more than {} bytes", rung->name(),
                                          RungRecord().name.size()));
       }
       PageRecord& record = records_.emplace_back();
-      record.stored_bytes = image->size();
+      record.stored_bytes = image.size();
       if (page->IsPacked()) record.encoding = static_cast<uint16_t>(PageEncoding::kPacked);
       record.raw_bytes = page->bytes;
-      record.checksum = FileChecksum(*image);
+      record.checksum = FileChecksum(image);
       record.first_position = page->first_position;
       record.layer = static_cast<uint32_t>(page->layer);
       record.state = StateNumber(page->state);

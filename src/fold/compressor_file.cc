@@ -242,11 +242,9 @@ Result<Compressor> ParseCompressor(std::span<const std::byte> bytes, const std::
 
 Result<std::shared_ptr<const Compressor>> LoadCompressor(const std::string& path,
                                                          const CompressorOrder& order) {
-  const Result<std::unique_ptr<const MappedFile>> file = MappedFile::Open(path);
-  if (!file.ok()) return file.status();
-  Result<Compressor> compressor = ParseCompressor((*file)->bytes(), path, order);
-  if (!compressor.ok()) return compressor.status();
-  return std::make_shared<const Compressor>(std::move(*compressor));
+  VARVE_ASSIGN_OR_RETURN(const std::unique_ptr<const MappedFile> file, MappedFile::Open(path));
+  VARVE_ASSIGN_OR_RETURN(Compressor compressor, ParseCompressor(file->bytes(), path, order));
+  return std::make_shared<const Compressor>(std::move(compressor));
 }
 
 Status SaveCompressor(const Compressor& compressor, const std::string& path,
@@ -255,10 +253,9 @@ Status SaveCompressor(const Compressor& compressor, const std::string& path,
   if (checked.ok()) checked = CheckCompressorOrder(order);
   if (!checked.ok()) return InvalidArgument(fmt::format("{}: {}", path, checked.message()));
   FileOps system;
-  Result<std::unique_ptr<AtomicFile>> file = AtomicFile::Create(path, &system);
-  if (!file.ok()) return file.status();
-  VARVE_RETURN_IF_ERROR((*file)->Append(SerializeCompressor(compressor, order)));
-  return (*file)->Commit();
+  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file, AtomicFile::Create(path, &system));
+  VARVE_RETURN_IF_ERROR(file->Append(SerializeCompressor(compressor, order)));
+  return file->Commit();
 }
 
 uint64_t CompressorHash(const Compressor& compressor) {

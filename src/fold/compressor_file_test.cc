@@ -15,7 +15,7 @@
 #include "tests/gguf_testing.h"
 
 namespace varve {
-namespace {
+namespace compressor_file_test {
 
 using Bytes = std::vector<std::byte>;
 
@@ -259,5 +259,5 @@ TEST(CompressorFile, LiesAreSeenOrHarmless) {
   }
 }
 
-}  // namespace
+}  // namespace compressor_file_test
 }  // namespace varve

@@ -11,7 +11,7 @@
 #include "fold/compressor_testing.h"
 
 namespace varve {
-namespace {
+namespace compressor_test {
 
 void ExpectRefused(const CompressorSpec& spec, const std::function<void(Compressor&)>& change,
                    const std::string& message) {
@@ -134,5 +134,5 @@ TEST(Compressor, OrdersAreRead) {
   EXPECT_EQ(message("", "0,3,3"), "order: slot 3 does not come once among the slots");
 }
 
-}  // namespace
+}  // namespace compressor_test
 }  // namespace varve

@@ -10,7 +10,7 @@
 #include "fold/fold_testing.h"
 
 namespace varve {
-namespace {
+namespace fold_network_test {
 
 std::vector<float> RandomRows(size_t count, uint64_t seed) {
   SplitMix64 random(seed);
@@ -80,5 +80,5 @@ TEST(FoldNetwork, ANaNOfTheInputIsNotHiddenByTheReLU) {
   }
 }
 
-}  // namespace
+}  // namespace fold_network_test
 }  // namespace varve

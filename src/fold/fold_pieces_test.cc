@@ -5,7 +5,7 @@
 #include <vector>
 
 namespace varve {
-namespace {
+namespace fold_pieces_test {
 
 std::vector<FoldPiece> Cut(int64_t tokens, const FoldSizes& sizes) {
   const PositionRun run{0, tokens};
@@ -90,5 +90,5 @@ TEST(FoldPieces, EveryPositionIsInExactlyOnePiece) {
   }
 }
 
-}  // namespace
+}  // namespace fold_pieces_test
 }  // namespace varve

@@ -14,7 +14,7 @@
 #include "kernels/strip_oracle.h"
 
 namespace varve {
-namespace {
+namespace attention_kernels_test {
 
 constexpr float kUntouched = -12345.0f;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -259,5 +259,5 @@ TEST_P(AttentionKernel, ReadingAheadChangesNoResult) {
   }
 }
 
-}  // namespace
+}  // namespace attention_kernels_test
 }  // namespace varve

@@ -7,7 +7,7 @@
 #include "kernels/content_hash-inl.h"
 
 namespace varve {
-namespace {
+namespace content_hash_test {
 
 std::vector<unsigned char> MakeBytes(size_t count) {
   std::vector<unsigned char> bytes(count);
@@ -41,5 +41,5 @@ TEST(ContentHash, OfPiecesIsThatOfTheWhole) {
   EXPECT_EQ(HashPieces(bytes.data(), 1000, 1000, 5), HashBytes(bytes.data(), bytes.size()));
 }
 
-}  // namespace
+}  // namespace content_hash_test
 }  // namespace varve

@@ -15,7 +15,7 @@
 #include "kernels/strip_oracle.h"
 
 namespace varve {
-namespace {
+namespace encode_kernels_test {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -298,5 +298,5 @@ TEST_P(EncodeKernel, HadamardIsTheWalshMatrix) {
   }
 }
 
-}  // namespace
+}  // namespace encode_kernels_test
 }  // namespace varve

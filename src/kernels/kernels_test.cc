@@ -15,7 +15,7 @@
 #include "kernels/kernel_testing.h"
 
 namespace varve {
-namespace {
+namespace kernels_test {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -292,5 +292,5 @@ TEST_P(VectorKernel, ScaleAndAddScaledRoundAtMostTwice) {
   }
 }
 
-}  // namespace
+}  // namespace kernels_test
 }  // namespace varve

@@ -17,7 +17,7 @@
 #include "base/random.h"
 
 namespace varve {
-namespace {
+namespace pq_kernels_test {
 
 class Random {
  public:
@@ -379,5 +379,5 @@ std::vector<std::string> TableNames() {
 INSTANTIATE_TEST_SUITE_P(Every, PqKernelsTest, testing::ValuesIn(TableNames()),
                          [](const auto& test) { return test.param; });
 
-}  // namespace
+}  // namespace pq_kernels_test
 }  // namespace varve

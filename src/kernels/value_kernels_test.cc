@@ -14,7 +14,7 @@
 #include "kernels/strip_oracle.h"
 
 namespace varve {
-namespace {
+namespace value_kernels_test {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr int kRowCounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 33};
@@ -128,5 +128,5 @@ TEST_P(ValueKernel, ReadingAheadChangesNoResult) {
   }
 }
 
-}  // namespace
+}  // namespace value_kernels_test
 }  // namespace varve

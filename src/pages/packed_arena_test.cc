@@ -9,7 +9,7 @@
 #include "tests/cache_testing.h"
 
 namespace varve {
-namespace {
+namespace packed_arena_test {
 
 TEST(PackedArena, BlocksAreApartAlignedAndWritable) {
   CountingMemory memory;
@@ -75,5 +75,5 @@ TEST(PackedArena, ABlockLargerThanARegionHasOneOfItsOwn) {
   arena.GiveBack(block, 5 << 20);
 }
 
-}  // namespace
+}  // namespace packed_arena_test
 }  // namespace varve

@@ -133,7 +133,7 @@ PagePool::SizeClass& PagePool::ClassOf(size_t slot_bytes) {
   return *size_class;
 }
 
-Result<PageSlab*> PagePool::AddSlab(SizeClass& size_class) {
+Status PagePool::AddSlab(SizeClass& size_class) {
   const size_t bytes = SlabBytes(size_class.slot_bytes, size_class.slots_per_slab);
   std::byte* base = memory_->Map(bytes);
   if (base == nullptr) {
@@ -150,7 +150,7 @@ Result<PageSlab*> PagePool::AddSlab(SizeClass& size_class) {
   slab->warm.reserve(size_class.slots_per_slab);
   Link(&size_class.partial, slab, &PageSlab::partial_links);
   ++num_slabs_;
-  return slab;
+  return Status();
 }
 
 void PagePool::RemoveSlab(PageSlab* slab) {
@@ -197,10 +197,7 @@ Result<PageSlot> PagePool::Take(size_t bytes) {
     if (warm_ == nullptr) return Refusal(cost);
     TrimWarm();
   }
-  if (size_class.partial == nullptr) {
-    Result<PageSlab*> slab = AddSlab(size_class);
-    if (!slab.ok()) return slab.status();
-  }
+  if (size_class.partial == nullptr) VARVE_RETURN_IF_ERROR(AddSlab(size_class));
   PageSlab* slab = size_class.partial;
   uint32_t index;
   if (slab->warm.empty()) {

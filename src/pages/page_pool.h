@@ -74,7 +74,7 @@ class PagePool {
   };
 
   SizeClass& ClassOf(size_t slot_bytes);
-  Result<PageSlab*> AddSlab(SizeClass& size_class);
+  Status AddSlab(SizeClass& size_class);
   void RemoveSlab(PageSlab* slab);
   // By how much bytes_held() grows when the next slot of a class is taken.
   static uint64_t NextCost(const SizeClass& size_class);

@@ -13,7 +13,7 @@
 #include "tests/cache_testing.h"
 
 namespace varve {
-namespace {
+namespace page_pool_sharing_test {
 
 // Pages of 64 tokens, 2 heads of 128 channels, at about 2, 3, 4 and 4.5 bits a value.
 constexpr size_t kPageSizes[] = {8704, 12800, 16896, 18432};
@@ -266,5 +266,5 @@ TEST(PagePoolSharing, WhatCheckRoomGrantsCanBeTakenInAnyOrder) {
   EXPECT_GT(granted, 20);
 }
 
-}  // namespace
+}  // namespace page_pool_sharing_test
 }  // namespace varve

@@ -10,7 +10,7 @@
 #include "tests/cache_testing.h"
 
 namespace varve {
-namespace {
+namespace page_pool_test {
 
 constexpr size_t kSlot = 64 << 10;
 constexpr size_t kSlotsPerSlab = kSlabGranule / kSlot;
@@ -234,5 +234,5 @@ TEST(PagePool, ARefusalOfTheSystemIsAStatusAndChangesNothing) {
   for (const PageSlot& slot : slots) pool.GiveBack(slot);
 }
 
-}  // namespace
+}  // namespace page_pool_test
 }  // namespace varve

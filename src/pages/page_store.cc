@@ -124,11 +124,10 @@ void PageStore::Release(Page* page) {
 Result<std::shared_ptr<const PackedPage>> PageStore::Place(
     PackedArena* arena, std::span<const std::byte> bytes, const std::vector<uint32_t>& ends,
     const std::shared_ptr<const PackDictionaries>& dictionaries, bool spilled) {
-  Result<std::byte*> block = arena->Take(bytes.size());
-  if (!block.ok()) return block.status();
-  std::memcpy(*block, bytes.data(), bytes.size());
+  VARVE_ASSIGN_OR_RETURN(auto block, arena->Take(bytes.size()));
+  std::memcpy(block, bytes.data(), bytes.size());
   auto packed = std::make_unique<PackedPage>();
-  packed->data = *block;
+  packed->data = block;
   packed->bytes = bytes.size();
   packed->spilled = spilled;
   packed->ends = ends;
@@ -163,12 +162,12 @@ void PageStore::SetSpill(std::unique_ptr<SpillFile> spill) {
 
 Status PageStore::Spill(Page* page) {
   const PackedPage& from = *page->packed;
-  Result<std::shared_ptr<const PackedPage>> to =
-      Place(spill_arena_.get(), {from.data, from.bytes}, from.ends, from.dictionaries, true);
-  if (!to.ok()) return to.status();
-  spill_->Forget((*to)->data, (*to)->bytes);
+  VARVE_ASSIGN_OR_RETURN(
+      std::shared_ptr<const PackedPage> to,
+      Place(spill_arena_.get(), {from.data, from.bytes}, from.ends, from.dictionaries, true));
+  spill_->Forget(to->data, to->bytes);
   Count(*page, -1);
-  page->packed = std::move(*to);
+  page->packed = std::move(to);
   Count(*page, +1);
   return Status();
 }

@@ -15,7 +15,7 @@
 #include "tests/gguf_testing.h"
 
 namespace varve {
-namespace {
+namespace spill_file_test {
 
 constexpr size_t kRegion = size_t{2} << 20;
 
@@ -83,5 +83,5 @@ TEST(SpillFile, TakesNoFileThatIsThere) {
             StatusCode::kFailedPrecondition);
 }
 
-}  // namespace
+}  // namespace spill_file_test
 }  // namespace varve

@@ -55,9 +55,8 @@ Result<const Rung*> RungFor(std::string_view rung_name, const PartOfRule& part,
 Result<Ladder> LadderOf(const LayerRule& rule, const PartOfRule& part) {
   Ladder ladder;
   const auto add = [&](std::string_view name, int64_t from, const std::string& clause) -> Status {
-    Result<const Rung*> rung = RungFor(name, part, clause, rule);
-    if (!rung.ok()) return rung.status();
-    ladder.push_back({*rung, from});
+    VARVE_ASSIGN_OR_RETURN(auto rung, RungFor(name, part, clause, rule));
+    ladder.push_back({rung, from});
     return Status();
   };
   if (part.fixed) {
@@ -203,13 +202,12 @@ Status AddDemotions(const LayerRule& rule, const CacheShape& shape, int page_tok
   std::vector<RetentionLevel>& levels = layer->retention->levels;
   levels.push_back(LevelOf(layer->stages.back(), shape, page_tokens));
   for (std::string_view name : kDemotions) {
-    Result<const Rung*> k =
-        RungFor(name, {rule.k, Part::kKey, shape.key_dim, "k", nullptr}, "evict=demote", rule);
-    if (!k.ok()) return k.status();
-    Result<const Rung*> v =
-        RungFor(name, {rule.v, Part::kValue, shape.value_dim, "v", nullptr}, "evict=demote", rule);
-    if (!v.ok()) return v.status();
-    const LayerPlan::Stage stage{*k, *v, LayerPlan::kNeverByAge};
+    VARVE_ASSIGN_OR_RETURN(auto k, RungFor(name, {rule.k, Part::kKey, shape.key_dim, "k", nullptr},
+                                           "evict=demote", rule));
+    VARVE_ASSIGN_OR_RETURN(
+        auto v,
+        RungFor(name, {rule.v, Part::kValue, shape.value_dim, "v", nullptr}, "evict=demote", rule));
+    const LayerPlan::Stage stage{k, v, LayerPlan::kNeverByAge};
     const RetentionLevel level = LevelOf(stage, shape, page_tokens);
     if (level.bytes >= levels.back().bytes || level.distortion <= levels.back().distortion)
       continue;
@@ -325,18 +323,16 @@ Result<LayerPlan> ResolveRule(const LayerRule& rule, const CacheShape& shape, Pl
   Result<const Rung*> open_rung = RungFor(open_name, key_part, open_clause, rule);
   if (open_rung.ok()) open_rung = RungFor(open_name, value_part, open_clause, rule);
   if (!open_rung.ok()) return open_rung.status();
-  Result<Ladder> keys = LadderOf(rule, key_part);
-  if (!keys.ok()) return keys.status();
-  Result<Ladder> values = LadderOf(rule, value_part);
-  if (!values.ok()) return values.status();
+  VARVE_ASSIGN_OR_RETURN(Ladder keys, LadderOf(rule, key_part));
+  VARVE_ASSIGN_OR_RETURN(Ladder values, LadderOf(rule, value_part));
 
   LayerPlan layer;
   layer.open_rung = *open_rung;
-  const bool codes_first = IsPq(*keys->front().rung) || IsPq(*values->front().rung);
+  const bool codes_first = IsPq(*keys.front().rung) || IsPq(*values.front().rung);
   // Half of a short window: else its pages would go before they are coded.
   const int64_t open_tokens =
       codes_first ? std::min(kPqOpenTokens, rule.window_tokens.value_or(2 * kPqOpenTokens) / 2) : 0;
-  layer.stages = MergeLadders(*keys, *values, rule.open_tokens.value_or(open_tokens));
+  layer.stages = MergeLadders(keys, values, rule.open_tokens.value_or(open_tokens));
   VARVE_RETURN_IF_ERROR(CheckCodebooks(rule, layer));
   layer.window_tokens = rule.window_tokens.value_or(0);
   layer.sink_tokens = rule.sink_tokens.value_or(0);
@@ -425,15 +421,14 @@ PackSettings ResolvePackSettings(const Plan& plan) {
 
 Result<std::vector<LayerPlan>> ResolvePlan(const Plan& plan, const CacheShape& asked,
                                            PlanRungs* rungs, PlanCompressors* compressors) {
-  Result<Plan> valid = NormalizePlan(plan);
-  if (!valid.ok()) return valid.status();
-  VARVE_RETURN_IF_ERROR(CheckSupported(*valid));
-  VARVE_RETURN_IF_ERROR(CheckShape(*valid, asked));
+  VARVE_ASSIGN_OR_RETURN(Plan valid, NormalizePlan(plan));
+  VARVE_RETURN_IF_ERROR(CheckSupported(valid));
+  VARVE_RETURN_IF_ERROR(CheckShape(valid, asked));
   CacheShape shape = asked;
-  if (shape.page_tokens == 0) shape.page_tokens = valid->PageTokens();
+  if (shape.page_tokens == 0) shape.page_tokens = valid.PageTokens();
 
   const LayerRule* spilling = nullptr;
-  for (const LayerRule& rule : valid->rules) {
+  for (const LayerRule& rule : valid.rules) {
     if (!rule.spill) continue;
     if (spilling != nullptr && *spilling->spill != *rule.spill) {
       return InvalidArgument(fmt::format(
@@ -443,14 +438,12 @@ Result<std::vector<LayerPlan>> ResolvePlan(const Plan& plan, const CacheShape& a
     spilling = &rule;
   }
 
-  Result<LayerPlan> uncovered = ResolveRule(LayerRule(), shape, rungs, compressors);
-  if (!uncovered.ok()) return uncovered.status();
-  std::vector<LayerPlan> layers(static_cast<size_t>(shape.num_layers), *uncovered);
-  for (const LayerRule& rule : valid->rules) {
-    Result<LayerPlan> layer = ResolveRule(rule, shape, rungs, compressors);
-    if (!layer.ok()) return layer.status();
+  VARVE_ASSIGN_OR_RETURN(LayerPlan uncovered, ResolveRule(LayerRule(), shape, rungs, compressors));
+  std::vector<LayerPlan> layers(static_cast<size_t>(shape.num_layers), uncovered);
+  for (const LayerRule& rule : valid.rules) {
+    VARVE_ASSIGN_OR_RETURN(LayerPlan layer, ResolveRule(rule, shape, rungs, compressors));
     const int last = rule.last_layer == -1 ? shape.num_layers - 1 : rule.last_layer;
-    for (int i = rule.first_layer; i <= last; ++i) layers[static_cast<size_t>(i)] = *layer;
+    for (int i = rule.first_layer; i <= last; ++i) layers[static_cast<size_t>(i)] = layer;
   }
   VARVE_RETURN_IF_ERROR(CheckRestart(layers));
   return layers;

@@ -6,7 +6,7 @@
 #include <utility>
 
 namespace varve {
-namespace {
+namespace layer_plan_test {
 
 CacheShape Shape(int num_layers = 4) {
   CacheShape shape;
@@ -154,5 +154,5 @@ TEST(LayerPlanError, AShapeWithoutLayersIsRefused) {
   EXPECT_EQ(ErrorOf("f16", Shape(1025)), "shape: num_layers 1025 is not within 1 and 1024");
 }
 
-}  // namespace
+}  // namespace layer_plan_test
 }  // namespace varve

@@ -27,9 +27,8 @@ Result<const Compressor*> PlanCompressors::Get(const LayerRule& rule) {
   if (given != nullptr) return given.get();
   std::shared_ptr<const Compressor> found = shipped_;
   if (*rule.fold != kShippedCompressor) {
-    Result<std::shared_ptr<const Compressor>> loaded = LoadCompressor(*rule.fold);
-    if (!loaded.ok()) return loaded.status();
-    found = std::move(*loaded);
+    VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const Compressor> loaded, LoadCompressor(*rule.fold));
+    found = std::move(loaded);
   } else if (found == nullptr) {
     return FailedPrecondition(
         "no compressor comes with this model; name a file that `varve fold convert` has made");

@@ -93,15 +93,14 @@ Status Store(Result<T> parsed, Member* member) {
 }
 
 Status StoreReal(const ClauseSpec& clause, std::string_view text, LayerRule* rule) {
-  Result<double> value = ParseReal(clause.name, text);
-  if (!value.ok()) return value.status();
-  if (clause.real == &LayerRule::ratio && !(*value > 1)) {
-    return InvalidArgument(fmt::format("ratio {} must be > 1", *value));
+  VARVE_ASSIGN_OR_RETURN(double value, ParseReal(clause.name, text));
+  if (clause.real == &LayerRule::ratio && !(value > 1)) {
+    return InvalidArgument(fmt::format("ratio {} must be > 1", value));
   }
-  if (clause.real == &LayerRule::ema && !(*value >= 0 && *value < 1)) {
-    return InvalidArgument(fmt::format("ema {} must be >= 0 and < 1", *value));
+  if (clause.real == &LayerRule::ema && !(value >= 0 && value < 1)) {
+    return InvalidArgument(fmt::format("ema {} must be >= 0 and < 1", value));
   }
-  rule->*clause.real = *value;
+  rule->*clause.real = value;
   return Status();
 }
 
@@ -110,23 +109,21 @@ Status StoreHot(std::string_view text, LayerRule* rule) {
   if (slash == std::string_view::npos) {
     return InvalidArgument(fmt::format("hot {} is not SINK/RECENT", QuoteForMessage(text)));
   }
-  Result<int64_t> sink = ParseCount("hot sink", Trim(text.substr(0, slash)), 0, kMaxClauseTokens);
-  if (!sink.ok()) return sink.status();
-  Result<int64_t> recent =
-      ParseCount("hot recent", Trim(text.substr(slash + 1)), 0, kMaxClauseTokens);
-  if (!recent.ok()) return recent.status();
-  rule->hot_sink_tokens = *sink;
-  rule->hot_recent_tokens = *recent;
+  VARVE_ASSIGN_OR_RETURN(int64_t sink,
+                         ParseCount("hot sink", Trim(text.substr(0, slash)), 0, kMaxClauseTokens));
+  VARVE_ASSIGN_OR_RETURN(
+      int64_t recent, ParseCount("hot recent", Trim(text.substr(slash + 1)), 0, kMaxClauseTokens));
+  rule->hot_sink_tokens = sink;
+  rule->hot_recent_tokens = recent;
   return Status();
 }
 
 Status StorePage(std::string_view text, LayerRule* rule) {
-  Result<int64_t> tokens = ParseCount("page", text, 0, kMaxClauseTokens);
-  if (!tokens.ok()) return tokens.status();
-  if (*tokens != 16 && *tokens != 32 && *tokens != 64 && *tokens != 128) {
-    return InvalidArgument(fmt::format("page {} is none of 16, 32, 64, 128", *tokens));
+  VARVE_ASSIGN_OR_RETURN(int64_t tokens, ParseCount("page", text, 0, kMaxClauseTokens));
+  if (tokens != 16 && tokens != 32 && tokens != 64 && tokens != 128) {
+    return InvalidArgument(fmt::format("page {} is none of 16, 32, 64, 128", tokens));
   }
-  rule->page_tokens = static_cast<int>(*tokens);
+  rule->page_tokens = static_cast<int>(tokens);
   return Status();
 }
 

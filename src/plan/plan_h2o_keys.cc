@@ -226,15 +226,14 @@ constexpr int kNoEnd = std::numeric_limits<int>::max();
 
 Result<LayerSpan> EvictLayers(const Json& object) {
   if (!BoolOf(object, "kv_h2o_enable")) return LayerSpan{};
-  Result<int> start = LayerOf(object, "kv_h2o_layer_start", 2, 0, kMaxPlanLayers - 1);
-  if (!start.ok()) return start.status();
-  Result<int> end = LayerOf(object, "kv_h2o_layer_end", -1, -1, kMaxPlanLayers - 1);
-  if (!end.ok()) return end.status();
-  if (*end != -1 && *end < *start) {
+  VARVE_ASSIGN_OR_RETURN(int start,
+                         LayerOf(object, "kv_h2o_layer_start", 2, 0, kMaxPlanLayers - 1));
+  VARVE_ASSIGN_OR_RETURN(int end, LayerOf(object, "kv_h2o_layer_end", -1, -1, kMaxPlanLayers - 1));
+  if (end != -1 && end < start) {
     return KeyError("kv_h2o_layer_end",
-                    fmt::format("value {} < kv_h2o_layer_start {}", *end, *start));
+                    fmt::format("value {} < kv_h2o_layer_start {}", end, start));
   }
-  return LayerSpan{*start, *end == -1 ? kNoEnd : *end + 1};
+  return LayerSpan{start, end == -1 ? kNoEnd : end + 1};
 }
 
 }  // namespace
@@ -245,14 +244,10 @@ bool IsH2oKey(std::string_view key) {
 
 Result<std::vector<KeySegment>> SegmentsFromH2oKeys(const Json& object) {
   VARVE_RETURN_IF_ERROR(CheckKeys(object));
-  Result<LayerSpan> evict_layers = EvictLayers(object);
-  if (!evict_layers.ok()) return evict_layers.status();
-  Result<int> scope = ScopeOf(object);
-  if (!scope.ok()) return scope.status();
-  Result<int> front = LayerOf(object, "kv_lossless_front_n", 2, 0, kMaxPlanLayers);
-  if (!front.ok()) return front.status();
-  Result<std::vector<KeyClause>> evict = EvictClauses(object);
-  if (!evict.ok()) return evict.status();
+  VARVE_ASSIGN_OR_RETURN(LayerSpan evict_layers, EvictLayers(object));
+  VARVE_ASSIGN_OR_RETURN(int scope, ScopeOf(object));
+  VARVE_ASSIGN_OR_RETURN(int front, LayerOf(object, "kv_lossless_front_n", 2, 0, kMaxPlanLayers));
+  VARVE_ASSIGN_OR_RETURN(std::vector<KeyClause> evict, EvictClauses(object));
 
   const std::string codec = object.value("kv_lossless_codec", "gear_delta");
   if (codec != "none" && codec != "gear_delta") {
@@ -261,21 +256,21 @@ Result<std::vector<KeySegment>> SegmentsFromH2oKeys(const Json& object) {
   }
   const bool packs = BoolOf(object, "kv_lossless_enable") &&
                      BoolOf(object, "kv_lossless_runtime_enable") && codec != "none";
-  const bool packs_kept = packs && (*scope & 2) != 0;
-  const LayerSpan front_layers{0, packs && (*scope & 1) != 0 ? *front : 0};
+  const bool packs_kept = packs && (scope & 2) != 0;
+  const LayerSpan front_layers{0, packs && (scope & 1) != 0 ? front : 0};
   if (packs_kept && !BoolOf(object, "kv_h2o_enable")) {
     return KeyError("kv_lossless_scope", "h2o_kept needs kv_h2o_enable");
   }
 
-  std::set<int> cuts = {0, evict_layers->begin, evict_layers->end, front_layers.end};
+  std::set<int> cuts = {0, evict_layers.begin, evict_layers.end, front_layers.end};
   cuts.erase(cuts.lower_bound(kMaxPlanLayers), cuts.end());  // no layer starts there
   std::vector<KeySegment> segments;
   for (auto cut = cuts.begin(); cut != cuts.end(); ++cut) {
     KeySegment segment;
     segment.first_layer = *cut;
     segment.last_layer = std::next(cut) == cuts.end() ? -1 : *std::next(cut) - 1;
-    const bool evicts = evict_layers->Contains(*cut);
-    if (evicts) segment.clauses = *evict;
+    const bool evicts = evict_layers.Contains(*cut);
+    if (evicts) segment.clauses = evict;
     if (front_layers.Contains(*cut) || (packs_kept && evicts)) {
       for (KeyClause& clause : PackClauses(object)) segment.clauses.push_back(std::move(clause));
     }

@@ -8,7 +8,7 @@
 #include "varve/plan.h"
 
 namespace varve {
-namespace {
+namespace plan_h2o_keys_test {
 
 std::string Text(std::string_view json) {
   Result<Plan> plan = ParsePlanJson(json);
@@ -150,5 +150,5 @@ TEST(PlanH2oKeys, BadValuesNameTheKey) {
   }
 }
 
-}  // namespace
+}  // namespace plan_h2o_keys_test
 }  // namespace varve

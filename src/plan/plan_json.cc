@@ -123,9 +123,8 @@ Status AddOwnKeys(const Json& object, const std::string& place, RuleBuilder* bui
                                          "kv_lossless_*",
                                          ClauseNames()));
     }
-    Result<std::string> text = ValueText(*clause, value, label);
-    if (!text.ok()) return text.status();
-    VARVE_RETURN_IF_ERROR(builder->Add(*clause, *text, label));
+    VARVE_ASSIGN_OR_RETURN(std::string text, ValueText(*clause, value, label));
+    VARVE_RETURN_IF_ERROR(builder->Add(*clause, text, label));
   }
   return Status();
 }
@@ -145,10 +144,9 @@ Result<Plan> PlanFromH2oObject(const Json& object) {
                     "conflicts with kv_h2o_* and kv_lossless_* keys, which choose layers "
                     "themselves (kv_h2o_layer_start)");
   }
-  Result<std::vector<KeySegment>> segments = SegmentsFromH2oKeys(object);
-  if (!segments.ok()) return segments.status();
+  VARVE_ASSIGN_OR_RETURN(std::vector<KeySegment> segments, SegmentsFromH2oKeys(object));
   std::vector<LabeledRule> rules;
-  for (const KeySegment& segment : *segments) {
+  for (const KeySegment& segment : segments) {
     RuleBuilder builder;
     VARVE_RETURN_IF_ERROR(AddOwnKeys(object, "", &builder));
     for (const KeyClause& key : segment.clauses) {
@@ -207,18 +205,17 @@ nlohmann::ordered_json RuleJson(const LayerRule& rule) {
 }  // namespace
 
 Result<Plan> ParsePlanJson(std::string_view json) {
-  Result<Json> root = ParseObject(json);
-  if (!root.ok()) return root.status();
-  if (const auto list = root->find("rules"); list != root->end()) {
-    if (root->size() > 1) {
+  VARVE_ASSIGN_OR_RETURN(Json root, ParseObject(json));
+  if (const auto list = root.find("rules"); list != root.end()) {
+    if (root.size() > 1) {
       return KeyError(KeyLabel("", "rules"), "must be the only key beside its rules' own");
     }
     return PlanFromList(*list);
   }
-  if (HasH2oKeys(*root)) return PlanFromH2oObject(*root);
+  if (HasH2oKeys(root)) return PlanFromH2oObject(root);
   RuleBuilder builder;
-  VARVE_RETURN_IF_ERROR(AddOwnKeys(*root, "", &builder));
-  if (builder.empty() && root->contains("layers")) {
+  VARVE_RETURN_IF_ERROR(AddOwnKeys(root, "", &builder));
+  if (builder.empty() && root.contains("layers")) {
     return KeyError(KeyLabel("", "layers"), "the rule says nothing else");
   }
   if (builder.empty()) return Plan();

@@ -6,7 +6,7 @@
 #include "varve/plan.h"
 
 namespace varve {
-namespace {
+namespace plan_json_test {
 
 // The text form of what the JSON says, or the error.
 std::string Text(std::string_view json) {
@@ -115,5 +115,5 @@ TEST(PlanJsonError, DeepNestingIsRefusedBeforeItIsBuilt) {
             "plan: rule 1, key \"open\": value \"[1]\" is not an integer");
 }
 
-}  // namespace
+}  // namespace plan_json_test
 }  // namespace varve

@@ -11,7 +11,7 @@
 #include "varve/plan.h"
 
 namespace varve {
-namespace {
+namespace plan_round_trip_test {
 
 class PlanGenerator {
  public:
@@ -173,5 +173,5 @@ TEST(PlanRoundTrip, NormalizeRefusesWhatTheGrammarCannotSay) {
   }));
 }
 
-}  // namespace
+}  // namespace plan_round_trip_test
 }  // namespace varve

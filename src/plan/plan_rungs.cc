@@ -46,10 +46,9 @@ Result<std::shared_ptr<const Codebook>> PlanRungs::CodebookOf(const LayerRule& r
   }
   std::shared_ptr<const Codebook>& file = files_[*rule.codebook];
   if (file == nullptr) {
-    Result<std::shared_ptr<const Codebook>> loaded = LoadCodebook(*rule.codebook);
-    if (!loaded.ok()) return loaded.status();
-    VARVE_RETURN_IF_ERROR(CheckFits(**loaded, *rule.codebook));
-    file = *loaded;
+    VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const Codebook> loaded, LoadCodebook(*rule.codebook));
+    VARVE_RETURN_IF_ERROR(CheckFits(*loaded, *rule.codebook));
+    file = loaded;
   }
   return file;
 }
@@ -64,13 +63,12 @@ Result<const Rung*> PlanRungs::Get(const std::string& name, Part part, const Lay
     return rung;
   }
   VARVE_RETURN_IF_ERROR(PqRung(*size).CheckDim(dim));
-  Result<std::shared_ptr<const Codebook>> codebook = CodebookOf(rule);
-  if (!codebook.ok()) return codebook.status();
+  VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const Codebook> codebook, CodebookOf(rule));
   auto found = std::find_if(made_.begin(), made_.end(), [&](const Made& made) {
-    return made.rung->codebook() == codebook->get() && made.rung->size() == *size;
+    return made.rung->codebook() == codebook.get() && made.rung->size() == *size;
   });
   if (found == made_.end()) {
-    auto rung = std::make_unique<const PqRung>(*size, *codebook);
+    auto rung = std::make_unique<const PqRung>(*size, codebook);
     VARVE_RETURN_IF_ERROR(rung->CheckPart(part, dim));
     made_.push_back({std::move(rung), false, false});
     found = made_.end() - 1;

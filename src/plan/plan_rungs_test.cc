@@ -14,7 +14,7 @@
 #include "tests/pq_cache_testing.h"
 
 namespace varve {
-namespace {
+namespace plan_rungs_test {
 
 Result<std::unique_ptr<Cache>> Create(const std::string& plan, CacheOptions options,
                                       const CacheShape& shape = PqShapeOfTests()) {
@@ -294,5 +294,5 @@ TEST(PlanRungs, BytesOfCodebooksAreThoseOfTablesInUseEachOnce) {
   EXPECT_EQ(bytes("age=f16:64/pq16x5,fallback=q4_0"), 0u);  // for K alone
 }
 
-}  // namespace
+}  // namespace plan_rungs_test
 }  // namespace varve

@@ -6,7 +6,7 @@
 #include "varve/plan.h"
 
 namespace varve {
-namespace {
+namespace plan_support_test {
 
 TEST(PlanSupport, WhatIsBuiltIsAccepted) {
   for (const char* text :
@@ -53,5 +53,5 @@ TEST(PlanSupport, WhatIsNotBuiltIsRefusedByName) {
   }
 }
 
-}  // namespace
+}  // namespace plan_support_test
 }  // namespace varve

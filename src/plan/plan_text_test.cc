@@ -7,7 +7,7 @@
 #include "varve/plan.h"
 
 namespace varve {
-namespace {
+namespace plan_text_test {
 
 LayerRule OnlyRule(std::string_view text) {
   Result<Plan> plan = ParsePlan(text);
@@ -269,5 +269,5 @@ TEST(PlanTextError, LongTextIsRefusedAndLongClausesAreCut) {
             std::string::npos);
 }
 
-}  // namespace
+}  // namespace plan_text_test
 }  // namespace varve

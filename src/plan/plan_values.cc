@@ -78,14 +78,13 @@ Result<AgeStep> ParseAgeStage(std::string_view stage, bool is_last, int64_t prev
     return InvalidArgument(fmt::format(
         "stage {} has no bound; every stage but the last is RUNG:TOKENS", QuoteForMessage(stage)));
   }
-  Result<int64_t> bound =
-      ParseCount("age bound", Trim(stage.substr(colon + 1)), 1, kMaxClauseTokens);
-  if (!bound.ok()) return bound.status();
-  if (*bound <= previous) {
+  VARVE_ASSIGN_OR_RETURN(
+      int64_t bound, ParseCount("age bound", Trim(stage.substr(colon + 1)), 1, kMaxClauseTokens));
+  if (bound <= previous) {
     return InvalidArgument(
-        fmt::format("age bound {} <= {} before it; bounds must ascend", *bound, previous));
+        fmt::format("age bound {} <= {} before it; bounds must ascend", bound, previous));
   }
-  step.until_tokens = *bound;
+  step.until_tokens = bound;
   return step;
 }
 
@@ -168,9 +167,9 @@ Result<std::vector<AgeStep>> ParseAge(std::string_view text) {
     const size_t slash = text.find('/');
     is_last = slash == std::string_view::npos;
     const int64_t previous = steps.empty() ? 0 : steps.back().until_tokens;
-    Result<AgeStep> step = ParseAgeStage(Trim(text.substr(0, slash)), is_last, previous);
-    if (!step.ok()) return step.status();
-    steps.push_back(std::move(*step));
+    VARVE_ASSIGN_OR_RETURN(AgeStep step,
+                           ParseAgeStage(Trim(text.substr(0, slash)), is_last, previous));
+    steps.push_back(std::move(step));
     if (!is_last) text.remove_prefix(slash + 1);
   }
   return steps;
@@ -188,23 +187,21 @@ std::string AgeText(const std::vector<AgeStep>& steps) {
 
 Status StoreLayers(std::string_view text, LayerRule* rule) {
   const size_t dash = text.find('-');
-  Result<int64_t> first =
-      ParseCount("first layer", Trim(text.substr(0, dash)), 0, kMaxPlanLayers - 1);
-  if (!first.ok()) return first.status();
-  int64_t last = *first;
+  VARVE_ASSIGN_OR_RETURN(
+      int64_t first, ParseCount("first layer", Trim(text.substr(0, dash)), 0, kMaxPlanLayers - 1));
+  int64_t last = first;
   if (dash != std::string_view::npos) {
     const std::string_view rest = Trim(text.substr(dash + 1));
     last = -1;
     if (!rest.empty()) {
-      Result<int64_t> parsed = ParseCount("last layer", rest, 0, kMaxPlanLayers - 1);
-      if (!parsed.ok()) return parsed.status();
-      last = *parsed;
-      if (last < *first) {
-        return InvalidArgument(fmt::format("last layer {} < first layer {}", last, *first));
+      VARVE_ASSIGN_OR_RETURN(int64_t parsed, ParseCount("last layer", rest, 0, kMaxPlanLayers - 1));
+      last = parsed;
+      if (last < first) {
+        return InvalidArgument(fmt::format("last layer {} < first layer {}", last, first));
       }
     }
   }
-  rule->first_layer = static_cast<int>(*first);
+  rule->first_layer = static_cast<int>(first);
   rule->last_layer = static_cast<int>(last);
   return Status();
 }

@@ -5,7 +5,7 @@
 #include <limits>
 
 namespace varve {
-namespace {
+namespace page_score_test {
 
 void AddBucket(PageScore& score, double alpha, std::initializer_list<double> masses) {
   for (double mass : masses) score.Add(mass);
@@ -107,5 +107,5 @@ TEST(PageScore, TokensTakeTheirPartOfAPagesScoreWithThem) {
   EXPECT_EQ(PageScore::Blend({}).smooth(), 0);
 }
 
-}  // namespace
+}  // namespace page_score_test
 }  // namespace varve

@@ -10,7 +10,7 @@
 #include "retention/retention.h"
 
 namespace varve {
-namespace {
+namespace retention_property_test {
 
 constexpr int kStates = 600;
 
@@ -309,5 +309,5 @@ TEST(RetentionProperty, MoreRoomNeverKeepsLess) {
   });
 }
 
-}  // namespace
+}  // namespace retention_property_test
 }  // namespace varve

@@ -6,7 +6,7 @@
 #include <vector>
 
 namespace varve {
-namespace {
+namespace retention_test {
 
 constexpr int64_t kPage = 16;
 constexpr uint64_t kBytes = 1000;
@@ -247,5 +247,5 @@ TEST(RetentionDemote, APageWithoutAnyMassIsNotFree) {
   EXPECT_EQ(Fates(pages, PlanRetention(DemoteRule(), StateOf(pages, 2))), "1111");
 }
 
-}  // namespace
+}  // namespace retention_test
 }  // namespace varve

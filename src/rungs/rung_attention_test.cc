@@ -14,7 +14,7 @@
 #include "rungs/rung_testing.h"
 
 namespace varve {
-namespace {
+namespace rung_attention_test {
 
 class RungAttention : public EveryRung {
  protected:
@@ -290,5 +290,5 @@ TEST_P(RungAttention, SmallWeightsBesideASinkKeepTheirShare) {
   }
 }
 
-}  // namespace
+}  // namespace rung_attention_test
 }  // namespace varve

@@ -16,7 +16,7 @@
 #include "rungs/rung_testing.h"
 
 namespace varve {
-namespace {
+namespace rung_test {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -256,5 +256,5 @@ TEST(RungKernels, RunTheTableInUse) {
   EXPECT_EQ(sums[0], 16.0f);
 }
 
-}  // namespace
+}  // namespace rung_test
 }  // namespace varve

@@ -10,7 +10,7 @@
 #include "tests/tiny_model.h"
 
 namespace varve {
-namespace {
+namespace cache_file_logits_test {
 
 class CacheFileLogits : public ::testing::TestWithParam<const char*> {};
 
@@ -53,5 +53,5 @@ INSTANTIATE_TEST_SUITE_P(Plans, CacheFileLogits,
                                            "k=q8_0,v=q4_0,window=400,sink=64",
                                            "evict=h2o,ratio=3.5", "evict=demote,ratio=3.5"));
 
-}  // namespace
+}  // namespace cache_file_logits_test
 }  // namespace varve

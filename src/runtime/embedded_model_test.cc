@@ -17,7 +17,7 @@
 #include "varve/codebook.h"
 
 namespace varve {
-namespace {
+namespace embedded_model_test {
 
 class EmbeddedModelTest : public testing::Test {
  protected:
@@ -129,5 +129,5 @@ TEST_F(EmbeddedModelSlow, FindsFactsThousandsOfTokensBack) {
   EXPECT_GE(both->plans[1].hits, both->plans[0].hits - 1) << "of 5, with q8_0";
 }
 
-}  // namespace
+}  // namespace embedded_model_test
 }  // namespace varve

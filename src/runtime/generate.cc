@@ -60,9 +60,8 @@ Result<Generation> Generate(LlamaRunner& runner, Cache& cache, SequenceId sequen
   if (options.max_tokens < 0) {
     return InvalidArgument(fmt::format("max_tokens {} < 0", options.max_tokens));
   }
-  Result<int64_t> begin = cache.NextPosition(sequence);
-  if (!begin.ok()) return begin.status();
-  VARVE_RETURN_IF_ERROR(CheckPrompt(prompt, *begin, context, config.vocab_size));
+  VARVE_ASSIGN_OR_RETURN(int64_t begin, cache.NextPosition(sequence));
+  VARVE_RETURN_IF_ERROR(CheckPrompt(prompt, begin, context, config.vocab_size));
 
   Generation result;
   std::vector<float> logits(static_cast<size_t>(config.vocab_size));  // [vocab_size]
@@ -101,14 +100,13 @@ Result<Generation> Generate(LlamaRunner& runner, Cache& cache, SequenceId sequen
       ++result.decode_steps;
       result.decode_us = MicrosSince(decode_start);
     }
-    Result<int32_t> token = sampler.Sample(logits);
-    if (!token.ok()) return token.status();
-    if (options.is_end && options.is_end(*token)) {
+    VARVE_ASSIGN_OR_RETURN(int32_t token, sampler.Sample(logits));
+    if (options.is_end && options.is_end(token)) {
       result.stop = StopReason::kEndToken;
       break;
     }
-    result.tokens.push_back(*token);
-    if (callbacks.on_token && !callbacks.on_token(*token)) {
+    result.tokens.push_back(token);
+    if (callbacks.on_token && !callbacks.on_token(token)) {
       result.stop = StopReason::kStopped;
       break;
     }

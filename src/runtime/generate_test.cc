@@ -5,7 +5,7 @@
 #include <algorithm>
 
 namespace varve {
-namespace {
+namespace generate_test {
 
 constexpr int kVocab = 96;
 
@@ -210,5 +210,5 @@ TEST_F(GenerateTest, HistoryReachesTheRepetitionPenalty) {
   EXPECT_NE(Tokens(), free);
 }
 
-}  // namespace
+}  // namespace generate_test
 }  // namespace varve

@@ -7,7 +7,7 @@
 #include "tests/tiny_model.h"
 
 namespace varve {
-namespace {
+namespace model_cache_test {
 
 TEST(ModelCache, ACacheKnowsTheFingerprintOfItsModel) {
   const std::vector<std::byte> bytes = TinyModel().Build();
@@ -66,5 +66,5 @@ TEST(ModelCache, RandomWeightsHaveNoFingerprint) {
   EXPECT_EQ(CacheOptionsFor(**model).model_fingerprint, 0u);
 }
 
-}  // namespace
+}  // namespace model_cache_test
 }  // namespace varve

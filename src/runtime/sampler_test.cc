@@ -15,7 +15,7 @@
 #include "runtime/sampler_weights.h"
 
 namespace varve {
-namespace {
+namespace sampler_test {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -240,5 +240,5 @@ TEST(Sampler, NamesTheOptionThatIsOutOfRange) {
   EXPECT_TRUE(CheckSamplerOptions({}).ok());
 }
 
-}  // namespace
+}  // namespace sampler_test
 }  // namespace varve

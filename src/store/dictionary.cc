@@ -254,27 +254,25 @@ Result<std::shared_ptr<const Dictionary>> Dictionary::Parse(
 
 Result<std::shared_ptr<const Dictionary>> BuildDictionary(std::span<const PartView> samples,
                                                           const DictionaryOptions& options) {
-  const Result<PartShape> shape = CommonShape(samples);
-  if (!shape.ok()) return shape.status();
+  VARVE_ASSIGN_OR_RETURN(const PartShape shape, CommonShape(samples));
   std::vector<std::byte> rows;
-  if (MayHaveRows(*shape)) rows = CollectRows(samples, nullptr, options);
+  if (MayHaveRows(shape)) rows = CollectRows(samples, nullptr, options);
   return std::shared_ptr<const Dictionary>(
-      new Dictionary(*shape, FitUnits(*shape, samples), std::move(rows), nullptr));
+      new Dictionary(shape, FitUnits(shape, samples), std::move(rows), nullptr));
 }
 
 Result<std::shared_ptr<const Dictionary>> ExtendDictionary(std::shared_ptr<const Dictionary> base,
                                                            std::span<const PartView> samples,
                                                            const DictionaryOptions& options) {
-  const Result<PartShape> shape = CommonShape(samples);
-  if (!shape.ok()) return shape.status();
+  VARVE_ASSIGN_OR_RETURN(const PartShape shape, CommonShape(samples));
   if (base == nullptr) return BuildDictionary(samples, options);
-  if (!base->Serves(*shape)) {
+  if (!base->Serves(shape)) {
     return InvalidArgument("dictionary: the samples have another shape than its base");
   }
   std::vector<std::byte> rows;
   if (base->num_rows() > 0) rows = CollectRows(samples, base.get(), options);
   return std::shared_ptr<const Dictionary>(
-      new Dictionary(*shape, FitUnits(*shape, samples), std::move(rows), std::move(base)));
+      new Dictionary(shape, FitUnits(shape, samples), std::move(rows), std::move(base)));
 }
 
 }  // namespace varve::store

@@ -8,7 +8,7 @@
 #include "store/part_testing.h"
 
 namespace varve::store {
-namespace {
+namespace dictionary_test {
 
 constexpr PartShape kShape = {LaneType::kF16, PartLayout::kValue, 2, 64, 32};
 constexpr size_t kRowBytes = 128;
@@ -208,5 +208,5 @@ TEST(Dictionary, RefusesSamplesThatDoNotBelongTogether) {
   EXPECT_NE(BuildDictionary(samples).status().message().find("sample 1"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace dictionary_test
 }  // namespace varve::store

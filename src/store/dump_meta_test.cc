@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 namespace varve::store {
-namespace {
+namespace dump_meta_test {
 
 nlohmann::json Good() {
   return {{"stage", "prefill"},        {"run_id", "r1"},      {"layer_id", 3},
@@ -74,5 +74,5 @@ TEST(DumpMeta, EveryWrongFieldIsNamed) {
   for (const char* text : {"", "{", "[]", "3", "null"}) EXPECT_FALSE(ParseDumpMeta(text).ok());
 }
 
-}  // namespace
+}  // namespace dump_meta_test
 }  // namespace varve::store

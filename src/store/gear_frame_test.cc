@@ -11,7 +11,7 @@
 #include "store/part_testing.h"
 
 namespace varve::store {
-namespace {
+namespace gear_frame_test {
 
 std::vector<std::byte> Bytes(std::initializer_list<int> values) {
   std::vector<std::byte> bytes;
@@ -169,5 +169,5 @@ TEST(GearFrame, PredictorSetsAreReadFromText) {
   }
 }
 
-}  // namespace
+}  // namespace gear_frame_test
 }  // namespace varve::store

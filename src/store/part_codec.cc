@@ -159,55 +159,53 @@ Result<PackedInfo> ReadPackedInfo(std::span<const std::byte> packed) {
 }
 
 Result<size_t> UnpackedSize(std::span<const std::byte> packed) {
-  const Result<PackedInfo> info = ReadPackedInfo(packed);
-  if (!info.ok()) return info.status();
-  return info->unpacked_bytes;
+  VARVE_ASSIGN_OR_RETURN(const PackedInfo info, ReadPackedInfo(packed));
+  return info.unpacked_bytes;
 }
 
 Status Unpack(std::span<const std::byte> packed, const Dictionary* dictionary,
               const PartBuffer& out, const UnpackOptions& options) {
-  const Result<PackedInfo> info = ReadPackedInfo(packed);
-  if (!info.ok()) return info.status();
-  VARVE_RETURN_IF_ERROR(out.Check(info->shape));
+  VARVE_ASSIGN_OR_RETURN(const PackedInfo info, ReadPackedInfo(packed));
+  VARVE_RETURN_IF_ERROR(out.Check(info.shape));
   ByteReader reader(kWhat, packed.subspan(kPackedHeaderBytes));
-  if (info->dictionary_hash == 0) {
+  if (info.dictionary_hash == 0) {
     dictionary = nullptr;
   } else if (dictionary == nullptr) {
-    return reader.Bad(fmt::format("needs dictionary {:016x}, none given", info->dictionary_hash));
-  } else if (dictionary->hash() != info->dictionary_hash) {
-    return reader.Bad(fmt::format("needs dictionary {:016x}, not {:016x}", info->dictionary_hash,
+    return reader.Bad(fmt::format("needs dictionary {:016x}, none given", info.dictionary_hash));
+  } else if (dictionary->hash() != info.dictionary_hash) {
+    return reader.Bad(fmt::format("needs dictionary {:016x}, not {:016x}", info.dictionary_hash,
                                   dictionary->hash()));
-  } else if (!dictionary->Serves(info->shape)) {
+  } else if (!dictionary->Serves(info.shape)) {
     return reader.Bad("its dictionary is for parts of another shape");
   }
   Status status;
-  switch (info->mode) {
+  switch (info.mode) {
     case PackMode::kRaw:
-      for (int head = 0; head < info->shape.num_heads && status.ok(); ++head) {
+      for (int head = 0; head < info.shape.num_heads && status.ok(); ++head) {
         std::span<const std::byte> strip;
-        status = reader.Take("strip", info->shape.StripBytes(), strip);
-        if (status.ok()) std::memcpy(out.Strip(info->shape, head), strip.data(), strip.size());
+        status = reader.Take("strip", info.shape.StripBytes(), strip);
+        if (status.ok()) std::memcpy(out.Strip(info.shape, head), strip.data(), strip.size());
       }
       break;
     case PackMode::kPairs:
-      status = ReadPairs(reader, info->shape, dictionary, out);
+      status = ReadPairs(reader, info.shape, dictionary, out);
       break;
     case PackMode::kRowRefs:
-      status = ReadRowRefs(reader, info->shape, dictionary, out);
+      status = ReadRowRefs(reader, info.shape, dictionary, out);
       break;
     case PackMode::kBlocks:
-      status = ReadBlocks(reader, info->shape, dictionary, out);
+      status = ReadBlocks(reader, info.shape, dictionary, out);
       break;
     case PackMode::kZstd:
-      status = ReadZstd(reader, info->shape, out);
+      status = ReadZstd(reader, info.shape, out);
       break;
   }
   VARVE_RETURN_IF_ERROR(status);
   if (!options.verify) return Status();
-  const uint64_t found = HashPart({info->shape, out.bytes.data(), out.head_stride});
-  if (found == info->content_hash) return Status();
+  const uint64_t found = HashPart({info.shape, out.bytes.data(), out.head_stride});
+  if (found == info.content_hash) return Status();
   return reader.Bad(
-      fmt::format("content hash {:016x}, what came out has {:016x}", info->content_hash, found));
+      fmt::format("content hash {:016x}, what came out has {:016x}", info.content_hash, found));
 }
 
 }  // namespace varve::store

@@ -11,7 +11,7 @@
 #include "store/part_testing.h"
 
 namespace varve::store {
-namespace {
+namespace part_codec_test {
 
 std::shared_ptr<const Dictionary> MakeDictionary(const PartShape& shape) {
   const TestPart a = MakePart(shape, 100), b = MakePart(shape, 101);
@@ -330,5 +330,5 @@ TEST_F(PackedErrors, ShapesOutOfRangeAreNotPacked) {
             std::string::npos);
 }
 
-}  // namespace
+}  // namespace part_codec_test
 }  // namespace varve::store

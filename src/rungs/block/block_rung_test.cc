@@ -15,7 +15,7 @@
 #include "rungs/rung_testing.h"
 
 namespace varve {
-namespace {
+namespace block_rung_test {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -254,5 +254,5 @@ TEST(Rotation, SignsAreTheFormatsForGood) {
   EXPECT_EQ(signs, 0x99747CF5FFCAB347u);
 }
 
-}  // namespace
+}  // namespace block_rung_test
 }  // namespace varve

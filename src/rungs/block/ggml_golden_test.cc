@@ -16,7 +16,7 @@
 #include "tests/test_data.h"
 
 namespace varve {
-namespace {
+namespace ggml_golden_test {
 
 constexpr int kNumRows = 32;
 
@@ -174,5 +174,5 @@ TEST(GgmlImport, RefusesScalesThatGgmlNeverWrites) {
   }
 }
 
-}  // namespace
+}  // namespace ggml_golden_test
 }  // namespace varve

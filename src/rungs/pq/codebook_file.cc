@@ -277,21 +277,18 @@ Result<Codebook> ParseCodebook(std::span<const std::byte> bytes, const std::stri
 }
 
 Result<std::shared_ptr<const Codebook>> LoadCodebook(const std::string& path) {
-  const Result<std::unique_ptr<const MappedFile>> file = MappedFile::Open(path);
-  if (!file.ok()) return file.status();
-  Result<Codebook> codebook = ParseCodebook((*file)->bytes(), path);
-  if (!codebook.ok()) return codebook.status();
-  return std::make_shared<const Codebook>(std::move(*codebook));
+  VARVE_ASSIGN_OR_RETURN(const std::unique_ptr<const MappedFile> file, MappedFile::Open(path));
+  VARVE_ASSIGN_OR_RETURN(Codebook codebook, ParseCodebook(file->bytes(), path));
+  return std::make_shared<const Codebook>(std::move(codebook));
 }
 
 Status SaveCodebook(const Codebook& codebook, const std::string& path) {
   const Status checked = CheckCodebook(codebook);
   if (!checked.ok()) return InvalidArgument(fmt::format("{}: {}", path, checked.message()));
   FileOps system;
-  Result<std::unique_ptr<AtomicFile>> file = AtomicFile::Create(path, &system);
-  if (!file.ok()) return file.status();
-  VARVE_RETURN_IF_ERROR((*file)->Append(SerializeCodebook(codebook)));
-  return (*file)->Commit();
+  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file, AtomicFile::Create(path, &system));
+  VARVE_RETURN_IF_ERROR(file->Append(SerializeCodebook(codebook)));
+  return file->Commit();
 }
 
 uint64_t CodebookHash(const Codebook& codebook) {

@@ -15,7 +15,7 @@
 #include "tests/gguf_testing.h"
 
 namespace varve {
-namespace {
+namespace codebook_file_test {
 
 using Bytes = std::vector<std::byte>;
 
@@ -206,5 +206,5 @@ TEST(CodebookFile, LiesWithARightChecksumAreSeenOrHarmless) {
   }
 }
 
-}  // namespace
+}  // namespace codebook_file_test
 }  // namespace varve

@@ -12,7 +12,7 @@
 #include "rungs/pq/codebook_testing.h"
 
 namespace varve {
-namespace {
+namespace codebook_test {
 
 void ExpectRefused(const std::function<void(Codebook&)>& change, const std::string& message) {
   Codebook codebook = SmallCodebook();
@@ -139,5 +139,5 @@ TEST(Codebook, RotationsAreOrthonormal) {
   }
 }
 
-}  // namespace
+}  // namespace codebook_test
 }  // namespace varve

@@ -15,7 +15,7 @@
 #include "rungs/pq/pq_testing.h"
 
 namespace varve {
-namespace {
+namespace pq_name_test {
 
 TEST(PqName, SaysSubspacesAndBits) {
   for (const int subspaces : {1, 3, 64, 512}) {
@@ -171,5 +171,5 @@ TEST(PqMethods, BytesAreNotForcedOnWideCodesNorTablesOnManyRows) {
   EXPECT_EQ(ChoosePqKeyMethod(12, 1), PqKeyMethod::kTables);
 }
 
-}  // namespace
+}  // namespace pq_name_test
 }  // namespace varve

@@ -15,7 +15,7 @@
 #include "rungs/pq/pq_testing.h"
 
 namespace varve {
-namespace {
+namespace pq_rung_attention_test {
 
 struct Size {
   int dim;
@@ -268,5 +268,5 @@ std::string TurnedName(const testing::TestParamInfo<bool>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Rotated, PqAttention, testing::Bool(), TurnedName);
 
-}  // namespace
+}  // namespace pq_rung_attention_test
 }  // namespace varve

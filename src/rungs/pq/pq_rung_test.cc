@@ -19,7 +19,7 @@
 #include "rungs/pq/pq_testing.h"
 
 namespace varve {
-namespace {
+namespace pq_rung_test {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -331,5 +331,5 @@ TEST(PqRung, CodesRowsByTheGroupOfTheirLayerAndHead) {
   }
 }
 
-}  // namespace
+}  // namespace pq_rung_test
 }  // namespace varve

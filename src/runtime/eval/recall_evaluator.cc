@@ -99,9 +99,8 @@ Result<RecallAnswer> RecallEvaluation::Ask(EvalLane& lane, int64_t prompt_index,
   const bool is_last = question + 1 == prompt.questions.size();
   SequenceId asked = lane.sequence;
   if (!is_last) {
-    Result<SequenceId> fork = lane.cache->Fork(lane.sequence);
-    if (!fork.ok()) return fork.status();
-    asked = *fork;
+    VARVE_ASSIGN_OR_RETURN(SequenceId fork, lane.cache->Fork(lane.sequence));
+    asked = fork;
   }
   VARVE_RETURN_IF_ERROR(runner_.Forward(*lane.cache, asked, prompt.questions[question],
                                         Logits::kLast, logits_.data()));
@@ -113,9 +112,8 @@ Result<RecallAnswer> RecallEvaluation::Ask(EvalLane& lane, int64_t prompt_index,
 }
 
 Status RecallEvaluation::Sample(EvalLane& lane) {
-  Result<int64_t> tokens = lane.cache->TokensSeen(lane.sequence);
-  if (!tokens.ok()) return tokens.status();
-  lane.footprint.Sample(lane.cache->Stats(), *tokens);
+  VARVE_ASSIGN_OR_RETURN(int64_t tokens, lane.cache->TokensSeen(lane.sequence));
+  lane.footprint.Sample(lane.cache->Stats(), tokens);
   return Status();
 }
 
@@ -136,18 +134,16 @@ Result<std::vector<RecallAnswer>> RecallEvaluation::RunPrompt(EvalLane& lane,
     done_tokens_ += static_cast<int64_t>(prompt.tokens.size());
   }
   for (size_t q = 0; q < prompt.questions.size() && Continue(prompt_index, 0); ++q) {
-    Result<RecallAnswer> answer = Ask(lane, prompt_index, q);
-    if (!answer.ok()) return answer.status();
-    answers.push_back(std::move(*answer));
+    VARVE_ASSIGN_OR_RETURN(RecallAnswer answer, Ask(lane, prompt_index, q));
+    answers.push_back(std::move(answer));
   }
   VARVE_RETURN_IF_ERROR(lane.cache->Free(lane.sequence));
   return answers;
 }
 
 Result<RecallResult> RecallEvaluation::Run(std::span<const EvalPlan> plans) {
-  Result<std::vector<EvalLane>> lanes = MakeLanes(model_, plans, executor_);
-  if (!lanes.ok()) return lanes.status();
-  lanes_ = std::move(*lanes);
+  VARVE_ASSIGN_OR_RETURN(std::vector<EvalLane> lanes, MakeLanes(model_, plans, executor_));
+  lanes_ = std::move(lanes);
   RecallResult result;
   result.plans.resize(lanes_.size());
   for (size_t p = 0; p < prompts_.size() && !stopped_; ++p) {

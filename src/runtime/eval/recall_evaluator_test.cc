@@ -8,7 +8,7 @@
 #include "tests/tiny_model.h"
 
 namespace varve {
-namespace {
+namespace recall_evaluator_test {
 
 class RecallEvaluator : public ::testing::Test {
  protected:
@@ -146,5 +146,5 @@ TEST_F(RecallEvaluator, StoppingDropsThePromptThatIsBeingRead) {
   }
 }
 
-}  // namespace
+}  // namespace recall_evaluator_test
 }  // namespace varve

@@ -241,9 +241,8 @@ Result<std::vector<RecallPrompt>> PromptMaker::Run() {
   }
   std::vector<RecallPrompt> prompts;
   for (int first = 0; first < options_.asked; first += options_.facts) {
-    Result<RecallPrompt> prompt = MakePrompt(first);
-    if (!prompt.ok()) return prompt.status();
-    prompts.push_back(std::move(*prompt));
+    VARVE_ASSIGN_OR_RETURN(RecallPrompt prompt, MakePrompt(first));
+    prompts.push_back(std::move(prompt));
   }
   return prompts;
 }

@@ -10,7 +10,7 @@
 #include "tests/byte_tokenizer.h"
 
 namespace varve {
-namespace {
+namespace recall_prompts_test {
 
 std::string Haystack(int sentences) {
   std::string text;
@@ -188,5 +188,5 @@ TEST(RecallVerdict, AHitIsTheNumberAndNothingElse) {
   EXPECT_EQ(judge(" 48213"), RecallVerdict::kUndecided);
 }
 
-}  // namespace
+}  // namespace recall_prompts_test
 }  // namespace varve

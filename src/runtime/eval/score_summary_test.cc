@@ -6,7 +6,7 @@
 #include <numbers>
 
 namespace varve {
-namespace {
+namespace score_summary_test {
 
 TEST(BlockMean, IsTheMeanOfAllValues) {
   BlockMean mean;
@@ -77,5 +77,5 @@ TEST(ScoreSummary, WithoutTokensNothingIsANumber) {
   }
 }
 
-}  // namespace
+}  // namespace score_summary_test
 }  // namespace varve

@@ -5,7 +5,7 @@
 #include <numeric>
 
 namespace varve {
-namespace {
+namespace text_windows_test {
 
 using Windows = std::vector<std::vector<int32_t>>;
 
@@ -40,5 +40,5 @@ TEST(TextWindows, RefusesWhatDoesNotFillOne) {
             "the text has 511 tokens, one window needs 512 (ctx 512)");
 }
 
-}  // namespace
+}  // namespace text_windows_test
 }  // namespace varve

@@ -8,7 +8,7 @@
 #include <vector>
 
 namespace varve {
-namespace {
+namespace token_score_test {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
@@ -107,5 +107,5 @@ TEST(TokenScore, BrokenLogitsShow) {
   EXPECT_FALSE(std::isfinite(SummariseRow(std::vector<float>{-kInf, -kInf}).log_sum_exp));
 }
 
-}  // namespace
+}  // namespace token_score_test
 }  // namespace varve

@@ -255,9 +255,8 @@ Result<WindowEvalResult> WindowEvaluation::Run(std::span<const EvalPlan> plans, 
   result.prompt_half = prompt_half;
   if (windows_.empty()) return InvalidArgument("there is no window to score");
   VARVE_RETURN_IF_ERROR(CheckTokens());
-  Result<std::vector<EvalLane>> lanes = MakeLanes(model_, plans, executor_);
-  if (!lanes.ok()) return lanes.status();
-  lanes_ = std::move(*lanes);
+  VARVE_ASSIGN_OR_RETURN(std::vector<EvalLane> lanes, MakeLanes(model_, plans, executor_));
+  lanes_ = std::move(lanes);
   summaries_.resize(lanes_.size());
   piece_scores_.assign(lanes_.size(), std::vector<TokenScore>(kPieceTokens));
   reference_rows_.resize(kPieceTokens);

@@ -8,7 +8,7 @@
 #include "tests/tiny_model.h"
 
 namespace varve {
-namespace {
+namespace window_evaluator_test {
 
 class WindowEvaluator : public ::testing::Test {
  protected:
@@ -210,5 +210,5 @@ TEST_F(WindowEvaluator, RefusesWhatItCannotRun) {
             "window 0: token 9999 is not in the model's vocabulary of 258");
 }
 
-}  // namespace
+}  // namespace window_evaluator_test
 }  // namespace varve

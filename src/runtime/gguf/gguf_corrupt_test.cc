@@ -8,7 +8,7 @@
 #include "tests/gguf_testing.h"
 
 namespace varve {
-namespace {
+namespace gguf_corrupt_test {
 
 Status ErrorOf(const std::vector<std::byte>& bytes) {
   return GgufFile::FromMemory(bytes, "bad.gguf").status();
@@ -241,5 +241,5 @@ TEST(GgufCorrupt, TensorsDoNotShareBytes) {
           .ok());
 }
 
-}  // namespace
+}  // namespace gguf_corrupt_test
 }  // namespace varve

@@ -75,11 +75,9 @@ struct OpenPart {
 };
 
 Result<OpenPart> OpenAndParse(const std::string& path) {
-  Result<std::unique_ptr<const MappedFile>> mapping = MappedFile::Open(path);
-  if (!mapping.ok()) return mapping.status();
-  Result<GgufPart> part = ParseGguf((*mapping)->bytes(), path);
-  if (!part.ok()) return part.status();
-  return OpenPart{std::move(*mapping), std::move(*part)};
+  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<const MappedFile> mapping, MappedFile::Open(path));
+  VARVE_ASSIGN_OR_RETURN(GgufPart part, ParseGguf(mapping->bytes(), path));
+  return OpenPart{std::move(mapping), std::move(part)};
 }
 
 // Parts 1 to split.count - 1, in order, after the first part at `path`.
@@ -98,9 +96,8 @@ Status AddOtherParts(const std::string& path, const SplitKeys& first, GgufFileIm
       return Status(next.status().code(),
                     fmt::format("part {} of {}: {}", i + 1, first.count, next.status().message()));
     }
-    Result<SplitKeys> keys = ReadSplitKeys(next->part, part_path);
-    if (!keys.ok()) return keys.status();
-    VARVE_RETURN_IF_ERROR(CheckPart(*keys, i, first, part_path));
+    VARVE_ASSIGN_OR_RETURN(SplitKeys keys, ReadSplitKeys(next->part, part_path));
+    VARVE_RETURN_IF_ERROR(CheckPart(keys, i, first, part_path));
     file->Keep(std::move(next->mapping));
     file->AddTensors(std::move(next->part));
   }
@@ -116,19 +113,17 @@ Status AddOtherParts(const std::string& path, const SplitKeys& first, GgufFileIm
 }  // namespace
 
 Result<std::shared_ptr<const GgufFile>> GgufFile::Open(const std::string& path) {
-  Result<OpenPart> first = OpenAndParse(path);
-  if (!first.ok()) return first.status();
-  Result<SplitKeys> split = ReadSplitKeys(first->part, path);
-  if (!split.ok()) return split.status();
-  if (split->number != 0) {
+  VARVE_ASSIGN_OR_RETURN(OpenPart first, OpenAndParse(path));
+  VARVE_ASSIGN_OR_RETURN(SplitKeys split, ReadSplitKeys(first.part, path));
+  if (split.number != 0) {
     const std::optional<SplitName> name = ParseSplitName(path);
     return InvalidArgument(fmt::format("{}: part {} of {}; open the first part{}", path,
-                                       split->number + 1, split->count,
+                                       split.number + 1, split.count,
                                        name ? ", " + PartName(name->prefix, 1, name->count) : ""));
   }
-  auto file = std::make_shared<GgufFileImpl>(path, std::move(first->part));
-  file->Keep(std::move(first->mapping));
-  if (split->count > 1) VARVE_RETURN_IF_ERROR(AddOtherParts(path, *split, file.get()));
+  auto file = std::make_shared<GgufFileImpl>(path, std::move(first.part));
+  file->Keep(std::move(first.mapping));
+  if (split.count > 1) VARVE_RETURN_IF_ERROR(AddOtherParts(path, split, file.get()));
   VARVE_RETURN_IF_ERROR(file->IndexTensors());
   return std::shared_ptr<const GgufFile>(std::move(file));
 }
@@ -139,15 +134,13 @@ Result<std::shared_ptr<const GgufFile>> GgufFile::FromMemory(std::span<const std
     return InvalidArgument(
         fmt::format("{}: the bytes do not lie at a multiple of {}", name, kMinBaseAlignment));
   }
-  Result<GgufPart> part = ParseGguf(bytes, name);
-  if (!part.ok()) return part.status();
-  Result<SplitKeys> split = ReadSplitKeys(*part, name);
-  if (!split.ok()) return split.status();
-  if (split->count > 1) {
+  VARVE_ASSIGN_OR_RETURN(GgufPart part, ParseGguf(bytes, name));
+  VARVE_ASSIGN_OR_RETURN(SplitKeys split, ReadSplitKeys(part, name));
+  if (split.count > 1) {
     return InvalidArgument(fmt::format("{}: part {} of {}; a split file must be opened by its path",
-                                       name, split->number + 1, split->count));
+                                       name, split.number + 1, split.count));
   }
-  auto file = std::make_shared<GgufFileImpl>(std::move(name), std::move(*part));
+  auto file = std::make_shared<GgufFileImpl>(std::move(name), std::move(part));
   file->CountBytes(bytes.size());
   VARVE_RETURN_IF_ERROR(file->IndexTensors());
   return std::shared_ptr<const GgufFile>(std::move(file));

@@ -12,7 +12,7 @@
 #include "tests/gguf_testing.h"
 
 namespace varve {
-namespace {
+namespace gguf_file_test {
 
 using FilePtr = std::shared_ptr<const GgufFile>;
 
@@ -295,5 +295,5 @@ TEST(GgufFile, MemoryMustBeAligned) {
             StatusCode::kInvalidArgument);
 }
 
-}  // namespace
+}  // namespace gguf_file_test
 }  // namespace varve

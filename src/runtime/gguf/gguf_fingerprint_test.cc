@@ -7,7 +7,7 @@
 #include "tests/gguf_testing.h"
 
 namespace varve {
-namespace {
+namespace gguf_fingerprint_test {
 
 uint64_t FingerprintOf(const GgufBuilder& builder) {
   const std::vector<std::byte> bytes = builder.Build();
@@ -33,5 +33,5 @@ TEST(GgufFingerprint, IsTheSameForTheSameFileAndDiffersWhereModelsDo) {
   EXPECT_FALSE(different.contains(0));
 }
 
-}  // namespace
+}  // namespace gguf_fingerprint_test
 }  // namespace varve

@@ -11,7 +11,7 @@
 #include "tests/test_data.h"
 
 namespace varve {
-namespace {
+namespace gguf_golden_test {
 
 using Json = nlohmann::ordered_json;
 using FilePtr = std::shared_ptr<const GgufFile>;
@@ -94,5 +94,5 @@ TEST(GgufGolden, PartsReadAsTheirWriterReadsThem) {
   ExpectSame("split-00001-of-00003.gguf", "split.json");
 }
 
-}  // namespace
+}  // namespace gguf_golden_test
 }  // namespace varve

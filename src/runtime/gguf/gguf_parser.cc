@@ -320,17 +320,16 @@ Status GgufParser::PlaceTensors() {
   const uint64_t data_bytes = start < bytes_.size() ? bytes_.size() - start : 0;
   for (size_t i = 0; i < part_.tensors.size(); ++i) {
     GgufTensor& tensor = part_.tensors[i];
-    Result<uint64_t> size = SizeOf(tensor);
-    if (!size.ok()) return size.status();
+    VARVE_ASSIGN_OR_RETURN(uint64_t size, SizeOf(tensor));
     if (offsets_[i] % part_.alignment != 0) {
       return Lies(fmt::format("tensor {}: offset {} is not a multiple of the alignment {}",
                               QuoteName(tensor.name), offsets_[i], part_.alignment));
     }
-    if (offsets_[i] > data_bytes || *size > data_bytes - offsets_[i]) {
+    if (offsets_[i] > data_bytes || size > data_bytes - offsets_[i]) {
       return Lies(fmt::format("tensor {}: offset {} and {} bytes > {} bytes of tensor data",
-                              QuoteName(tensor.name), offsets_[i], *size, data_bytes));
+                              QuoteName(tensor.name), offsets_[i], size, data_bytes));
     }
-    tensor.data = bytes_.subspan(start + offsets_[i], *size);
+    tensor.data = bytes_.subspan(start + offsets_[i], size);
   }
   std::vector<uint32_t> order(part_.tensors.size());
   std::iota(order.begin(), order.end(), 0u);

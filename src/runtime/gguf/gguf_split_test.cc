@@ -10,7 +10,7 @@
 #include "tests/gguf_testing.h"
 
 namespace varve {
-namespace {
+namespace gguf_split_test {
 
 using FilePtr = std::shared_ptr<const GgufFile>;
 
@@ -131,5 +131,5 @@ TEST_F(GgufSplit, MemoryHoldsNoSplitFile) {
   EXPECT_TRUE(GgufFile::FromMemory(whole, "m").ok());
 }
 
-}  // namespace
+}  // namespace gguf_split_test
 }  // namespace varve

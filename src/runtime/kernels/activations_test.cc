@@ -11,7 +11,7 @@
 #include "kernels/kernel_testing.h"
 
 namespace varve {
-namespace {
+namespace activations_test {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -116,5 +116,5 @@ TEST_P(Activations, NanShowsAndInfinityIsNotMistakenForIt) {
 
 INSTANTIATE_TEST_SUITE_P(All, Activations, testing::ValuesIn(AllTables()), TableName);
 
-}  // namespace
+}  // namespace activations_test
 }  // namespace varve

@@ -16,7 +16,7 @@
 #include "runtime/kernels/weights_testing.h"
 
 namespace varve {
-namespace {
+namespace linear_test {
 
 // Products in bf16 round both operands to 8 bits: 2^-8 of each term, where all errors align. With
 // few tokens some types round the inputs to 16 bits.
@@ -249,5 +249,5 @@ TEST(LinearLayers, ScratchIsBoundedByTilesNotByTheMatrix) {
   EXPECT_LT(linear.scratch_bytes(), size_t{3} << 20);
 }
 
-}  // namespace
+}  // namespace linear_test
 }  // namespace varve

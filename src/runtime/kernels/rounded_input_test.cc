@@ -14,7 +14,7 @@
 #include "runtime/kernels/weights_testing.h"
 
 namespace varve {
-namespace {
+namespace rounded_input_test {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -256,5 +256,5 @@ INSTANTIATE_TEST_SUITE_P(All, RoundedWeights,
                                   InfoOf(type).name;
                          });
 
-}  // namespace
+}  // namespace rounded_input_test
 }  // namespace varve

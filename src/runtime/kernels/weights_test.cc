@@ -19,7 +19,7 @@
 #include "tests/test_data.h"
 
 namespace varve {
-namespace {
+namespace weights_test {
 
 TEST(WeightTypes, SizesAreThoseOfGgml) {
   const auto expect = [](WeightType type, const char* name, int values, int bytes) {
@@ -261,5 +261,5 @@ INSTANTIATE_TEST_SUITE_P(All, Weights,
                                   InfoOf(type).name;
                          });
 
-}  // namespace
+}  // namespace weights_test
 }  // namespace varve

@@ -38,9 +38,8 @@ class ConfigReader {
     const std::string key = Key(name);
     const GgufValue* value = file_.Find(key);
     if (value != nullptr && value->type == GgufType::kArray) return Array(key, min, max, out);
-    const Result<int64_t> number = file_.GetInt(key, min, max);
-    if (!number.ok()) return number.status();
-    *out = static_cast<T>(*number);
+    VARVE_ASSIGN_OR_RETURN(const int64_t number, file_.GetInt(key, min, max));
+    *out = static_cast<T>(number);
     return {};
   }
   template <typename T>
@@ -52,12 +51,11 @@ class ConfigReader {
   template <typename T>
   Status Float(std::string_view name, double min, double max, T* out) const {
     const std::string key = Key(name);
-    const Result<double> number = file_.GetFloat(key);
-    if (!number.ok()) return number.status();
-    if (!(*number >= min && *number <= max)) {
-      return InvalidArgument(fmt::format("{} {} not in [{}, {}]", key, *number, min, max));
+    VARVE_ASSIGN_OR_RETURN(const double number, file_.GetFloat(key));
+    if (!(number >= min && number <= max)) {
+      return InvalidArgument(fmt::format("{} {} not in [{}, {}]", key, number, min, max));
     }
-    *out = static_cast<T>(*number);
+    *out = static_cast<T>(number);
     return {};
   }
   template <typename T>
@@ -77,14 +75,13 @@ class ConfigReader {
  private:
   template <typename T>
   Status Array(const std::string& key, int64_t min, int64_t max, T* out) const {
-    const Result<std::vector<int32_t>> numbers = file_.GetInts(key);
-    if (!numbers.ok()) return numbers.status();
-    if (numbers->empty()) return InvalidArgument(fmt::format("{}: an empty array", key));
-    const int32_t first = numbers->front();
-    for (size_t i = 0; i < numbers->size(); ++i) {
-      if ((*numbers)[i] != first) {
+    VARVE_ASSIGN_OR_RETURN(const std::vector<int32_t> numbers, file_.GetInts(key));
+    if (numbers.empty()) return InvalidArgument(fmt::format("{}: an empty array", key));
+    const int32_t first = numbers.front();
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      if (numbers[i] != first) {
         return Unimplemented(fmt::format("{}[{}] {} != [0] {}: layers that differ are not built in",
-                                         key, i, (*numbers)[i], first));
+                                         key, i, numbers[i], first));
       }
     }
     if (first < min || first > max) {

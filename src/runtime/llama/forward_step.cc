@@ -52,9 +52,8 @@ void ForwardStep::ForTokens(int first, size_t floats, const Task& task) {
 Status ForwardStep::Prepare(const Cache& cache) {
   positions_.clear();
   for (const StepEntry& entry : entries_) {
-    const Result<int64_t> next = cache.NextPosition(entry.sequence);
-    if (!next.ok()) return next.status();
-    for (int t = 0; t < entry.num_tokens; ++t) positions_.push_back(*next + t);
+    VARVE_ASSIGN_OR_RETURN(const int64_t next, cache.NextPosition(entry.sequence));
+    for (int t = 0; t < entry.num_tokens; ++t) positions_.push_back(next + t);
   }
   num_tokens_ = static_cast<int>(positions_.size());
   const size_t count = positions_.size();

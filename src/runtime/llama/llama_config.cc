@@ -133,9 +133,8 @@ Status RefuseOtherModels(const GgufFile& file, const ConfigReader& read) {
     return Unimplemented(fmt::format("{} {}: mixtures of experts are not built in",
                                      read.Key("expert_count"), experts));
   }
-  const Result<bool> causal = file.GetBoolOr(read.Key("attention.causal"), true);
-  if (!causal.ok()) return causal.status();
-  if (!*causal) {
+  VARVE_ASSIGN_OR_RETURN(const bool causal, file.GetBoolOr(read.Key("attention.causal"), true));
+  if (!causal) {
     return Unimplemented(
         fmt::format("{} false: only causal attention is built in", read.Key("attention.causal")));
   }
@@ -184,17 +183,16 @@ Status ReadWindow(const ConfigReader& read, const Family& family, LlamaConfig* c
 Result<LlamaConfig> ReadLlamaConfig(const GgufFile& file) {
   const Result<std::string_view> architecture = file.GetString("general.architecture");
   if (!architecture.ok()) return architecture.status();
-  const Result<const Family*> family = FindFamily(*architecture);
-  if (!family.ok()) return family.status();
+  VARVE_ASSIGN_OR_RETURN(const auto family, FindFamily(*architecture));
   const Result<std::string_view> name = file.GetStringOr("general.name", "");
   if (!name.ok()) return name.status();
 
   LlamaConfig config;
   config.architecture = *architecture;
   config.name = *name;
-  config.rope.order = (*family)->rope_order;
-  config.qk_norm = (*family)->qk_norm;
-  config.qkv_bias = (*family)->qkv_bias || file.FindTensor("blk.0.attn_q.bias") != nullptr;
+  config.rope.order = family->rope_order;
+  config.qk_norm = family->qk_norm;
+  config.qkv_bias = family->qkv_bias || file.FindTensor("blk.0.attn_q.bias") != nullptr;
   config.tied_embeddings = file.FindTensor("output.weight") == nullptr;
 
   const ConfigReader read(file, *architecture);
@@ -209,8 +207,8 @@ Result<LlamaConfig> ReadLlamaConfig(const GgufFile& file) {
   VARVE_RETURN_IF_ERROR(ReadHeads(read, &config));
   VARVE_RETURN_IF_ERROR(ReadVocabSize(file, read, &config));
   VARVE_RETURN_IF_ERROR(ReadRope(read, &config));
-  VARVE_RETURN_IF_ERROR(ReadWindow(read, **family, &config));
-  if ((*family)->gemma) VARVE_RETURN_IF_ERROR(ReadGemma(read, **family, &config));
+  VARVE_RETURN_IF_ERROR(ReadWindow(read, *family, &config));
+  if (family->gemma) VARVE_RETURN_IF_ERROR(ReadGemma(read, *family, &config));
   return config;
 }
 

@@ -8,7 +8,7 @@
 #include "tests/llama_testing.h"
 
 namespace varve {
-namespace {
+namespace llama_config_test {
 
 TEST(LlamaConfig, ReadsWhatTheFileSays) {
   TinyFile file("qwen3");
@@ -261,5 +261,5 @@ TEST(LlamaPresets, HaveTheShapesThatTheirNamesPromise) {
   ExpectRefusal(PresetConfig("gpt-5").status(), {"gpt-5", "qwen3-0.6b small-1024 deep-512"});
 }
 
-}  // namespace
+}  // namespace llama_config_test
 }  // namespace varve

@@ -10,7 +10,7 @@
 #include "tests/llama_testing.h"
 
 namespace varve {
-namespace {
+namespace llama_golden_test {
 
 constexpr double kMostDifference = 2e-3;
 
@@ -118,5 +118,5 @@ INSTANTIATE_TEST_SUITE_P(All, LlamaGolden,
                                          "embedded"),
                          [](const auto& model) { return std::string(model.param); });
 
-}  // namespace
+}  // namespace llama_golden_test
 }  // namespace varve

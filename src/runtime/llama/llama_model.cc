@@ -38,11 +38,11 @@ Result<std::shared_ptr<const LlamaModel>> LlamaModel::Load(std::shared_ptr<const
 
 Result<std::shared_ptr<const LlamaModel>> LlamaModel::Random(const LlamaConfig& config,
                                                              WeightType type, uint64_t seed) {
-  Result<std::unique_ptr<LlamaWeights>> weights = RandomLlamaWeights(config, type, seed);
-  if (!weights.ok()) return weights.status();
+  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<LlamaWeights> weights,
+                         RandomLlamaWeights(config, type, seed));
   auto model = std::shared_ptr<LlamaModel>(new LlamaModel);
   model->config_ = config;
-  model->weights_ = std::move(*weights);
+  model->weights_ = std::move(weights);
   return std::shared_ptr<const LlamaModel>(std::move(model));
 }
 

@@ -64,9 +64,8 @@ Status LlamaRunner::Forward(Cache& cache, SequenceId sequence, std::span<const i
   const size_t vocab_size = model_->config().vocab_size;
   size_t done = 0;
   const auto run_step = [&]() -> Status {
-    const Result<int> most = cache.MaxStepTokens(sequence);
-    if (!most.ok()) return most.status();
-    const int count = static_cast<int>(std::min<size_t>(tokens.size() - done, *most));
+    VARVE_ASSIGN_OR_RETURN(const int most, cache.MaxStepTokens(sequence));
+    const int count = static_cast<int>(std::min<size_t>(tokens.size() - done, most));
     int logits_from = count;
     if (which == Logits::kAll) logits_from = 0;
     if (which == Logits::kLast && done + count == tokens.size()) logits_from = count - 1;

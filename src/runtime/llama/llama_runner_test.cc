@@ -7,7 +7,7 @@
 #include "tests/llama_testing.h"
 
 namespace varve {
-namespace {
+namespace llama_runner_test {
 
 class LlamaRunnerTest : public testing::Test {
  protected:
@@ -189,5 +189,5 @@ TEST(RandomModel, GivesFiniteLogits) {
   }
 }
 
-}  // namespace
+}  // namespace llama_runner_test
 }  // namespace varve

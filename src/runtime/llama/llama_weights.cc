@@ -20,22 +20,20 @@ bool IsFloat(WeightType type) {
 // A norm or a bias, copied.
 Status ReadVector(const GgufFile& file, const std::string& name, int64_t size,
                   std::vector<float>* out) {
-  const Result<WeightMatrix> stored = file.GetMatrix(name, 1, size);
-  if (!stored.ok()) return stored.status();
-  if (!IsFloat(stored->type)) {
+  VARVE_ASSIGN_OR_RETURN(const WeightMatrix stored, file.GetMatrix(name, 1, size));
+  if (!IsFloat(stored.type)) {
     return InvalidArgument(fmt::format("tensor {}: type {}, expected F32, F16 or BF16", name,
-                                       InfoOf(stored->type).name));
+                                       InfoOf(stored.type).name));
   }
   out->resize(size);
-  ActiveWeightKernels().decode[static_cast<int>(stored->type)](stored->data, size, out->data());
+  ActiveWeightKernels().decode[static_cast<int>(stored.type)](stored.data, size, out->data());
   return {};
 }
 
 Status ReadMatrix(const GgufFile& file, const std::string& name, int64_t rows, int64_t cols,
                   WeightMatrix* out) {
-  const Result<WeightMatrix> stored = file.GetMatrix(name, rows, cols);
-  if (!stored.ok()) return stored.status();
-  *out = *stored;
+  VARVE_ASSIGN_OR_RETURN(const WeightMatrix stored, file.GetMatrix(name, rows, cols));
+  *out = stored;
   return {};
 }
 

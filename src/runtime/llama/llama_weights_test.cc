@@ -8,7 +8,7 @@
 #include "tests/llama_testing.h"
 
 namespace varve {
-namespace {
+namespace llama_weights_test {
 
 TEST(LlamaWeights, MatricesAreViewsOfTheFile) {
   TinyFile tiny;
@@ -139,5 +139,5 @@ TEST(RandomWeights, RefuseWhatTheyCannotMake) {
   ExpectRefusal(RandomLlamaWeights(config, WeightType::kQ8_0, 1).status(), {"ffn_width 100", "32"});
 }
 
-}  // namespace
+}  // namespace llama_weights_test
 }  // namespace varve

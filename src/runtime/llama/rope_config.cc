@@ -35,15 +35,14 @@ Status ReadDivisors(const GgufFile& file, RopeConfig* rope) {
   const GgufTensor* tensor = file.FindTensor(kName);
   if (tensor == nullptr) return {};
   const int64_t count = rope->dims / 2;
-  const Result<WeightMatrix> stored = file.GetMatrix(kName, 1, count);
-  if (!stored.ok()) return stored.status();
-  if (stored->type != WeightType::kF32) {
+  VARVE_ASSIGN_OR_RETURN(const WeightMatrix stored, file.GetMatrix(kName, 1, count));
+  if (stored.type != WeightType::kF32) {
     return InvalidArgument(
-        fmt::format("tensor {}: type {}, expected F32", kName, InfoOf(stored->type).name));
+        fmt::format("tensor {}: type {}, expected F32", kName, InfoOf(stored.type).name));
   }
   rope->scaling = RopeScaling::kLlama3;
   rope->frequency_divisors.resize(count);
-  ActiveWeightKernels().decode[static_cast<int>(WeightType::kF32)](stored->data, count,
+  ActiveWeightKernels().decode[static_cast<int>(WeightType::kF32)](stored.data, count,
                                                                    rope->frequency_divisors.data());
   for (int64_t i = 0; i < count; ++i) {
     const float divisor = rope->frequency_divisors[i];

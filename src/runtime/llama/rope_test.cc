@@ -8,7 +8,7 @@
 #include <vector>
 
 namespace varve {
-namespace {
+namespace rope_test {
 
 RopeConfig Plain(int dims, RopeOrder order = RopeOrder::kInterleaved) {
   RopeConfig config;
@@ -122,5 +122,5 @@ TEST(Rope, AttentionFactorMultipliesTheRotatedValues) {
   EXPECT_NEAR(std::hypot(row[0], row[1]), 1.5, 1e-6);
 }
 
-}  // namespace
+}  // namespace rope_test
 }  // namespace varve

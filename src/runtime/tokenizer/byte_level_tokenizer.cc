@@ -128,24 +128,21 @@ class ByteLevelTokenizer final : public Tokenizer {
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> CreateByteLevelTokenizer(const GgufFile& file) {
-  Result<std::string_view> pre = file.GetStringOr("tokenizer.ggml.pre", "default");
-  if (!pre.ok()) return pre.status();
-  Result<std::unique_ptr<PreTokenizer>> pre_tokenizer = PreTokenizer::Create(*pre);
+  VARVE_ASSIGN_OR_RETURN(std::string_view pre, file.GetStringOr("tokenizer.ggml.pre", "default"));
+  Result<std::unique_ptr<PreTokenizer>> pre_tokenizer = PreTokenizer::Create(pre);
   if (!pre_tokenizer.ok()) return pre_tokenizer.status();
   Result<std::unique_ptr<Vocabulary>> vocabulary = Vocabulary::Load(file, BytesOfToken);
   if (!vocabulary.ok()) return vocabulary.status();
   Result<MergeTable> merges = MergeTable::Load(file, **vocabulary);
   if (!merges.ok()) return merges.status();
-  Result<bool> adds_bos =
-      Vocabulary::AddsToken(file, "tokenizer.ggml.add_bos_token", vocabulary.value()->bos,
-                            pre_tokenizer.value()->adds_bos());
-  if (!adds_bos.ok()) return adds_bos.status();
-  Result<bool> adds_eos =
-      Vocabulary::AddsToken(file, "tokenizer.ggml.add_eos_token", vocabulary.value()->eos, false);
-  if (!adds_eos.ok()) return adds_eos.status();
+  VARVE_ASSIGN_OR_RETURN(bool adds_bos, Vocabulary::AddsToken(file, "tokenizer.ggml.add_bos_token",
+                                                              vocabulary.value()->bos,
+                                                              pre_tokenizer.value()->adds_bos()));
+  VARVE_ASSIGN_OR_RETURN(bool adds_eos, Vocabulary::AddsToken(file, "tokenizer.ggml.add_eos_token",
+                                                              vocabulary.value()->eos, false));
   return std::unique_ptr<Tokenizer>(
       std::make_unique<ByteLevelTokenizer>(std::move(vocabulary).value(), std::move(merges).value(),
-                                           std::move(pre_tokenizer).value(), *adds_bos, *adds_eos));
+                                           std::move(pre_tokenizer).value(), adds_bos, adds_eos));
 }
 
 }  // namespace varve

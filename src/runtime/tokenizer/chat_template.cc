@@ -148,9 +148,8 @@ std::string_view Recognise(std::string_view source) {
 std::span<const std::string_view> ChatFormatNames() { return kNames; }
 
 Result<std::string_view> DetectChatFormat(const GgufFile& file) {
-  Result<std::string_view> source = file.GetString("tokenizer.chat_template");
-  if (!source.ok()) return source.status();
-  const std::string_view name = Recognise(*source);
+  VARVE_ASSIGN_OR_RETURN(std::string_view source, file.GetString("tokenizer.chat_template"));
+  const std::string_view name = Recognise(source);
   if (!name.empty()) return name;
   return Unimplemented(fmt::format("tokenizer.chat_template: none of {}", ListNames()));
 }

@@ -10,7 +10,7 @@
 #include "tests/gguf_testing.h"
 
 namespace varve {
-namespace {
+namespace chat_template_test {
 
 Result<std::string_view> Detect(const GgufBuilder& builder) {
   const std::vector<std::byte> bytes = builder.Build();
@@ -76,5 +76,5 @@ TEST(ChatTemplate, NamesWhatIsWrongWithTheMessages) {
   EXPECT_NE(prompt.status().message().find("vicuna"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace chat_template_test
 }  // namespace varve

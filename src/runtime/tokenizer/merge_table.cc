@@ -29,16 +29,15 @@ void MergeTable::Insert(int32_t left, int32_t right, PairMerge merge) {
 }
 
 Result<MergeTable> MergeTable::Load(const GgufFile& file, const Vocabulary& vocabulary) {
-  Result<std::vector<std::string_view>> merges = file.GetStrings(kMerges);
-  if (!merges.ok()) return merges.status();
-  if (merges->size() > std::numeric_limits<uint32_t>::max() / 4) {
-    return InvalidArgument(fmt::format("{}: {} merges > {}", kMerges, merges->size(),
+  VARVE_ASSIGN_OR_RETURN(std::vector<std::string_view> merges, file.GetStrings(kMerges));
+  if (merges.size() > std::numeric_limits<uint32_t>::max() / 4) {
+    return InvalidArgument(fmt::format("{}: {} merges > {}", kMerges, merges.size(),
                                        std::numeric_limits<uint32_t>::max() / 4));
   }
-  MergeTable table(merges->size());
+  MergeTable table(merges.size());
   std::string joined;
-  for (size_t rank = 0; rank < merges->size(); ++rank) {
-    const std::string_view text = (*merges)[rank];
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    const std::string_view text = merges[rank];
     // Pieces have no blank in them (it is U+0120 in the alphabet), but a file may say otherwise: as
     // in llama.cpp the first blank after the first character divides.
     const size_t blank = text.find(' ', 1);

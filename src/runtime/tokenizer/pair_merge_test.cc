@@ -9,7 +9,7 @@
 #include <vector>
 
 namespace varve {
-namespace {
+namespace pair_merge_test {
 
 using Pair = std::pair<int32_t, int32_t>;
 
@@ -77,5 +77,5 @@ TEST(PairMerge, LeavesSymbolsWithoutATokenAlone) {
   EXPECT_EQ(Merge({-1}, merges), std::vector<int32_t>{-1});
 }
 
-}  // namespace
+}  // namespace pair_merge_test
 }  // namespace varve

@@ -9,7 +9,7 @@
 #include <vector>
 
 namespace varve {
-namespace {
+namespace pre_tokenizer_test {
 
 using Words = std::vector<std::string_view>;
 
@@ -97,5 +97,5 @@ TEST(PreTokenizer, NamesWhatItDoesNotKnow) {
   EXPECT_NE(escapes.find("\"\\x1b[2J\""), std::string::npos) << escapes;
 }
 
-}  // namespace
+}  // namespace pre_tokenizer_test
 }  // namespace varve

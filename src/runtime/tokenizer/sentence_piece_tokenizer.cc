@@ -60,24 +60,23 @@ std::string BytesOfToken(std::string_view text, TokenType type) {
 
 // The merge order of the tokens: 0 for the highest score, the same for equal scores.
 Result<std::vector<uint32_t>> ReadRanks(const GgufFile& file, const Vocabulary& vocabulary) {
-  Result<std::vector<float>> scores = file.GetFloats(kScores);
-  if (!scores.ok()) return scores.status();
-  if (scores->size() != static_cast<size_t>(vocabulary.size())) {
+  VARVE_ASSIGN_OR_RETURN(std::vector<float> scores, file.GetFloats(kScores));
+  if (scores.size() != static_cast<size_t>(vocabulary.size())) {
     return InvalidArgument(fmt::format("{}: {} values, but tokenizer.ggml.tokens has {}", kScores,
-                                       scores->size(), vocabulary.size()));
+                                       scores.size(), vocabulary.size()));
   }
-  std::vector<int32_t> order(scores->size());
+  std::vector<int32_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
   for (const int32_t id : order) {
-    if (std::isnan((*scores)[id])) {
+    if (std::isnan(scores[id])) {
       return InvalidArgument(fmt::format("{}: value of token {} is not a number", kScores, id));
     }
   }
   std::sort(order.begin(), order.end(),
-            [&](int32_t a, int32_t b) { return (*scores)[a] > (*scores)[b]; });
-  std::vector<uint32_t> ranks(scores->size(), 0);
+            [&](int32_t a, int32_t b) { return scores[a] > scores[b]; });
+  std::vector<uint32_t> ranks(scores.size(), 0);
   for (size_t i = 1; i < order.size(); ++i) {
-    const bool equal = (*scores)[order[i]] == (*scores)[order[i - 1]];
+    const bool equal = scores[order[i]] == scores[order[i - 1]];
     ranks[order[i]] = ranks[order[i - 1]] + (equal ? 0 : 1);
   }
   return ranks;
@@ -91,17 +90,14 @@ struct Options {
 };
 
 Result<Options> ReadOptions(const GgufFile& file, const Vocabulary& vocabulary) {
-  Result<bool> adds_bos =
-      Vocabulary::AddsToken(file, "tokenizer.ggml.add_bos_token", vocabulary.bos, true);
-  if (!adds_bos.ok()) return adds_bos.status();
-  Result<bool> adds_eos =
-      Vocabulary::AddsToken(file, "tokenizer.ggml.add_eos_token", vocabulary.eos, false);
-  if (!adds_eos.ok()) return adds_eos.status();
-  Result<bool> adds_blank = file.GetBoolOr("tokenizer.ggml.add_space_prefix", true);
-  if (!adds_blank.ok()) return adds_blank.status();
-  Result<bool> removes = file.GetBoolOr("tokenizer.ggml.remove_extra_whitespaces", false);
-  if (!removes.ok()) return removes.status();
-  return Options{*adds_bos, *adds_eos, *adds_blank, *removes};
+  VARVE_ASSIGN_OR_RETURN(bool adds_bos, Vocabulary::AddsToken(file, "tokenizer.ggml.add_bos_token",
+                                                              vocabulary.bos, true));
+  VARVE_ASSIGN_OR_RETURN(bool adds_eos, Vocabulary::AddsToken(file, "tokenizer.ggml.add_eos_token",
+                                                              vocabulary.eos, false));
+  VARVE_ASSIGN_OR_RETURN(bool adds_blank, file.GetBoolOr("tokenizer.ggml.add_space_prefix", true));
+  VARVE_ASSIGN_OR_RETURN(bool removes,
+                         file.GetBoolOr("tokenizer.ggml.remove_extra_whitespaces", false));
+  return Options{adds_bos, adds_eos, adds_blank, removes};
 }
 
 class SentencePieceTokenizer final : public Tokenizer {
@@ -248,10 +244,9 @@ Result<std::unique_ptr<Tokenizer>> CreateSentencePieceTokenizer(const GgufFile& 
   }
   Result<std::vector<uint32_t>> ranks = ReadRanks(file, **vocabulary);
   if (!ranks.ok()) return ranks.status();
-  Result<Options> options = ReadOptions(file, **vocabulary);
-  if (!options.ok()) return options.status();
+  VARVE_ASSIGN_OR_RETURN(Options options, ReadOptions(file, **vocabulary));
   return std::unique_ptr<Tokenizer>(std::make_unique<SentencePieceTokenizer>(
-      std::move(vocabulary).value(), std::move(ranks).value(), *options));
+      std::move(vocabulary).value(), std::move(ranks).value(), options));
 }
 
 }  // namespace varve

@@ -13,7 +13,7 @@
 #include "tests/test_data.h"
 
 namespace varve {
-namespace {
+namespace text_stream_test {
 
 constexpr const char* kReplacement = "\xEF\xBF\xBD";
 
@@ -119,5 +119,5 @@ TEST(ByteAlphabet, GoesThereAndBack) {
   EXPECT_FALSE(AlphabetToBytes("\xC3").has_value());
 }
 
-}  // namespace
+}  // namespace text_stream_test
 }  // namespace varve

@@ -9,12 +9,11 @@
 namespace varve {
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::Create(const GgufFile& file) {
-  Result<std::string_view> model = file.GetString("tokenizer.ggml.model");
-  if (!model.ok()) return model.status();
-  if (*model == "gpt2") return CreateByteLevelTokenizer(file);
-  if (*model == "llama") return CreateSentencePieceTokenizer(file);
+  VARVE_ASSIGN_OR_RETURN(std::string_view model, file.GetString("tokenizer.ggml.model"));
+  if (model == "gpt2") return CreateByteLevelTokenizer(file);
+  if (model == "llama") return CreateSentencePieceTokenizer(file);
   return Unimplemented(fmt::format(
-      "tokenizer.ggml.model: {} is not built in; there are llama, gpt2", QuoteToken(*model)));
+      "tokenizer.ggml.model: {} is not built in; there are llama, gpt2", QuoteToken(model)));
 }
 
 }  // namespace varve

@@ -16,7 +16,7 @@
 #include "tests/test_data.h"
 
 namespace varve {
-namespace {
+namespace tokenizer_golden_test {
 
 const std::string kFolder = TestDataPath("tokenizer/");
 
@@ -107,5 +107,5 @@ TEST(ChatTemplate, WritesWhatTheTemplatesOfTheFamiliesWrite) {
   }
 }
 
-}  // namespace
+}  // namespace tokenizer_golden_test
 }  // namespace varve

@@ -15,7 +15,7 @@
 #include "tests/test_data.h"
 
 namespace varve {
-namespace {
+namespace tokenizer_test {
 
 const std::string kFolder = TestDataPath("tokenizer/");
 const char* const kByteLevel[] = {"gpt-2", "llama-bpe", "qwen2", "smollm"};
@@ -288,5 +288,5 @@ TEST(SentencePieceTokenizer, NeverMergesIntoAControlToken) {
   EXPECT_EQ((*tokenizer)->Encode("<s>", kSpecial), (std::vector<int32_t>{4}));
 }
 
-}  // namespace
+}  // namespace tokenizer_test
 }  // namespace varve

@@ -47,19 +47,18 @@ Result<std::unique_ptr<Vocabulary>> Vocabulary::Load(const GgufFile& file, Token
 }
 
 Status Vocabulary::ReadTexts(const GgufFile& file) {
-  Result<std::vector<std::string_view>> tokens = file.GetStrings(kTokens);
-  if (!tokens.ok()) return tokens.status();
-  if (tokens->empty()) return InvalidArgument(fmt::format("{}: 0 tokens", kTokens));
-  if (tokens->size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
-    return InvalidArgument(fmt::format("{}: {} tokens > {}", kTokens, tokens->size(),
+  VARVE_ASSIGN_OR_RETURN(std::vector<std::string_view> tokens, file.GetStrings(kTokens));
+  if (tokens.empty()) return InvalidArgument(fmt::format("{}: 0 tokens", kTokens));
+  if (tokens.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+    return InvalidArgument(fmt::format("{}: {} tokens > {}", kTokens, tokens.size(),
                                        std::numeric_limits<int32_t>::max()));
   }
   size_t total_bytes = 0;
-  for (const std::string_view token : *tokens) total_bytes += token.size();
+  for (const std::string_view token : tokens) total_bytes += token.size();
   text_storage_.reserve(total_bytes);
-  texts_.reserve(tokens->size());
-  ids_.reserve(tokens->size());
-  for (const std::string_view token : *tokens) {
+  texts_.reserve(tokens.size());
+  ids_.reserve(tokens.size());
+  for (const std::string_view token : tokens) {
     const auto id = static_cast<int32_t>(texts_.size());
     texts_.emplace_back(text_storage_.data() + text_storage_.size(), token.size());
     text_storage_ += token;
@@ -79,14 +78,13 @@ Status Vocabulary::ReadTypes(const GgufFile& file) {
   types_.assign(texts_.size(), TokenType::kNormal);
   has_types_ = file.Find(kTypes) != nullptr;
   if (!has_types_) return Status();
-  Result<std::vector<int32_t>> types = file.GetInts(kTypes);
-  if (!types.ok()) return types.status();
-  if (types->size() != texts_.size()) {
+  VARVE_ASSIGN_OR_RETURN(std::vector<int32_t> types, file.GetInts(kTypes));
+  if (types.size() != texts_.size()) {
     return InvalidArgument(
-        fmt::format("{}: {} values, but {} has {}", kTypes, types->size(), kTokens, texts_.size()));
+        fmt::format("{}: {} values, but {} has {}", kTypes, types.size(), kTokens, texts_.size()));
   }
-  for (size_t id = 0; id < types->size(); ++id) {
-    const int32_t type = (*types)[id];
+  for (size_t id = 0; id < types.size(); ++id) {
+    const int32_t type = types[id];
     if (type < 0 || type > static_cast<int32_t>(TokenType::kByte)) {
       return InvalidArgument(
           fmt::format("{}: value {} of token {} is not in 0..6", kTypes, type, id));
@@ -105,9 +103,8 @@ Status Vocabulary::ReadIds(const GgufFile& file) {
       {"tokenizer.ggml.eom_token_id", &eom},
   };
   for (const auto& [key, id] : ids) {
-    Result<int64_t> value = file.GetIntOr(key, 0, size() - 1, -1);
-    if (!value.ok()) return value.status();
-    *id = static_cast<int32_t>(*value);
+    VARVE_ASSIGN_OR_RETURN(int64_t value, file.GetIntOr(key, 0, size() - 1, -1));
+    *id = static_cast<int32_t>(value);
     if (has_types_ || *id < 0) continue;
     types_[*id] = id == &unknown ? TokenType::kUnknown : TokenType::kControl;
   }

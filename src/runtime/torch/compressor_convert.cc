@@ -189,12 +189,10 @@ Status Converter::ReadHeader() {
   const PickleValue* last = Find(last_key);
   if (first == nullptr) return Bad(fmt::format("{} is missing", first_key));
   if (last == nullptr) return Bad(fmt::format("{} is missing", last_key));
-  const auto first_weight = ReadTensor(first_key, *first, 2);
-  if (!first_weight.ok()) return first_weight.status();
-  const auto last_weight = ReadTensor(last_key, *last, 2);
-  if (!last_weight.ok()) return last_weight.status();
-  const int inputs = static_cast<int>(first_weight->shape[1]);
-  const int outputs = static_cast<int>(last_weight->shape[0]);
+  VARVE_ASSIGN_OR_RETURN(const auto first_weight, ReadTensor(first_key, *first, 2));
+  VARVE_ASSIGN_OR_RETURN(const auto last_weight, ReadTensor(last_key, *last, 2));
+  const int inputs = static_cast<int>(first_weight.shape[1]);
+  const int outputs = static_cast<int>(last_weight.shape[0]);
   compressor.head_dim = options_.head_dim == 0 ? outputs : options_.head_dim;
   if (compressor.head_dim != outputs) {
     return Bad(fmt::format("head_dim {} is not {}, the outputs of {}", compressor.head_dim, outputs,
@@ -226,9 +224,8 @@ Status Converter::ReadLinear(int layer, CompressorPart part, int slot, Compresso
   const std::string bias_key = KeyOf(layer, part, slot, "bias");
   const PickleValue* weight_value = Find(weight_key);
   if (weight_value == nullptr) return Bad(fmt::format("{} is missing", weight_key));
-  const auto weight = ReadTensor(weight_key, *weight_value, 2);
-  if (!weight.ok()) return weight.status();
-  const int64_t rows = weight->shape[0], cols = weight->shape[1];
+  VARVE_ASSIGN_OR_RETURN(const auto weight, ReadTensor(weight_key, *weight_value, 2));
+  const int64_t rows = weight.shape[0], cols = weight.shape[1];
   const auto count = static_cast<uint64_t>(rows * cols);
   if (count > numbers_left_) {
     return Bad(fmt::format("{}: tensors share storages: more than {} numbers per byte of the file",
@@ -242,24 +239,22 @@ Status Converter::ReadLinear(int layer, CompressorPart part, int slot, Compresso
   std::byte* to = linear.weights.data();
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t col = 0; col < cols; ++col, to += number_bytes) {
-      const int64_t at = weight->offset + row * weight->strides[0] + col * weight->strides[1];
-      const Result<float> value = ReadNumber(weight_key, *weight, at);
-      if (!value.ok()) return value.status();
-      Store(options_.dtype, *value, to);
+      const int64_t at = weight.offset + row * weight.strides[0] + col * weight.strides[1];
+      VARVE_ASSIGN_OR_RETURN(const float value, ReadNumber(weight_key, weight, at));
+      Store(options_.dtype, value, to);
     }
   }
   const PickleValue* bias_value = Find(bias_key);
   if (bias_value == nullptr) return Status();
-  const auto bias = ReadTensor(bias_key, *bias_value, 1);
-  if (!bias.ok()) return bias.status();
-  if (bias->shape[0] != rows) {
-    return Bad(fmt::format("{} has {} numbers, not {} as {} has rows", bias_key, bias->shape[0],
+  VARVE_ASSIGN_OR_RETURN(const auto bias, ReadTensor(bias_key, *bias_value, 1));
+  if (bias.shape[0] != rows) {
+    return Bad(fmt::format("{} has {} numbers, not {} as {} has rows", bias_key, bias.shape[0],
                            rows, weight_key));
   }
   for (int64_t row = 0; row < rows; ++row) {
-    const Result<float> value = ReadNumber(bias_key, *bias, bias->offset + row * bias->strides[0]);
-    if (!value.ok()) return value.status();
-    linear.bias.push_back(*value);
+    VARVE_ASSIGN_OR_RETURN(const float value,
+                           ReadNumber(bias_key, bias, bias.offset + row * bias.strides[0]));
+    linear.bias.push_back(value);
   }
   return Status();
 }
@@ -306,9 +301,8 @@ Result<ConvertedCompressor> ConvertPthCompressor(std::span<const std::byte> byte
   if (bytes.size() >= 4 && IsCompressor(bytes)) {
     return InvalidArgument(fmt::format("{}: is a compressor already, not a .pth", name));
   }
-  Result<PthFile> file = PthFile::Open(bytes, name);
-  if (!file.ok()) return file.status();
-  return Converter(std::move(*file), name, bytes.size(), options).Run();
+  VARVE_ASSIGN_OR_RETURN(PthFile file, PthFile::Open(bytes, name));
+  return Converter(std::move(file), name, bytes.size(), options).Run();
 }
 
 }  // namespace varve

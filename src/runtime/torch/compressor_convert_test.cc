@@ -15,7 +15,7 @@
 #include "tests/test_data.h"
 
 namespace varve {
-namespace {
+namespace compressor_convert_test {
 
 using Bytes = std::vector<std::byte>;
 
@@ -206,5 +206,5 @@ TEST(CompressorConvert, ACompressorIsNoPth) {
       "f: is a compressor already, not a .pth");
 }
 
-}  // namespace
+}  // namespace compressor_convert_test
 }  // namespace varve

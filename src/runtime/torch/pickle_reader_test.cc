@@ -10,7 +10,7 @@
 #include "tests/pth_testing.h"
 
 namespace varve {
-namespace {
+namespace pickle_reader_test {
 
 using namespace std::string_literals;
 using namespace std::string_view_literals;
@@ -263,5 +263,5 @@ TEST(PickleReader, EveryTruncationIsRefusedAndEveryByteMayLie) {
   }
 }
 
-}  // namespace
+}  // namespace pickle_reader_test
 }  // namespace varve

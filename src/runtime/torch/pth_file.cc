@@ -104,17 +104,14 @@ Status PthFile::ReadRecords() {
         fmt::format("{}: is no file of torch.save: a zip without an entry FOLDER/data.pkl", name_));
   }
   if (const ZipEntry* order = zip_.Find(folder_ + "byteorder"); order != nullptr) {
-    const auto text = zip_.Read(*order);
-    if (!text.ok()) return text.status();
-    const std::string_view said(reinterpret_cast<const char*>(text->data()), text->size());
+    VARVE_ASSIGN_OR_RETURN(const auto text, zip_.Read(*order));
+    const std::string_view said(reinterpret_cast<const char*>(text.data()), text.size());
     if (said == "big") return Unimplemented(fmt::format("{}: its numbers are big-endian", name_));
     if (said != "little") return Bad("its byteorder is neither little nor big");
   }
-  const auto bytes = zip_.Read(*pickle);
-  if (!bytes.ok()) return bytes.status();
-  Result<Pickle> read = ReadPickle(*bytes, fmt::format("{}: {}", name_, kPickleName));
-  if (!read.ok()) return read.status();
-  pickle_ = std::move(*read);
+  VARVE_ASSIGN_OR_RETURN(const auto bytes, zip_.Read(*pickle));
+  VARVE_ASSIGN_OR_RETURN(Pickle read, ReadPickle(bytes, fmt::format("{}: {}", name_, kPickleName)));
+  pickle_ = std::move(read);
   return Status();
 }
 
@@ -179,9 +176,8 @@ Result<PthTensor> PthFile::Tensor(const PickleValue& value) {
       return Bad(fmt::format("stride {} of dimension {} < 0", tensor.strides[i], i));
     }
   }
-  const auto content = ReadStorage(key, count, PthDtypeBytes(*dtype));
-  if (!content.ok()) return content.status();
-  tensor.storage = *content;
+  VARVE_ASSIGN_OR_RETURN(const auto content, ReadStorage(key, count, PthDtypeBytes(*dtype)));
+  tensor.storage = content;
   if (LiesWithin(tensor, count)) return tensor;
   return Bad(fmt::format("offset {} and its strides lead out of a storage of {} numbers",
                          tensor.offset, count));

@@ -13,7 +13,7 @@
 #include "tests/pth_testing.h"
 
 namespace varve {
-namespace {
+namespace pth_file_test {
 
 using Bytes = std::vector<std::byte>;
 using Extents = std::vector<int64_t>;
@@ -46,10 +46,9 @@ Bytes OneTensor(const TensorSpec& spec) {
 
 Status StatusOf(const TensorSpec& spec) {
   const Bytes bytes = OneTensor(spec);
-  Result<PthFile> file = PthFile::Open(bytes, "f");
-  if (!file.ok()) return file.status();
-  const PickleValue* value = file->pickle().Find(*file->FindDict({}), "w");
-  return file->Tensor(*value).status();
+  VARVE_ASSIGN_OR_RETURN(PthFile file, PthFile::Open(bytes, "f"));
+  const PickleValue* value = file.pickle().Find(*file.FindDict({}), "w");
+  return file.Tensor(*value).status();
 }
 
 void ExpectRefused(const TensorSpec& spec, const std::string& message,
@@ -265,5 +264,5 @@ TEST(PthFile, AWeightThatIsNoTensorIsNamed) {
             "f: compress_tk.0.0.weight: is None, not a tensor");
 }
 
-}  // namespace
+}  // namespace pth_file_test
 }  // namespace varve

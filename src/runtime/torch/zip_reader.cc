@@ -87,10 +87,9 @@ Status ZipReader::Bad(const std::string& message) const {
 
 Result<ZipReader> ZipReader::Open(std::span<const std::byte> bytes, const std::string& name) {
   ZipReader reader(bytes, name);
-  const Result<Directory> directory = reader.FindDirectory();
-  if (!directory.ok()) return directory.status();
-  VARVE_RETURN_IF_ERROR(reader.ReadDirectory(*directory));
-  VARVE_RETURN_IF_ERROR(reader.CheckOverlap(directory->at));
+  VARVE_ASSIGN_OR_RETURN(const Directory directory, reader.FindDirectory());
+  VARVE_RETURN_IF_ERROR(reader.ReadDirectory(directory));
+  VARVE_RETURN_IF_ERROR(reader.CheckOverlap(directory.at));
   return reader;
 }
 
@@ -243,9 +242,8 @@ Status ZipReader::CheckOverlap(uint64_t directory_at) const {
   std::vector<Range> ranges;
   ranges.reserve(entries_.size());
   for (const ZipEntry& entry : entries_) {
-    const auto content = Locate(entry);
-    if (!content.ok()) return content.status();
-    const auto end = static_cast<uint64_t>(content->data() - bytes_.data()) + content->size();
+    VARVE_ASSIGN_OR_RETURN(const auto content, Locate(entry));
+    const auto end = static_cast<uint64_t>(content.data() - bytes_.data()) + content.size();
     ranges.push_back({entry.header_at, end, entry.name});
   }
   std::sort(ranges.begin(), ranges.end(),

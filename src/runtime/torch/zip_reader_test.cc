@@ -12,7 +12,7 @@
 #include "tests/test_data.h"
 
 namespace varve {
-namespace {
+namespace zip_reader_test {
 
 using Bytes = std::vector<std::byte>;
 
@@ -187,5 +187,5 @@ TEST(ZipReader, EveryTruncationIsRefusedAndEveryByteMayLie) {
   }
 }
 
-}  // namespace
+}  // namespace zip_reader_test
 }  // namespace varve
