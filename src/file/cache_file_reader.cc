@@ -188,10 +188,10 @@ Status CacheFile::ParsePlanSection() {
   plan_text_ = text(SectionKind::kPlan);
   Result<Plan> plan = ParsePlan(plan_text_);
   if (!plan.ok()) return Bad("section plan: {}", plan.status().message());
-  // Whoever uses the plan of a file must not write where the file says.
+  // A file must not choose where the program that loads it writes.
   if (std::any_of(plan->rules.begin(), plan->rules.end(),
                   [](const LayerRule& rule) { return rule.spill.has_value(); })) {
-    return Bad("section plan: \"{}\": spill= is no matter of a file", plan_text_);
+    return Bad("section plan: \"{}\": spill= cannot be in a file", plan_text_);
   }
   Result<std::vector<LayerPlan>> layers = ResolvePlan(*plan, shape_);
   if (!layers.ok()) {

@@ -219,7 +219,7 @@ void PagePool::GiveBack(const PageSlot& slot) {
   Link(&size_class.partial, slab, &PageSlab::partial_links);
   Unuse(slab, slot.index);
   AddWarm(slab, slot.index);
-  // The limit sinks with what is in use. Every slot is trimmed at most once: O(1) on average.
+  // The limit falls with what is in use. Every slot is trimmed at most once: O(1) on average.
   while (warm_ != nullptr && warm_bytes_ > WarmLimit()) TrimWarm();
 }
 

@@ -13,7 +13,7 @@
 //
 // Taking and giving back touch the counters of the slot's own system pages, nothing else.
 //
-// Not thread-safe. The pool must outlive no slot: give everything back before it is destroyed.
+// Not thread-safe. Give every slot back before the pool is destroyed.
 
 #ifndef VARVE_PAGES_PAGE_POOL_H_
 #define VARVE_PAGES_PAGE_POOL_H_
