@@ -16,7 +16,7 @@
 namespace varve {
 namespace {
 
-// Large enough that the system's calls cost nothing beside the copying.
+// Large enough that system calls cost little compared with copying.
 constexpr size_t kBufferBytes = size_t{64} << 10;
 
 std::string DirectoryOf(const std::string& path) {
@@ -63,7 +63,7 @@ Result<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string& path, 
   if (path.empty()) return InvalidArgument("path: empty");
   struct stat info = {};
   if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
-    // A rename would put the file in the place of a device or a pipe.
+    // A rename would replace a device or a pipe by a file.
     return InvalidArgument(fmt::format("{}: is not a file", path));
   }
   std::string temporary = TemporaryName(path);
@@ -89,7 +89,7 @@ Status AtomicFile::Flush() {
   while (done < buffer_.size()) {
     const ssize_t wrote = ops_->Write(file_, buffer_.data() + done, buffer_.size() - done);
     if (wrote < 0 && errno == EINTR) continue;
-    // A system that takes nothing and gives no reason would make this loop for ever.
+    // A write that takes nothing and reports no error would make this loop run forever.
     if (wrote == 0) errno = EIO;
     if (wrote <= 0) return Error("cannot be written");
     done += static_cast<size_t>(wrote);

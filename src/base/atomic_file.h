@@ -2,9 +2,9 @@
 //
 // Bytes go into a temporary file beside the target. Commit makes them durable (fsync), gives the
 // file its name (rename) and makes that durable too (fsync of the directory). A process that dies
-// on the way leaves the old file as it was, and perhaps the temporary one; an error removes the
-// temporary one. What the system does goes through FileOps, so that tests can fail or die at every
-// call.
+// on the way leaves the old file as it was, and perhaps the temporary one. An error removes the
+// temporary one. All system calls go through FileOps, so that tests can make each of them fail or
+// die there.
 //
 // Not thread-safe; different files are independent.
 
@@ -24,8 +24,8 @@
 
 namespace varve {
 
-// The system's calls; each returns what the system does: a negative number on failure, with the
-// reason in errno.
+// The system calls that AtomicFile needs. Each returns what the system returns: a negative number
+// on failure, with the reason in errno.
 class FileOps {
  public:
   virtual ~FileOps() = default;
@@ -48,10 +48,10 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   Status Append(std::span<const std::byte> bytes);
-  // Zeros up to a multiple of `alignment`.
+  // Writes zeros up to a multiple of `alignment`.
   Status Pad(uint64_t alignment);
   uint64_t size() const { return size_; }
-  // After an error of the last step (the directory's fsync) the new file is in place, whole.
+  // If only the last step fails (fsync of the directory), the new file is in place and whole.
   Status Commit();
 
  private:

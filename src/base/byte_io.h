@@ -1,5 +1,5 @@
-// Little-endian numbers in byte strings, written without and read with checks. A reader names the
-// field that does not fit and never goes past its end.
+// Little-endian numbers in byte strings. Writing needs no checks. Reading checks every field: an
+// error names the field that does not fit, and nothing past the end is read.
 
 #ifndef VARVE_BASE_BYTE_IO_H_
 #define VARVE_BASE_BYTE_IO_H_
@@ -59,7 +59,7 @@ class ByteReader {
     return Status();
   }
 
-  // Nothing may follow.
+  // Fails if bytes are left.
   Status Finish() const {
     if (bytes_.empty()) return Status();
     return Bad(fmt::format("{} bytes follow its end", bytes_.size()));

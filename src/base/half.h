@@ -1,5 +1,5 @@
-// f16 and bf16 as bits, in portable C++: exact widening, narrowing with round to nearest even.
-// The reference for the vector versions in src/kernels; NaN stays NaN, overflow becomes infinity.
+// f16 and bf16 as bits, in portable C++: exact widening, narrowing with round to nearest even. NaN
+// stays NaN, overflow becomes infinity. The vector versions in src/kernels are tested against this.
 
 #ifndef VARVE_BASE_HALF_H_
 #define VARVE_BASE_HALF_H_

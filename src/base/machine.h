@@ -1,5 +1,5 @@
-// Facts about the machine and the process, for reports. Values that the system does not tell are
-// zero or "unknown". Reads /proc and sysfs; every call may run at once with any other.
+// Facts about the machine and the process, for reports, from /proc and sysfs. Values that the
+// system does not tell are zero or "unknown". All calls may run at the same time.
 
 #ifndef VARVE_BASE_MACHINE_H_
 #define VARVE_BASE_MACHINE_H_
@@ -22,7 +22,7 @@ MachineInfo DescribeMachine();
 // Resident memory of this process at this moment.
 uint64_t ResidentBytes();
 
-// "32768K", "36M", "512" as in sysfs, in bytes; 0 if it is none of these.
+// A size as sysfs writes it ("32768K", "36M", "512"), in bytes; 0 if the text is no such size.
 uint64_t ParseCacheSize(std::string_view text);
 
 }  // namespace varve

@@ -1,9 +1,9 @@
 // MappedFile: a regular file, mapped read-only and privately. Bytes come into memory when they are
 // read and can leave it again: the page cache holds them, not the process.
 //
-// The size is the file's size when it is opened. A file that somebody shortens afterwards cannot be
-// guarded against here: reading the pages that are gone ends the process with SIGBUS, as with every
-// mapped file. Replace such files by renaming, not by writing into them.
+// The size is the file's size when it is opened. If somebody shortens the file afterwards, reading
+// the pages that are gone ends the process with SIGBUS, as with every mapped file; nothing here can
+// prevent that. Replace such files by renaming, not by writing into them.
 //
 // Immutable; any number of threads may read bytes().
 
@@ -30,7 +30,7 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return bytes_; }
 
-  // Some bytes will not be read again soon: they leave the process, not the page cache.
+  // Says that some bytes will not be read again soon. They leave the process, not the page cache.
   void Forget(size_t offset, size_t bytes) const;
 
  private:

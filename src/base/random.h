@@ -1,6 +1,6 @@
-// SplitMix64 (Steele, Lea, Flood 2014): random numbers that are the same on every machine, which
-// those of the standard distributions are not. One addition and a mixing function; any seed is a
-// good one. Not for secrets. Plain values: copies go on alike and apart.
+// SplitMix64 (Steele, Lea, Flood 2014): random numbers that are the same on every machine, unlike
+// those of the standard distributions. One addition and a mixing function; every seed is good. Not
+// for secrets. A plain value: a copy gives the same numbers, independently of the original.
 
 #ifndef VARVE_BASE_RANDOM_H_
 #define VARVE_BASE_RANDOM_H_

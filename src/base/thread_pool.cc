@@ -15,8 +15,8 @@
 namespace varve {
 namespace {
 
-// Long enough to bridge the gap between two layers of a decode step, short enough not to burn a
-// core through a pause: about 50 us.
+// How long workers spin before they sleep, about 50 us: long enough for the gap between two layers
+// of a decode step, short enough not to waste a core while the program pauses.
 constexpr int kSpinRounds = 2000;
 
 constexpr int kMostThreads = 1024;
@@ -41,7 +41,7 @@ class ThreadPool final : public Executor {
         threads_.emplace_back([this, worker] { WorkerLoop(worker); });
       }
     } catch (const std::system_error&) {
-      // The system has no more threads: work with those that it gave.
+      // The system gives no more threads: work with those that there are.
     }
   }
 
