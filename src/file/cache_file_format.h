@@ -2,7 +2,7 @@
 // as byte tables. A record is described once, by Fields; writing and reading both follow it. All
 // numbers are little-endian, whatever the machine.
 //
-// Values without checks: cache_file_reader.h says what a file may hold.
+// Nothing is checked here; cache_file_reader.h says what a file may hold.
 
 #ifndef VARVE_FILE_CACHE_FILE_FORMAT_H_
 #define VARVE_FILE_CACHE_FILE_FORMAT_H_
@@ -30,7 +30,7 @@ inline constexpr size_t kCacheFileAlignment = 4096;  // of raw payloads and the 
 inline constexpr size_t kSectionAlignment = 8;
 inline constexpr size_t kPackedAlignment = 8;  // of packed payloads
 
-// Far from overflow in everything that is computed from positions.
+// Low enough that nothing computed from positions overflows.
 inline constexpr int64_t kMaxFilePosition = int64_t{1} << 40;
 inline constexpr size_t kMaxModelNameBytes = 1024;
 
@@ -45,7 +45,7 @@ enum class SectionKind : uint32_t {
   kTables = 6,          // TableRecord [sequences][layers]
   kEntries = 7,         // EntryRecord
   kPages = 8,           // PageRecord
-  kDictionaries = 9,    // DictionaryRecord; 9 and 10 are there or not, both
+  kDictionaries = 9,    // DictionaryRecord; a file has both 9 and 10, or neither
   kDictionaryData = 10  // their bytes
 };
 inline constexpr uint32_t kIgnorableSection = 0x80000000;
@@ -79,7 +79,7 @@ struct FileHeader {
   uint64_t num_sequences = 0;
   uint64_t num_pages = 0;
   std::array<uint64_t, 4> reserved = {};
-  uint64_t checksum = 0;  // of everything before it, and of the section directory behind it
+  uint64_t checksum = 0;  // of everything before it, and of the section directory after it
 
   static constexpr uint32_t kBytes = 128;
   template <typename Io, typename Record>
@@ -142,11 +142,11 @@ struct SequenceRecord {
 struct TableRecord {
   uint64_t first_entry = 0;
   uint64_t num_entries = 0;
-  uint64_t plan_bytes = 0;  // of the retention plan in force
+  uint64_t plan_bytes = 0;  // of the policy's decision in force
   uint32_t flags = 0;
   uint32_t reserved = 0;
 
-  static constexpr uint32_t kPlanPending = 1;  // flag: retention has decided and not yet acted
+  static constexpr uint32_t kPlanPending = 1;  // flag: a decision is made, not yet carried out
   static constexpr uint32_t kBytes = 32;
   template <typename Io, typename Record>
   static void Fields(Io& io, Record& r) {
@@ -209,7 +209,7 @@ struct PageRecord {
 };
 
 struct DictionaryRecord {
-  uint64_t hash = 0;      // that packed strips name it by
+  uint64_t hash = 0;      // by which packed strips name it
   uint64_t offset = 0;    // in section dictionary data
   uint64_t bytes = 0;     // docs/format/packed.md
   uint64_t checksum = 0;  // of those bytes
@@ -221,7 +221,7 @@ struct DictionaryRecord {
   }
 };
 
-// A dictionary may extend another, and so on; but not without end.
+// A dictionary may extend another, which may extend a third: at most this many in a chain.
 inline constexpr size_t kMaxDictionaryChain = 64;
 
 namespace cache_file_internal {

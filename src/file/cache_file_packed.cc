@@ -132,7 +132,7 @@ Status CacheFile::AddDictionary(size_t index, const DictionaryRecord& record) {
   return Status();
 }
 
-// Of packed strips none is larger than what it stands for, its header apart.
+// No packed strip is larger than its raw strip and a header.
 Status CacheFile::CheckStoredBytes(size_t index) const {
   const PageRecord& page = pages_[index];
   if (!page.IsPacked()) {
@@ -172,7 +172,7 @@ Status CacheFile::CheckPackedStrip(uint64_t index, int head, Part part,
           fmt::format("dictionary {:016x} is for strips of another shape", info->dictionary_hash));
     }
   }
-  // Attention takes floats as they come, scales only in their range.
+  // Attention takes any floats, but only scales that are in their range.
   if (store::IsFloat(expected.lane)) return Status();
   std::vector<std::byte> raw(info->unpacked_bytes);
   Status status = store::Unpack(strip, dictionary->get(), {raw, 0});

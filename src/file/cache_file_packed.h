@@ -1,5 +1,5 @@
 // Packed pages in a .varve file: their payloads, and the dictionaries that they need, each once.
-// What a reader checks of them is CacheFile's (cache_file_packed.cc, too).
+// CacheFile checks them when it reads (its part of cache_file_packed.cc).
 
 #ifndef VARVE_FILE_CACHE_FILE_PACKED_H_
 #define VARVE_FILE_CACHE_FILE_PACKED_H_
@@ -24,14 +24,14 @@ constexpr size_t PackedEndsBytes(int num_kv_heads) {
 // Bytes of the strips alone; 0 if the page is raw. The record has been checked.
 size_t PackedBytesOf(const PageRecord& page, int num_kv_heads);
 
-// The payload of a packed page, in memory or unread, checked in the latter case only. `strips`,
-// unless null, gets it as strips.
+// The payload of a packed page, in memory or unread; only an unread one is checked. `strips`,
+// unless null, receives the strips of the payload.
 Status PackedImage(const Page& page, std::vector<std::byte>* image, PackedStrips* strips);
 
 // Collects dictionaries into their two sections. Not thread-safe.
 class DictionaryWriter {
  public:
-  // Those that the strips name, what they extend first.
+  // Adds the dictionaries that the strips name; those that they extend come first.
   Status Add(const PackedStrips& strips);
 
   bool empty() const { return records_.empty(); }

@@ -11,7 +11,7 @@ namespace varve {
 namespace {
 
 constexpr uint32_t kMaxTokensPerRow = 1024;
-// Masses are at most 1 a query; counts are far below this.
+// A mass is at most 1 per query, and counts of queries are far below this.
 constexpr double kMaxScoreSum = 1e12;
 constexpr int32_t kMaxScoreCount = 1 << 30;
 constexpr uint64_t kMaxPlanBytes = uint64_t{1} << 40;
@@ -42,7 +42,7 @@ Status CacheFile::ParsePages() {
     if (page.layer < layer)
       return Bad("page {}: layer {} < {}, the one before", i, page.layer, layer);
     layer = page.layer;
-    // Behind the file's end at most by one alignment: no overflow.
+    // At most one alignment past the end of the file: no overflow.
     offset = AlignUp(offset, page.Alignment());
     if (page.offset != offset) return Bad("page {}: offset {} is not {}", i, page.offset, offset);
     if (offset > bytes_.size() || page.stored_bytes > bytes_.size() - offset) {

@@ -1,4 +1,4 @@
-// A cache that is saved and loaded goes on as the one that never stopped, bit for bit.
+// A cache that is saved and loaded goes on as if it had never stopped, bit for bit.
 
 #include <gtest/gtest.h>
 
@@ -54,8 +54,8 @@ TEST(CacheFile, RecordsHaveTheSizeThatTheFormatSays) {
 
 class CacheFilePlans : public testing::TestWithParam<const char*> {};
 
-// One sequence and a fork that has left it, with rows cut out: filling, full and sealed pages, live
-// masks, scores and plans that wait.
+// One sequence and a fork that went its own way, with rows cut out: filling, full and sealed pages,
+// live masks, scores, and decisions that wait.
 TEST_P(CacheFilePlans, GoesOnBitForBit) {
   const TempFolder folder;
   const std::string path = folder.File("cache.varve");
@@ -64,7 +64,7 @@ TEST_P(CacheFilePlans, GoesOnBitForBit) {
   original.Feed(a, 180);
   const SequenceId b = *original.cache->Fork(a);
   ASSERT_OK(original.cache->EndPrompt(a));
-  original.Feed(a, 208);  // where the policies below have just planned
+  original.Feed(a, 208);  // here the policies below have just made a decision
   ASSERT_OK(original.cache->RemoveRange(b, 70, 75));
   ASSERT_OK(original.cache->Truncate(b, 171));
   original.Feed(b, 191, 3);
@@ -116,7 +116,7 @@ TEST(CacheFile, KeepsWhatPagesShare) {
   const SequenceId a = *run.cache->CreateSequence();
   run.Feed(a, 100);
   const SequenceId b = *run.cache->Fork(a);
-  run.Feed(a, 180);  // has sunk pages that b still holds exact
+  run.Feed(a, 180);  // has demoted pages that b still holds exact
   const CacheStats before = run.cache->Stats();
   ASSERT_OK(run.cache->Save(path, {}));
   RetentionRun loaded(SmallShape(), "age=f16:64/q4_0", Work());
@@ -138,7 +138,7 @@ TEST(CacheFile, KeepsWhatAPolicyWantsAndOtherHoldersHaveNotAgreedTo) {
   const SequenceId a = *run.cache->CreateSequence();
   run.Feed(a, 100);
   const SequenceId b = *run.cache->Fork(a);
-  run.Feed(a, 180);  // wants pages to sink that b has no opinion of yet
+  run.Feed(a, 180);  // wants to demote pages on which b has not decided yet
   ASSERT_OK(run.cache->Save(path, {}));
   RetentionRun loaded(SmallShape(), plan, Work());
   const std::vector<SequenceTokens> sequences = LoadAll(loaded, path);
@@ -227,7 +227,7 @@ TEST(CacheFile, TellsOfADamagedPageAndRollsBack) {
   EXPECT_EQ(loaded.cache->ReadRows(id, 1, 0, Part::kKey, 40, 41, read.data()).status().code(),
             StatusCode::kDataLoss);
   EXPECT_EQ(*loaded.cache->ReadRows(id, 1, 0, Part::kKey, 48, 100, read.data()), 52);
-  // A cache that saves does not pass the damage on.
+  // Save does not write damaged pages to another file.
   const std::string copy = folder.File("copy.varve");
   EXPECT_EQ(loaded.cache->Save(copy, {}).code(), StatusCode::kDataLoss);
   EXPECT_FALSE(std::filesystem::exists(copy));
@@ -252,7 +252,7 @@ TEST(CacheFile, HoldsTokensAndOnlyTheSequencesAskedFor) {
   options.model_name = "a model";
   ASSERT_OK(run.cache->Save(path, options));
   RetentionRun loaded(SmallShape(), "f16", Work());
-  loaded.Feed(*loaded.cache->CreateSequence(), 5);  // joins what is there
+  loaded.Feed(*loaded.cache->CreateSequence(), 5);  // a new sequence beside the loaded ones
   Result<std::vector<SequenceTokens>> sequences =
       loaded.cache->Load(path, {options.model_fingerprint});
   ASSERT_OK(sequences.status());
@@ -279,7 +279,7 @@ TEST(CacheFile, IsTheSameBytesWheneverTheContentIsTheSame) {
   const std::string second = folder.File("second.varve");
   const std::string third = folder.File("third.varve");
   RetentionRun run(SmallShape(), "f16", Work());
-  // What was taken back is in nobody's file.
+  // Tokens that were rolled back are in no file.
   const SequenceId a = *run.cache->CreateSequence();
   run.Feed(a, 110);
   ASSERT_OK(run.cache->Truncate(a, 99));
@@ -289,7 +289,7 @@ TEST(CacheFile, IsTheSameBytesWheneverTheContentIsTheSame) {
   fresh.Feed(*fresh.cache->CreateSequence(), 100);
   ASSERT_OK(fresh.cache->Save(second, {}));
   EXPECT_EQ(ReadFileBytes(first), ReadFileBytes(second));
-  // From pages that are still in the file, too; and over the file that they are in.
+  // Also while pages are still unread in a file, and over that very file.
   RetentionRun loaded(SmallShape(), "f16", Work());
   const SequenceId id = LoadAll(loaded, first)[0].sequence;
   ASSERT_OK(loaded.cache->Save(third, {}));

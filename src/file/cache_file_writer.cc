@@ -123,8 +123,8 @@ class Writer {
                    0);
   }
 
-  // Takes the dictionaries that the page needs into the file. What memory has done to a page is not
-  // passed on.
+  // Adds the dictionaries that the page needs to the file. A page that has been damaged in memory
+  // is not written.
   Status CheckPacked(const Page& page) {
     PackedStrips strips;
     VARVE_RETURN_IF_ERROR(PackedImage(page, &buffer_, &strips));
@@ -182,7 +182,7 @@ class Writer {
         table_record.first_entry = num_entries_;
         table_record.num_entries = table.entries.size();
         table_record.plan_bytes = table.plan_bytes;
-        // A plan is a function of the sequence: that there is one says all.
+        // The decision is a function of the sequence: it is enough to say that there is one.
         table_record.flags =
             table.PendingFits(sequence.next_position) ? TableRecord::kPlanPending : 0;
         Put(table_record, &table_bytes_);
@@ -236,7 +236,7 @@ class Writer {
     }
     sections.push_back({SectionKind::kPages, PageRecord::kBytes, {}});
 
-    // Where the pages go follows from the sizes alone; their records are the last section.
+    // The sizes alone tell where the pages go; their records are the last section.
     uint64_t end = FileHeader::kBytes + SectionRecord::kBytes * sections.size();
     for (const Section& section : sections)
       end = AlignUp(end, kSectionAlignment) + section.bytes.size();

@@ -1,9 +1,9 @@
 // Writes sequences of a cache to a .varve file (docs/format/cache-file.md), through AtomicFile.
 //
-// Pages are collected layer by layer, each once. Bytes of rows that were never written (open pages
-// keep room for them) are written as zeros: what a slot held before is nobody's business. Pages
-// that still are in another file are read from there, checked, and stay unread. Packed pages are
-// written packed, after they have been unpacked for a check, and every dictionary once.
+// Pages are collected layer by layer, each once. Rows that were never written (open pages keep room
+// for them) become zeros, so that no old content of a slot leaks. Pages that are still in another
+// file are read from there and checked, and stay unread in the cache. Packed pages are written
+// packed, after unpacking them for a check, and every dictionary once.
 //
 // A function without state; the cache must not change meanwhile.
 
