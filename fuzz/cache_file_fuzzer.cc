@@ -1,6 +1,6 @@
-// Any bytes as a .varve file; with the first byte odd, its checksums are made right first, so that
-// the fields behind them are reached. What opens is loaded into a cache of the file's own shape and
-// plan, read, attended to, continued by two tokens, saved, and freed.
+// Reads any bytes as a .varve file. If the first byte is odd, the checksums are corrected first, so
+// that the checks of the fields are reached. A file that opens is loaded into a cache of its own
+// shape and plan, read, attended to, continued by two tokens, saved, and freed.
 
 #include <cstddef>
 #include <cstdint>
@@ -66,7 +66,7 @@ void Continue(varve::Cache& cache, varve::SequenceId id) {
   }
   if (status.ok()) status = cache.EndStep();
   if (!status.ok()) {
-    // A page that fails its check, nothing else; and then nothing has happened.
+    // Only a page that fails its check may cause an error, and then nothing has changed.
     if (status.code() != varve::StatusCode::kDataLoss) Fail("step", status);
     Expect("position after an error", *cache.NextPosition(id) == position);
   }

@@ -1,7 +1,7 @@
-// A random program of cache operations, from bytes, run on a small cache and on the reference model
-// side by side. After every operation everything that can be read of every sequence must agree, bit
-// for bit for stored rows; a bad call must name its error and change nothing. At the end every
-// sequence is freed and no byte may be left.
+// The input is a program of cache operations. It runs on a small cache and on the reference model
+// side by side. After every operation all that can be read of every sequence must agree, stored
+// rows bit for bit. A bad call must name its error and change nothing. At the end every sequence is
+// freed, and no byte may be left.
 
 #include <algorithm>
 #include <cstddef>
@@ -49,7 +49,7 @@ struct FoldingPlan {
   int factor;
   int min_groups;
   bool has_image;
-  // Sealing what has been folded may find no memory, and waits then: the model does not.
+  // Sealing folded pages may find no memory and is then put off; the model never puts it off.
   bool seals;
 };
 constexpr FoldingPlan kFoldingPlans[] = {
@@ -335,7 +335,7 @@ class Program {
   void Expect(const char* operation, const Status& status) {
     if (!status.ok()) Fail(operation, status);
   }
-  // What would cut a folded row is refused, and nothing else.
+  // Only a call that would cut a folded row is refused.
   void ExpectCut(const char* operation, SequenceId id, std::initializer_list<int64_t> cuts,
                  const Status& status) {
     const bool refused = std::any_of(cuts.begin(), cuts.end(), [&](int64_t cut) {
@@ -362,7 +362,7 @@ class Program {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Bytes bytes(data, size);
-  // The first byte's high bit; what came before folding keeps its meaning.
+  // The high bit of the first byte, so that older inputs of the corpus keep their meaning.
   const int which = bytes.Next();
   const int flags = bytes.Next();
   varve::CacheOptions options;

@@ -1,6 +1,6 @@
-// Any bytes as a codebook file; with the first byte odd, its size and checksum are made right
-// first, so that the fields behind them are reached. What parses is a codebook, and comes back from
-// its own bytes.
+// Reads any bytes as a codebook file. If the first byte is odd, size and checksum are corrected
+// first, so that the checks of the fields are reached. A codebook that parses must come back from
+// the bytes that it is written as.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Meta files of KV dumps from strangers: what is read keeps within the documented ranges, names a
-// file and nothing else, and comes back from its own text.
+// Meta files of KV dumps from strangers. A value that is read lies in its documented range, a file
+// name has no folder, and the whole comes back from the text that it is written as.
 
 #include <cstddef>
 #include <cstdint>

@@ -24,7 +24,7 @@ void Require(bool condition) {
   if (!condition) std::abort();
 }
 
-// An error of a getter has a reason, and is never a bug of ours.
+// A getter may fail only with kInvalidArgument and a reason.
 template <typename T>
 void RequireAnswer(const Result<T>& result) {
   if (result.ok()) return;
@@ -76,7 +76,7 @@ void ReadTensor(const GgufFile& file, const GgufTensor& tensor, std::span<const 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  // A copy: aligned, and with nothing readable behind it.
+  // A copy: aligned, and with nothing readable past its end.
   const std::vector<std::byte> bytes(reinterpret_cast<const std::byte*>(data),
                                      reinterpret_cast<const std::byte*>(data) + size);
   Result<std::shared_ptr<const GgufFile>> opened = GgufFile::FromMemory(bytes, "fuzz");

@@ -1,6 +1,6 @@
 // Packed parts and dictionaries from strangers: no bytes may crash the reader or make it write
-// outside of its buffer. What unpacks must have the hash that it names, and on every instruction
-// set the same answer must come out.
+// outside its buffer. Bytes that unpack must have the hash that the part names, and every
+// instruction set must give the same answer.
 //
 // Input: a byte that says which of the fixed dictionaries helps, then a packed part; or, with the
 // byte 255, a dictionary.
@@ -68,7 +68,7 @@ void UnpackEverywhere(std::span<const std::byte> packed, const Dictionary* dicti
     Require(status.ok() || !status.message().empty());
     const varve::Result<PackedInfo> info = ReadPackedInfo(packed);
     if (status.ok()) Require(HashPart({info->shape, out.data(), 0}) == info->content_hash);
-    // Without the check of the hash, garbage may come out, but the same everywhere.
+    // Without the check of the hash garbage may come out, but the same garbage everywhere.
     const varve::Status unchecked = Unpack(packed, dictionary, {out, 0}, {.verify = false});
     if (first) {
       first_ok = unchecked.ok();

@@ -1,6 +1,6 @@
-// Any bytes as a file of torch.save, or, with an odd first byte, as the pickle of one whose zip is
-// right and has a storage "0" of 512 f32: enough for a small compressor. What converts is a
-// compressor; nothing else is asked of a pickle but that it ends.
+// Reads any bytes as a file of torch.save. If the first byte is odd they are only the pickle, in a
+// correct zip with a storage "0" of 512 f32, enough for a small compressor. Conversion must end,
+// and what it gives must be a valid compressor.
 
 #include <cstddef>
 #include <cstdint>
