@@ -35,8 +35,8 @@ uint64_t ContentHash(const PartShape& shape, uint64_t base_hash, std::span<const
   return hash != 0 ? hash : 1;  // 0 says "none" in a packed page
 }
 
-// Rows of the samples that `base` does not have, those that come often first. Without a base: none
-// if they do not repeat.
+// Rows of the samples that `base` does not have, the most frequent first. Without a base, and if
+// rows do not repeat: none.
 std::vector<std::byte> CollectRows(std::span<const PartView> samples, const Dictionary* base,
                                    const DictionaryOptions& options) {
   struct Seen {
@@ -50,7 +50,7 @@ std::vector<std::byte> CollectRows(std::span<const PartView> samples, const Dict
     for (int r = 0; r < samples[s].shape.num_rows; ++r, ++all) {
       GatherRow(samples[s], r, row.data());
       if (base != nullptr && base->FindRow(row) >= 0) continue;
-      // Two rows with one hash: the second is not kept, which costs bytes and nothing else.
+      // Two rows with one hash: the second is not kept, which costs only bytes.
       ++by_hash.try_emplace(HashRow(row), Seen{s, static_cast<size_t>(r), 0}).first->second.count;
     }
   }
@@ -75,7 +75,7 @@ std::vector<std::byte> CollectRows(std::span<const PartView> samples, const Dict
   return rows;
 }
 
-// Codes of the units after the samples.
+// Chooses the codes of the units by the samples.
 DecodeUnits FitUnits(const PartShape& shape, std::span<const PartView> samples) {
   const FloatPlane plane = PlaneOf(shape);
   if (plane.num_heads == 0) return DecodeUnits();
@@ -106,7 +106,7 @@ Result<PartShape> CommonShape(std::span<const PartView> samples) {
   return shape;
 }
 
-// What stands in front of the units.
+// The fields before the units.
 struct Header {
   PartShape shape;
   uint32_t num_rows = 0;  // its own
@@ -166,7 +166,7 @@ int Dictionary::FindRow(std::span<const std::byte> wanted) const {
   const uint64_t hash = HashRow(wanted);
   for (const Dictionary* link = this; link != nullptr; link = link->base_.get()) {
     const std::vector<uint32_t>& buckets = link->buckets_;
-    // At least half of the buckets are empty: the search ends.
+    // At least half of the buckets are empty, so the search ends.
     for (size_t at = hash; !buckets.empty(); ++at) {
       const uint32_t found = buckets[at & (buckets.size() - 1)];
       if (found == 0) break;

@@ -1,9 +1,9 @@
 // Dictionary: what the pages of one layer and part have in common, so that a page need not carry
 // it.
 //
-// Two things: the code of every unit for the exponent coder (exponent_coder.h), and rows that
-// repeat exactly. (In the first layer V depends on the token alone, so a token that comes again
-// brings the same row.) A dictionary is made from some pages, immutable from then on, shared by
+// It holds two things: the code of every unit for the exponent coder (exponent_coder.h), and rows
+// that repeat exactly. (In the first layer V depends on the token alone, so the same token brings
+// the same row.) A dictionary is made from some pages. It is immutable from then on, shared by
 // reference and safe to use from any thread. Packed pages name it by its hash and cannot be
 // unpacked without it; they never refer to each other.
 
@@ -36,25 +36,25 @@ class Dictionary {
   static constexpr size_t kMaxRows = 0x7FFF;
 
   // Checks every field; kDataLoss names what is wrong. `base` is the dictionary that this one
-  // extends, if it does: base_hash() of it, from ParseBaseHash.
+  // extends, null if it extends none; ParseBaseHash tells which one.
   static Result<std::shared_ptr<const Dictionary>> Parse(
       std::span<const std::byte> bytes, std::shared_ptr<const Dictionary> base = nullptr);
-  // The hash of the base that Parse will ask for; 0: none. The header alone is looked at.
+  // The hash of the base that Parse will need; 0: none. Reads the header alone.
   static Result<uint64_t> ParseBaseHash(std::span<const std::byte> bytes);
-  // Without the base's rows.
+  // Does not write the rows of the base.
   std::vector<std::byte> Serialize() const;
 
-  // Of the content; never 0.
+  // Hash of the content; never 0.
   uint64_t hash() const { return hash_; }
-  // Memory that it holds, that of its base not counted.
+  // Memory that it holds, without that of its base.
   size_t bytes() const;
   const std::shared_ptr<const Dictionary>& base() const { return base_; }
 
-  // The parts that it serves: all but num_rows counts.
+  // The shape of the parts that it serves; num_rows does not matter.
   const PartShape& shape() const { return shape_; }
   bool Serves(const PartShape& shape) const;
 
-  // As of PlaneOf(shape), not repeated; empty if the part has no pairs.
+  // One code per unit of PlaneOf(shape); empty if the part has no pairs.
   const DecodeUnits& units() const { return units_; }
 
   // Rows of all heads, [num_heads][head_dim]: those of the base, then its own.
@@ -86,14 +86,14 @@ class Dictionary {
   uint64_t hash_ = 0;
 };
 
-// From samples of the parts to come: same lane type, layout, heads and dimension. Takes a few
-// milliseconds for a handful of pages. Fails without samples, or when they differ in shape.
+// Made from samples of the parts to come: same lane type, layout, heads and dimension. Takes a few
+// milliseconds for a handful of pages. Fails without samples, or if they differ in shape.
 Result<std::shared_ptr<const Dictionary>> BuildDictionary(
     std::span<const PartView> samples, const DictionaryOptions& options = DictionaryOptions());
 
-// A dictionary that goes on where `base` ends: codes of the units after `samples`, the base's rows,
-// and those rows of the samples that it does not have, if the base has any rows at all. A chain of
-// them is meant to have tens of links, not thousands.
+// A dictionary that extends `base`: codes of the units chosen by `samples`, the rows of the base,
+// and, if the base has rows at all, the rows of the samples that it does not have. Chains are meant
+// to have tens of links, not thousands.
 Result<std::shared_ptr<const Dictionary>> ExtendDictionary(
     std::shared_ptr<const Dictionary> base, std::span<const PartView> samples,
     const DictionaryOptions& options = DictionaryOptions());

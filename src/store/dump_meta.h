@@ -2,7 +2,7 @@
 //
 //   run/layer_N/k_tA_B.bin, v_tA_B.bin, meta_tA_B.json       tokens A … B-1 of layer N
 // The files hold [seq_len, kv_heads, head_dim] values. Text that is read is not trusted: every
-// field is checked, and file names lead nowhere but beside the meta file.
+// field is checked, and a file name cannot lead out of the folder of the meta file.
 
 #ifndef VARVE_STORE_DUMP_META_H_
 #define VARVE_STORE_DUMP_META_H_
@@ -38,7 +38,7 @@ struct DumpMeta {
   }
 };
 
-// The message names the field. Keys that are not known are passed over.
+// The message names the field. Unknown keys are ignored.
 Result<DumpMeta> ParseDumpMeta(std::string_view json);
 std::string FormatDumpMeta(const DumpMeta& meta);
 

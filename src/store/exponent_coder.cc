@@ -15,7 +15,7 @@ constexpr size_t kStateBytes = kPairLanes * sizeof(uint32_t);
 
 constexpr int MaxBase(LaneType lane) { return lane == LaneType::kF16 ? 31 : kMaxUnitBase; }
 
-// What a plane's elements take beside the words: raw blocks of 64 elements, and all of the rest.
+// Bytes of a plane besides the words: the raw blocks of 64 elements, and everything else.
 size_t RawBytes(const FloatPlane& plane) {
   const size_t elements = plane.elements() * static_cast<size_t>(plane.num_heads);
   if (plane.lane == LaneType::kF32) return 3 * elements;
@@ -23,14 +23,14 @@ size_t RawBytes(const FloatPlane& plane) {
   return elements / 64 * PairRawBlockBytes(element, 64) + PairRawBlockBytes(element, elements % 64);
 }
 
-// Eight bytes of 0 or 1 as the bits of one, the first the lowest.
+// Packs eight bytes of 0 or 1 into the bits of one byte; the first byte is the lowest bit.
 std::byte PackBits(const uint8_t* bits) {
   uint64_t eight;
   std::memcpy(&eight, bits, 8);
   return static_cast<std::byte>(eight * 0x0102040810204080u >> 56);
 }
 
-// Takes up to 64 elements apart: exponents [n], and the raw block, whose end is returned.
+// Splits up to 64 elements into exponents [n] and a raw block; returns the end of the block.
 std::byte* SplitBlock(const uint16_t* words, size_t n, LaneType lane, uint8_t* exponents,
                       std::byte* raw) {
   if (lane == LaneType::kBF16) {
@@ -79,7 +79,7 @@ std::vector<uint16_t> ChooseSymbols(const FloatPlane& plane, const uint8_t* expo
   return symbols;
 }
 
-// From the last pair to the first; the words in the order of reading.
+// Encodes from the last pair to the first; the words come out in the order of reading.
 std::vector<uint16_t> EncodeWords(std::span<const uint16_t> symbols,
                                   std::array<uint32_t, kPairLanes>& states) {
   const PairSymbol* const table = ExponentTables::Get().symbols();
@@ -90,7 +90,7 @@ std::vector<uint16_t> EncodeWords(std::span<const uint16_t> symbols,
   for (size_t pair = symbols.size(); pair-- > 0;) {
     const PairSymbol& symbol = table[symbols[pair]];
     uint32_t state = states[pair % kPairLanes];
-    // Whether a word is due is a toss-up: it is written in any case, and kept if it is.
+    // Whether a word is due cannot be predicted: it is always written, and kept if it was due.
     const bool full = state >= uint64_t{symbol.frequency} << (32 - kPairProbBits);
     at[-1] = static_cast<uint16_t>(state);
     at -= full ? 1 : 0;
@@ -212,7 +212,7 @@ std::vector<UnitCode> CollectUnits(LaneType lane, const DecodeUnits& units) {
   const int shift = ExponentShift(ElementOf(lane));
   for (size_t i = 0; i < collected.size(); ++i) {
     collected[i].table = static_cast<uint8_t>(units.table[i] / kPairTableEntries);
-    // The low half, with its sign, is what the first base added; the rest is the second's.
+    // The low half, with its sign, is the first base; what is left is the second.
     const int16_t low = static_cast<int16_t>(units.base[i]);
     const uint32_t high = units.base[i] - static_cast<uint32_t>(static_cast<int32_t>(low));
     collected[i].base[0] = static_cast<int16_t>(low >> shift);
@@ -239,7 +239,7 @@ Status ReadPairStream(ByteReader& reader, const FloatPlane& plane, const DecodeU
   VARVE_RETURN_IF_ERROR(reader.Take("words", 2 * size_t{num_words}, words));
   VARVE_RETURN_IF_ERROR(reader.Take("raw bits", RawBytes(plane), raw));
   VARVE_RETURN_IF_ERROR(reader.Take("escapes", 2 * size_t{num_escapes}, escapes));
-  // The states come last: they are the slack that a decoder may read behind words and raw bits.
+  // The states come last: they are the slack that a decoder may read past words and raw bits.
   static_assert(kStateBytes >= kPairReadSlack);
   VARVE_RETURN_IF_ERROR(reader.Take("states", kStateBytes, state_bytes));
   VARVE_RETURN_IF_ERROR(reader.Finish());

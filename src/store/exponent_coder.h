@@ -1,10 +1,10 @@
 // Float strips as exponent pairs and raw bits: our own lossless mode for f16, bf16 and f32.
 //
-// In KV rows the mantissa is noise and so, mostly, is the sign; the exponents of a channel take a
-// few values around their median. So exponents alone are entropy-coded, two at a time, by static
-// tables of the shape around the median (exponent_tables.h), and all other bits are copied. What a
-// stream must know of a unit (see exponent_pairs.h) is its UnitCode: it comes with the stream or
-// from a dictionary. Functions are pure.
+// In KV rows the mantissa is noise, and mostly the sign too; the exponents of a channel take a few
+// values around their median. So only exponents are entropy-coded, two at a time, by static tables
+// of the shape around the median (exponent_tables.h). All other bits are copied. A stream needs the
+// UnitCode of each unit (see exponent_pairs.h), which comes with the stream or from a dictionary.
+// Functions are pure.
 
 #ifndef VARVE_STORE_EXPONENT_CODER_H_
 #define VARVE_STORE_EXPONENT_CODER_H_
@@ -20,7 +20,7 @@
 
 namespace varve::store {
 
-// Exponents of a unit lie at base + (0 … 15) or are escapes.
+// Exponents of a unit lie at base + (0 … 15); others are escapes.
 struct UnitCode {
   int16_t base[2] = {0, 0};  // of the first and the second element of a pair; -16 … 239, f16: 31
   uint8_t table = 0;         // of ExponentTables
@@ -50,17 +50,17 @@ struct FloatPlane {
 // The plane of a float part, or that of a block part's scales; empty (num_heads 0) if it cannot be
 // cut into pairs.
 FloatPlane PlaneOf(const PartShape& shape);
-// How many units of the plane follow each other with the same code: the scales of V have a unit per
+// How many consecutive units of the plane have the same code: the scales of V have a unit per
 // block, but lie in tiles of 16 rows.
 size_t UnitRepeat(const PartShape& shape);
 
-// Chooses codes of all units after some samples of the same plane.
+// Chooses codes of all units by samples of the same plane.
 class UnitFitter {
  public:
   // `repeat`: UnitRepeat of the part.
   explicit UnitFitter(const FloatPlane& plane, size_t repeat = 1);
 
-  // Strips head_stride bytes apart; the number of rows may differ from sample to sample.
+  // Strips lie head_stride bytes apart; the number of rows may differ from sample to sample.
   void Add(const FloatPlane& plane, const std::byte* data, size_t head_stride, size_t repeat = 1);
   // `shifts`: how far around the median bases are tried; 0 is quickest.
   std::vector<UnitCode> Fit(int shifts) const;
@@ -77,8 +77,8 @@ struct SplitElements {
 };
 SplitElements SplitPlane(const FloatPlane& plane, const std::byte* data, size_t head_stride);
 
-// Changes the codes of units that do not fit this page, where that saves more than the change takes
-// to write. Returns them, ascending. Strips of K alone: their exponents drift with the position.
+// Changes the codes of units that do not fit this page, where that saves more than it costs.
+// Returns those units, ascending. For strips of K only: their exponents drift with the position.
 std::vector<uint16_t> AdaptUnits(const FloatPlane& plane, const SplitElements& split,
                                  std::vector<UnitCode>& units);
 
@@ -92,12 +92,12 @@ struct DecodeUnits {
   std::vector<uint32_t> base;
 };
 DecodeUnits ExpandUnits(LaneType lane, std::span<const UnitCode> units);
-// The way back.
+// Back from that form.
 std::vector<UnitCode> CollectUnits(LaneType lane, const DecodeUnits& units);
 // Each unit `times` times.
 DecodeUnits RepeatUnits(const DecodeUnits& units, size_t times);
 
-// Reads a stream that fills the rest of `reader`. Writes the strips and nothing else, on any input.
+// Reads a stream that fills the rest of `reader`. Whatever it holds, only the strips are written.
 Status ReadPairStream(ByteReader& reader, const FloatPlane& plane, const DecodeUnits& units,
                       std::byte* out, size_t head_stride);
 

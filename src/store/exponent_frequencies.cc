@@ -1,10 +1,10 @@
 // Frequencies of exponent pairs: the classes that the units of KV caches fall into.
 //
-// Clusters of the pair statistics of all K and V channels of a small language model on English
-// prose (8192 tokens; the last class: of the scales of block rungs). A class says how the exponents
-// of a pair scatter around the medians of its unit, the shape alone, which hardly depends on the
-// layer: on other text the classes cost 0.04 to 0.1 bits per element more than statistics of each
-// unit's own (docs/decisions/0004-lossless-codec.md). The numbers are part of the format.
+// They are clusters of the pair statistics of all K and V channels of a small language model on
+// English prose (8192 tokens); the last class is of the scales of block rungs. A class says how the
+// exponents of a pair scatter around the medians of its unit. That shape hardly depends on the
+// layer: on other text the classes cost 0.04 to 0.1 bits per element more than each unit's own
+// statistics (docs/decisions/0004-lossless-codec.md). The numbers are part of the format.
 
 #include "store/exponent_tables.h"
 

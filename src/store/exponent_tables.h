@@ -2,8 +2,8 @@
 //
 // A symbol is a pair of nibbles, second << 4 | first: how far two neighbouring exponents lie above
 // the bases of their unit. A pair that a table has no room for is the symbol kEscape; its exponents
-// are listed apart. The tables are constants of the format (exponent_frequencies.cc), made ready on
-// first use; immutable, any thread.
+// are listed separately. The tables are constants of the format (exponent_frequencies.cc), prepared
+// on first use; immutable, safe from any thread.
 
 #ifndef VARVE_STORE_EXPONENT_TABLES_H_
 #define VARVE_STORE_EXPONENT_TABLES_H_
@@ -22,7 +22,7 @@ inline constexpr int kPairSymbols = 257;  // of a table
 // Where the median of a unit's exponents lies in its window of 16.
 inline constexpr int kMedianNibble = 10;
 
-// [table][second << 4 | first]; 0: escape. What is missing to 2^11 is the escape's own frequency.
+// [table][second << 4 | first]; 0: escape. The rest up to 2^11 is the frequency of the escape.
 extern const uint16_t kPairFrequencies[kNumPairTables][256];
 
 // A symbol of a table, for the encoder.
@@ -48,7 +48,7 @@ class ExponentTables {
   const PairSymbol* symbols() const { return symbols_.data(); }
   // Per table, where the 256 pairs of nibbles lie among symbols(): those without slots at kEscape.
   const uint16_t* symbol_of(int table) const { return symbol_of_[table].data(); }
-  // Bits that a symbol takes, an escape's listing included.
+  // Bits of a symbol; of an escape with its listed exponents.
   const std::array<float, 256>& bits(int table) const { return bits_[table]; }
   float escape_bits(int table) const { return escape_bits_[table]; }
   // Of the elements of a table's pairs, escapes not counted.

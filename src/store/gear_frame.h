@@ -20,8 +20,8 @@ namespace varve::store {
 Result<std::vector<std::byte>> GearEncode(std::span<const std::byte> bytes, size_t word_bytes,
                                           const GearPredictorSet& set);
 
-// The words of a frame that holds at most `max_bytes` of them: a frame of a few bytes may claim,
-// and with zstd even keep, gigabytes.
+// The words of a frame, at most `max_bytes` of them: a frame of a few bytes may claim gigabytes,
+// and with zstd may even hold them.
 Result<std::vector<std::byte>> GearDecode(std::span<const std::byte> frame, size_t word_bytes,
                                           size_t max_bytes);
 

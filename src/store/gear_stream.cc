@@ -178,7 +178,7 @@ Status ReadGearStream(ByteReader& reader, size_t raw_bytes, std::vector<std::byt
   }
   std::span<const std::byte> payload;
   VARVE_RETURN_IF_ERROR(reader.Take("payload", payload_len, payload));
-  // A run of RLE takes two bytes for 131, zstd may do much better: its own limit is the frame's.
+  // RLE makes at most 131 bytes of two. zstd may make far more: there the frame sets the limit.
   out.resize(raw_bytes);
   if (codec == static_cast<uint8_t>(GearCodec::kRle)) {
     VARVE_RETURN_IF_ERROR(GearRleDecode(payload, out));

@@ -25,7 +25,7 @@ enum class GearPredictor : uint8_t { kRaw = 0, kDeltaSeq = 1, kXorSeq = 2, kPair
 enum class GearCodec : uint8_t { kRle = 0, kZstd = 1 };
 
 inline constexpr size_t kGearStreamHeaderBytes = 10;
-// A stream says how long it is; more than this is refused before anything is allocated.
+// A stream that claims to be longer than this is refused before anything is allocated.
 inline constexpr size_t kMaxGearStreamBytes = size_t{1} << 30;
 
 // What an encoder tries.
@@ -44,13 +44,13 @@ Result<GearPredictorSet> ParseGearPredictors(std::string_view text);
 std::vector<std::byte> GearPredict(GearPredictor predictor, std::span<const std::byte> bytes);
 void GearUnpredict(GearPredictor predictor, std::span<std::byte> bytes);
 
-// Control bytes 0 … 127: that many + 1 literals follow; 128 … 255: the next byte, (c & 127) + 4
-// times.
+// Control byte c of 0 … 127: c + 1 literals follow. Of 128 … 255: the next byte stands for
+// (c & 127) + 4 of it.
 std::vector<std::byte> GearRleEncode(std::span<const std::byte> bytes);
 // Must give exactly out.size() bytes from all of `payload`.
 Status GearRleDecode(std::span<const std::byte> payload, std::span<std::byte> out);
 
-// Tries every predictor of the set with the back ends and appends the smallest stream; of equals
+// Tries every predictor of the set with every back end and appends the smallest stream; of equals,
 // the first.
 void AppendGearStream(std::span<const std::byte> bytes, const GearPredictorSet& set,
                       std::vector<std::byte>& out);

@@ -23,8 +23,8 @@ size_t StrideOf(const PartShape& shape, const PartBuffer& out) {
 // Where the codes of a part's units are: `has_units` of the payload.
 enum class UnitSource : uint8_t { kDictionary = 0, kPart = 1, kChanged = 2 };
 
-// Chooses the codes of a part's units and writes what the reader needs to know of them. Then the
-// stream. `out` is as it was, and the result false, if that takes more than `limit` bytes.
+// Chooses the codes of a part's units, and writes what the reader must know of them, then the
+// stream. If that takes more than `limit` bytes, returns false with `out` as it was.
 bool AppendUnitsAndStream(const PartView& part, const FloatPlane& plane,
                           const Dictionary* dictionary, size_t limit, std::vector<std::byte>& out) {
   const size_t repeat = UnitRepeat(part.shape);

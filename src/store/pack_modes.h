@@ -20,7 +20,7 @@ bool AppendPairs(const PartView& part, const Dictionary* dictionary, size_t limi
 Status ReadPairs(ByteReader& reader, const PartShape& shape, const Dictionary* dictionary,
                  const PartBuffer& out);
 
-// False also where rows hardly repeat.
+// Also returns false if rows hardly repeat.
 bool AppendRowRefs(const PartView& part, const Dictionary* dictionary, size_t limit,
                    std::vector<std::byte>& out);
 Status ReadRowRefs(ByteReader& reader, const PartShape& shape, const Dictionary* dictionary,

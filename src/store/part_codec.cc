@@ -27,7 +27,7 @@ size_t CountRepeats(const std::byte* strip, size_t bytes) {
   return equal;
 }
 
-// Whether so many do that zstd may find what pairs do not.
+// Whether there are so many that zstd may find what pairs do not.
 bool LooksRepetitive(const PartView& part) {
   const size_t strip = part.shape.StripBytes();
   const bool wide = part.shape.lane == LaneType::kF32;
@@ -78,7 +78,7 @@ Result<std::vector<std::byte>> Pack(const PartView& part, const Dictionary* dict
   }
   std::vector<std::byte> packed;
   AppendHeader(part, dictionary != nullptr ? dictionary->hash() : 0, packed);
-  size_t limit = part.shape.Bytes() - 1;  // what is not smaller does not pay
+  size_t limit = part.shape.Bytes() - 1;  // a result must be smaller than the part
   PackMode mode = PackMode::kRaw;
   std::vector<std::byte> candidate;
   const auto consider = [&](PackMode which, bool found) {
@@ -111,7 +111,7 @@ Result<std::vector<std::byte>> Pack(const PartView& part, const Dictionary* dict
   packed[0] = static_cast<std::byte>(mode);
   const uint32_t payload = static_cast<uint32_t>(packed.size() - kPackedHeaderBytes);
   std::memcpy(packed.data() + 12, &payload, sizeof(payload));
-  // A part that makes no use of the dictionary must not need it.
+  // A part that does not use the dictionary must not name it.
   if (mode == PackMode::kRaw || mode == PackMode::kZstd) {
     std::fill_n(packed.begin() + 24, 8, std::byte{0});
   }

@@ -1,13 +1,13 @@
 // Pack and Unpack: the K or V bytes of one page as fewer bytes, and back, bit for bit.
 //
-// A packed part says itself what it is: mode, shape, the hash of the bytes that it stands for, and
-// the hash of the dictionary that it needs, if any (docs/format/packed.md). It may refer to that
-// dictionary, never to another page. Modes are tried where they may pay and the smallest result is
-// taken; a part that nothing makes smaller is stored as it is.
+// A packed part describes itself: mode, shape, the hash of the bytes that it stands for, and the
+// hash of the dictionary that it needs, if any (docs/format/packed.md). It may refer to that
+// dictionary, never to another page. Pack tries the modes that may pay and takes the smallest
+// result; a part that no mode makes smaller is stored as it is.
 //
-// Bytes that are read are not trusted: whatever they hold, Unpack writes inside the buffer that it
-// was given and returns a Status that names what is wrong. (After an error the buffer's content is
-// undefined.) Functions are pure and may run concurrently.
+// Bytes that are read are not trusted: whatever they hold, Unpack writes only inside the buffer
+// that it was given and returns a Status that names what is wrong. (After an error the buffer's
+// content is undefined.) Functions are pure and may run concurrently.
 
 #ifndef VARVE_STORE_PART_CODEC_H_
 #define VARVE_STORE_PART_CODEC_H_
@@ -47,7 +47,7 @@ struct PackedInfo {
   uint64_t dictionary_hash = 0;  // 0: none
 };
 
-// Fails only on a shape that is none, or a dictionary that is not for it. `dictionary` may be null.
+// Fails only on an invalid shape or a dictionary for another one. `dictionary` may be null.
 Result<std::vector<std::byte>> Pack(const PartView& part, const Dictionary* dictionary);
 
 // Checks the header, not the payload. The bytes must be one packed part and no more.
@@ -55,13 +55,13 @@ Result<PackedInfo> ReadPackedInfo(std::span<const std::byte> packed);
 Result<size_t> UnpackedSize(std::span<const std::byte> packed);
 
 struct UnpackOptions {
-  // Compare the hash of what came out with the one stored. Without it, other bytes than were packed
-  // may come out of packed bytes that have changed.
+  // Compare the hash of what came out with the one stored. Without it, changed packed bytes may
+  // unpack to wrong bytes without an error.
   bool verify = true;
 };
 
-// Strips go to `out` as packed: a caller that expects a certain shape compares ReadPackedInfo
-// first. `dictionary` may be null if the part names none; another than the one it names is refused.
+// Writes the strips to `out`. A caller that expects a certain shape compares ReadPackedInfo first.
+// `dictionary` may be null if the part names none; any other than the one it names is refused.
 Status Unpack(std::span<const std::byte> packed, const Dictionary* dictionary,
               const PartBuffer& out, const UnpackOptions& options = UnpackOptions());
 

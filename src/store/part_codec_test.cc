@@ -1,4 +1,4 @@
-// What comes out is what went in, on every instruction set; what was changed on the way is refused.
+// Parts unpack to what was packed, on every instruction set; changed bytes are refused.
 
 #include "store/part_codec.h"
 

@@ -64,7 +64,7 @@ Status PartBuffer::Check(const PartShape& shape) const {
   if (stride < strip) {
     return InvalidArgument(fmt::format("part: head_stride {} < strip of {} bytes", stride, strip));
   }
-  // Divided rather than multiplied: a stride of the caller's may be any number.
+  // Division, not multiplication: the caller's stride may be any number, a product could overflow.
   const size_t heads = static_cast<size_t>(shape.num_heads);
   if (bytes.size() >= strip && (bytes.size() - strip) / stride >= heads - 1) return Status();
   return InvalidArgument(fmt::format("part: {} strips of {} bytes, {} apart, do not fit into {}",

@@ -1,7 +1,7 @@
-// The mode "row refs": each row of a part is one of the dictionary's, one of the part's own earlier
-// rows, or a literal. Literals follow as a part of their own: an even number of them in the layout
-// of the page, so that they decode as quickly as a page does; of an odd number the last is stored
-// raw.
+// The mode "row refs": each row of a part is a row of the dictionary, an earlier row of the part,
+// or a literal. The literals follow as a part of their own, in the layout of the page, so that they
+// decode as quickly as a page does. That needs an even number of them; of an odd number the last is
+// stored raw.
 
 #include <cstring>
 #include <unordered_map>

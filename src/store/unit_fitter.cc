@@ -74,7 +74,7 @@ UnitCode FitUnit(std::vector<uint16_t> pairs, bool one_base, int shifts) {
   return best;
 }
 
-// Exponents of a channel's pairs, a tile of 16 rows after the other.
+// Exponents of a channel's pairs, tile after tile of 16 rows.
 void GatherChannel(const FloatPlane& plane, const uint8_t* strip, size_t channel,
                    std::vector<uint8_t>& exponents) {
   const size_t tile_stride = static_cast<size_t>(plane.dim) * 16;
@@ -100,14 +100,14 @@ float ChannelBits(const std::vector<uint8_t>& exponents, int base, int table) {
 // Another code for a channel of K, if it saves more than a change takes; false if none does.
 bool ImproveUnit(const std::vector<uint8_t>& exponents, UnitCode& code) {
   constexpr float kChangeBits = 32;
-  // How far the mean is from where the table has it says whether anything is to be gained at all.
+  // The distance of the mean from that of the table tells whether a change can save anything.
   uint32_t sum = 0;
   for (const uint8_t exponent : exponents) sum += exponent;
   const float mean = static_cast<float>(sum) / static_cast<float>(exponents.size());
   const float drift =
       mean - static_cast<float>(code.base[0]) - ExponentTables::Get().mean_nibble(code.table);
   if (std::abs(drift) < 0.5f) return false;
-  // First where the window should lie, then which table suits it: not all of the combinations.
+  // First the place of the window, then the table that suits it: not every combination.
   const float now = ChannelBits(exponents, code.base[0], code.table);
   const int near = static_cast<int>(std::floor(drift));
   UnitCode best = code;

@@ -13,7 +13,7 @@ namespace varve::store {
 
 inline constexpr int kZstdLevel = 3;
 
-// One frame; empty if the library fails, which means that there is no memory.
+// One frame; empty if the library fails, which it does only for lack of memory.
 std::vector<std::byte> CompressZstd(std::span<const std::byte> bytes);
 
 // The frame must give exactly out.size() bytes; the message begins with `what`.
