@@ -27,8 +27,8 @@ struct Case {
   int num_rows;
 };
 
-// Every dim with every page size and length; the row counts take turns, and all of them meet one
-// shape.
+// Every dim with every page size and length. The row counts take turns; one shape meets all of
+// them.
 std::vector<Case> AllCases(bool block) {
   std::vector<Case> cases;
   for (const int dim : {16, 32, 64, 80, 96, 128, 256}) {
@@ -142,8 +142,8 @@ TEST_P(AttentionKernel, BlockScoresAreExactWithinABlock) {
             exact += block;
             size += std::abs(block);
           }
-          // Per block: integer to f32, product of the scales, product, sum. Inside it no rounding
-          // at all, which is why the bound is on the blocks' sums and not on 32 terms each.
+          // Roundings per block: integer to f32, product of the scales, product, sum. There is none
+          // inside a block, so the bound is on the sums of blocks and not on 32 terms each.
           ASSERT_NEAR(scores[static_cast<size_t>(r) * c.page_tokens + t], exact,
                       roundings * kUnitRoundoff * size)
               << c.dim << '/' << c.page_tokens << " token " << t << " row " << r;
@@ -154,7 +154,7 @@ TEST_P(AttentionKernel, BlockScoresAreExactWithinABlock) {
 }
 
 TEST_P(AttentionKernel, BlockScoresStandTheLargestCodes) {
-  // All codes and all of the query at their extremes: the integer sums are as large as they get.
+  // All codes and query values at their extremes: the integer sums are as large as they get.
   // One block has one rounding, so the tables agree to the bit.
   const Case c{32, 16, 16, 2};
   for (const BlockType type : {BlockType::kQ8, BlockType::kQ4}) {

@@ -70,13 +70,13 @@ struct BlockSumCheck {
       codes += term == 0.0 ? 0.0 : std::abs(code);
       squares += term == 0.0 ? 0.0 : code * code;
     }
-    // Half a level a token, a whole one where dither was added; and 9 roundings: scaling (6), to
-    // f32, product, sum.
+    // Half a level per token, a whole level where dither was added; and 9 roundings: scaling (6),
+    // to f32, product, sum.
     ASSERT_NEAR(sum, exact, (coarse ? 1.0 : 0.5) * step * codes + 9 * kUnitRoundoff * size)
         << "dim " << s.dim << " page " << s.page_tokens << " tokens " << count << " row " << r;
     // The integers are the same in all tables: only the last product and sum may differ.
     ASSERT_NEAR(sum, scalar, 2 * kUnitRoundoff * (size + std::abs(sum)));
-    if (count == 1) return;  // the largest weight is rounded by next to nothing
+    if (count == 1) return;  // the largest weight is hardly rounded at all
     errors += (sum - exact) * (sum - exact) / (step * step);
     expected += squares * (coarse ? 2.0 : 1.0) / 12;
   }
@@ -97,9 +97,9 @@ TEST_P(BlockValueKernel, BlockSumsAreOffByTheRoundingOfTheWeightsAndNoMore) {
         }
       }
     }
-    // Independent roundings have an error of step / sqrt(12) each, dither as much again. The
-    // largest weight has none, small ones with dither more; the kernel is not better than its bits
-    // allow.
+    // Independent roundings have an error of step / sqrt(12) each, and dither adds as much again.
+    // The largest weight has none, small ones with dither have more. The lower bound checks that
+    // the kernel is not better than its bits allow.
     const double ratio = std::sqrt(check.errors / check.expected);
     EXPECT_GT(ratio, 0.8) << check.coarse;
     EXPECT_LT(ratio, 1.1) << check.coarse;

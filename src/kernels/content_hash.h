@@ -13,7 +13,7 @@ namespace varve {
 
 uint64_t HashBytes(const void* data, size_t bytes, uint64_t seed = 0);
 
-// Of `count` pieces, one after the other: the hash of their concatenation.
+// The hash of `count` pieces, as if they lay one after the other.
 uint64_t HashPieces(const void* data, size_t piece_bytes, size_t stride, size_t count);
 
 }  // namespace varve

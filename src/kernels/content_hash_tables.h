@@ -1,5 +1,5 @@
-// The compilations of XXH3; private to src/kernels. Plain C types alone: whatever else an AVX2
-// compilation instantiates, the linker could hand to machines without it.
+// The compilations of XXH3; private to src/kernels. Plain C types only: if an AVX2 compilation
+// instantiated anything else, the linker could use that copy on machines without AVX2.
 
 #ifndef VARVE_KERNELS_CONTENT_HASH_TABLES_H_
 #define VARVE_KERNELS_CONTENT_HASH_TABLES_H_

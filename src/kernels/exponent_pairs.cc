@@ -14,7 +14,7 @@
 namespace varve {
 namespace {
 
-// What element i of a raw block of n elements has beside its exponent.
+// The bits of element i besides its exponent, from a raw block of n elements.
 uint16_t RawBits(PairElement element, const uint8_t* block, size_t n, size_t i) {
   if (element == PairElement::kExponent) return 0;
   if (element == PairElement::kBF16) {
@@ -105,7 +105,7 @@ std::span<const PairKernels* const> AvailablePairKernels() {
 }
 
 bool DecodePairs(const PairDecodeArgs& args) {
-  // Names are compared once: a cache restores thousands of pages a second.
+  // Names are compared only once, because a cache unpacks thousands of pages a second.
   using Choice = std::pair<const Kernels*, const PairKernels*>;
   static const std::vector<Choice> choices = [] {
     std::vector<Choice> found;

@@ -21,12 +21,12 @@ inline constexpr int kPairLanes = 32;     // interleaved states; pair p belongs 
 inline constexpr int kPairProbBits = 11;  // frequencies of a table add up to 2^11
 inline constexpr int kPairTableEntries = 1 << kPairProbBits;
 inline constexpr uint32_t kPairStateMin = 1u << 16;  // states lie in [2^16, 2^32)
-// Bytes behind the words that a decoder may read, whatever they hold.
+// Bytes past the words that a decoder may read; their content does not matter.
 inline constexpr size_t kPairReadSlack = 128;
 
 // A slot of a decoding table: symbol in bits 0-7 (first nibble: the pair's first element), the
 // slot's place within the symbol in bits 8-18, the symbol's frequency in bits 19-30, and bit 31 for
-// the symbol "escape", whose pair is listed apart.
+// the symbol "escape", whose pair is listed separately.
 constexpr uint32_t PairEntry(uint32_t symbol, uint32_t place, uint32_t frequency, bool escape) {
   return symbol | place << 8 | frequency << 19 | (escape ? 1u << 31 : 0u);
 }
@@ -44,9 +44,9 @@ constexpr int ExponentShift(PairElement element) {
 constexpr uint32_t ExponentMask(PairElement element) {  // of one element
   return element == PairElement::kF16 ? 0x7C00u : element == PairElement::kBF16 ? 0x7F80u : 0xFFu;
 }
-// Bytes that stand beside the exponents of up to 64 elements. f16: low bytes [n], then three planes
-// of ceil(n / 8) bytes with the sign and mantissa bits 9 and 8. bf16: [n], mantissa and, in the top
-// bit, the sign.
+// Bytes of up to 64 elements without their exponents. f16: low bytes [n], then three planes of
+// ceil(n / 8) bytes with the sign and mantissa bits 9 and 8. bf16: [n], the mantissa with the sign
+// in the top bit.
 constexpr size_t PairRawBlockBytes(PairElement element, size_t n) {
   return element == PairElement::kF16    ? n + 3 * ((n + 7) / 8)
          : element == PairElement::kBF16 ? n
@@ -86,8 +86,8 @@ constexpr size_t PairUnit(PairLayout layout, int num_rows, int dim, int chunk, s
 // One implementation; `name` is that of the kernel table that it belongs to.
 struct PairKernels {
   const char* name;
-  // False if the stream is not one that an encoder made: it ends early, something is left over, or
-  // the states do not end where they began. Writes the elements of all heads and nothing else.
+  // False if no encoder made the stream: it ends early, something is left over, or the states do
+  // not end where they began. Writes only the elements of all heads.
   bool (*decode)(const PairDecodeArgs&);
 };
 

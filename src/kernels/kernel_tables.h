@@ -15,7 +15,7 @@ const Kernels& ScalarKernels();
 // The Highway tables that this machine can run, best last; empty where Highway has none.
 std::vector<const Kernels*> SimdKernels();
 
-// Levels of the weights in block V sums, by BlockType: 15 bits, so that a level is an int16_t, too.
+// Levels of the weights in block V sums, by BlockType: 15 bits, so that a level fits an int16_t.
 // 32512 = 127 * 256: with a sign, both bytes of a level stay in range.
 inline constexpr float kWeightLevels[2] = {32767.0f, 32512.0f};
 
@@ -24,8 +24,8 @@ inline bool UseCoarseWeights(BlockType type, float weight_max, float weight_sum)
   return type == BlockType::kQ4 && weight_max * 8.0f <= weight_sum;
 }
 
-// What is added before coarse levels are rounded: the fractions of (token + 1) * golden ratio, less
-// one half. Any run of tokens has them spread evenly over (-0.5, 0.5).
+// The dither that is added before coarse levels are rounded: the fraction of (token + 1) * golden
+// ratio, less one half. In any run of tokens it is spread evenly over (-0.5, 0.5).
 constexpr std::array<float, kMaxPageTokens> MakeDither() {
   std::array<float, kMaxPageTokens> dither{};
   for (int token = 0; token < kMaxPageTokens; ++token) {

@@ -29,7 +29,7 @@ struct BlockQueryView {
   HWY_INLINE float Scale4(int r, int b) const {
     return reinterpret_cast<const float*>(base + r * stride)[blocks + b];
   }
-  // What undoes the offset of q8_0 codes in the high and in the low plane, and of q4_0 codes.
+  // Corrections for the offset of q8_0 codes in the high and in the low plane, and of q4_0 codes.
   HWY_INLINE const std::byte* HighOffset8(int r, int b) const {
     return base + r * stride + 4 * (2 * blocks + b);
   }
@@ -55,8 +55,8 @@ template <BlockType kType, int kRows, int kTiles>
 HWY_INLINE void ScoreBlockTiles(const KeyScoresArgs& args, const BlockQueryView& query, int row,
                                 int tile, LinePrefetcher& prefetcher) {
   constexpr bool kQ8 = kType == BlockType::kQ8;
-  // Both planes of the query at once, in `low`: |sum| <= 32 * 32512 * 255 < 2^29. `high` keeps its
-  // offset, which counts 256 times as ever.
+  // Both planes of the query at once, in `low`: |sum| <= 32 * 32512 * 255 < 2^29. `high` keeps only
+  // its offset, which still counts 256 times.
   constexpr bool kPairs = kQ8 && !kByteDot;
   constexpr int kDwords = static_cast<int>(BlockCodeBytes(kType) / 4);
   const DF df;

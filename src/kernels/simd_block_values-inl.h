@@ -30,7 +30,7 @@ struct WeightPlanes {
   alignas(16) int32_t sum128[kRows];
 };
 
-// What the rows of a page have in common for all blocks, and the blocks for all rows.
+// What all blocks of a row share, and what all rows of a block share.
 template <int kRows>
 struct PageWeights {
   // [kRows][page_tokens]: weight / weight_max * levels, for coarse rows * levels / 256.
@@ -129,7 +129,7 @@ HWY_INLINE void StoreSums(const VI (&sum)[kRows], int32_t* sum8, int32_t* sum128
   }
 #endif
   for (int r = 0; r < kRows; ++r) {
-    // As unsigned: what a NaN left behind may wrap.
+    // Unsigned, because what a NaN left behind may wrap.
     const uint32_t total = static_cast<uint32_t>(hn::GetLane(hn::SumOfLanes(DI(), sum[r])));
     sum8[r] = static_cast<int32_t>(total << 3);
     sum128[r] = static_cast<int32_t>(total << 7);
@@ -168,7 +168,7 @@ HWY_INLINE void PreparePage(const AddValuesArgs& args, int row, PageWeights<kRow
   page.all_coarse = true;
   for (int r = 0; r < kRows; ++r) {
     const float* weights = args.weights + (row + r) * args.weights_stride;
-    // Weights below 2^-100 are nothing that f32 could add; NaN shows in the sum.
+    // Weights below 2^-100 are too small for f32 to add; NaN shows in the sum.
     if (!(page.weight_max[r] > 0x1p-100f)) page.weight_max[r] = 0.0f;
     page.coarse[r] = UseCoarseWeights(kType, page.weight_max[r], args.weight_sum[row + r]);
     page.all_coarse = page.all_coarse && page.coarse[r];
@@ -371,7 +371,7 @@ HWY_INLINE void AddRowsBlock(const AddValuesArgs& args, int row, LinePrefetcher&
   const size_t blocks = dim / kBlockValues;
   PageWeights<kRows> page;
   PreparePage<kType, kRows>(args, row, page);
-  // All planes first: the chain from scales to levels of one block hides behind the others.
+  // All planes first: the latency from scales to levels of one block hides behind the others.
   WeightPlanes<kRows> all_planes[kMaxDim / kBlockValues];
   for (size_t b = 0; b < blocks; ++b) {
     QuantizeWeights<kType, kRows, kPacked>(args.strip + b * tokens * 2, tokens, page, b,

@@ -1,8 +1,8 @@
 // Products of many input rows with a dense f32 matrix, for every target.
 //
-// Blocks of kDenseTokens x kDenseRows sums, each a vector along the columns: weights and inputs are
-// read as they lie, nothing is packed. Columns are taken in chunks, so that the rows of a block and
-// the inputs they meet stay in the first caches. A sum is the same in any block.
+// Works in blocks of kDenseTokens x kDenseRows sums, each a vector along the columns. Weights and
+// inputs are read where they lie, without packing. Columns are taken in chunks, so that the rows of
+// a block and their inputs stay in the first caches. A sum does not depend on its block.
 
 #if defined(VARVE_KERNELS_SIMD_DENSE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef VARVE_KERNELS_SIMD_DENSE_INL_H_

@@ -45,7 +45,7 @@ HWY_INLINE VF ExpNonPositive(VF x) {
   p = hn::MulAdd(p, r, hn::Set(df, 1.0f));
   p = hn::MulAdd(p, r, hn::Set(df, 1.0f));
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-  // At the bound the result is below 2^-126: flushed by the mask, as elsewhere.
+  // At the bound the result is below 2^-126; the mask makes it 0, as it does elsewhere.
   const VF y = VF{_mm512_scalef_ps(p.raw, n.raw)};
 #else
   const DI di;
@@ -231,8 +231,8 @@ HWY_INLINE VF RoundHalfAway(VF x) {
   return hn::IfThenElse(up, hn::Add(whole, one), whole);
 }
 
-// Blocks that hold a NaN, an over-large value, a tie of signs (q4_0) or a scale whose inverse
-// overflows go through the scalar code; so the codes agree with it exactly, always.
+// Blocks with a NaN, a value that is too large, a tie of signs (q4_0) or a scale whose inverse
+// overflows go through the scalar code, so that codes always agree with it exactly.
 template <BlockType kType>
 uint64_t QuantizeBlocks(const float* values, size_t count, uint16_t* scales, uint8_t* codes) {
   constexpr bool kQ8 = kType == BlockType::kQ8;

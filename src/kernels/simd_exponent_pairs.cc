@@ -1,9 +1,9 @@
 // The pair decoder for every Highway target, from one source; see simd_kernels.cc.
 //
 // 32 states in vectors of 4, 8 or 16. A step takes one pair from each lane: 64 consecutive elements
-// of a strip, whose exponents are put together with the bits stored beside them in registers. Words
-// are handed out to the lanes that need one in ascending order, so that the stream does not depend
-// on the width of a vector.
+// of a strip. Their exponents are joined with the other bits in registers. Lanes that need a word
+// take the next words of the stream in ascending order, so the stream does not depend on the width
+// of a vector.
 
 #define HWY_WANT_AVX3_DL 1
 
@@ -156,7 +156,7 @@ class StepUnits<PairLayout::kTiles> {
   int unit_ = 0;
 };
 
-// Half a chunk of units, again and again, for as many steps as the chunk has.
+// Half a chunk of units, repeated for as many steps as the chunk has.
 template <>
 class StepUnits<PairLayout::kChunks> {
  public:
@@ -228,8 +228,8 @@ HWY_INLINE VU Lookup(const uint32_t* tables, VU index) {
 #endif
 }
 
-// Puts listed exponents in place of what the escape symbol gave: one bit of `lanes` for each pair
-// of the step that has it. Returns where the list goes on, null if it ends too early.
+// Replaces what the escape symbol gave by the listed exponents; `lanes` has a bit for each pair of
+// the step that is an escape. Returns where the list goes on, null if it ends too early.
 template <PairElement kElement>
 HWY_NOINLINE const uint8_t* PatchEscapes(uint32_t lanes, std::byte* out, const uint8_t* escapes,
                                          const uint8_t* escapes_end) {
@@ -261,7 +261,7 @@ HWY_INLINE uint32_t EscapeLanes(VU entry, int shift) {
 #endif
 }
 
-// Everything that changes from step to step is a local variable: what is stored to `out` might
+// Everything that changes from step to step is a local variable, because a store to `out` might
 // alias a member.
 template <PairElement kElement, PairLayout kLayout>
 bool DecodeStrips(const PairDecodeArgs& args) {
@@ -325,8 +325,8 @@ bool DecodeElement(const PairDecodeArgs& args) {
 }
 
 inline bool DecodePairsSimd(const PairDecodeArgs& args) {
-  // Shapes that do not fall into whole steps are left to the specification; pages of a cache never
-  // have one.
+  // Shapes that are not whole steps are left to the scalar code; pages of a cache never have such a
+  // shape.
   const bool whole =
       args.layout == PairLayout::kTiles
           ? args.num_rows % 16 == 0 && args.dim % 4 == 0

@@ -33,8 +33,8 @@ struct LevelRows {
   alignas(64) int16_t words[kRows][kMostRunTokens];
   // The same in the order of tokens, for pages that are not wide.
   alignas(64) uint8_t bytes[kRows][kMostRunTokens];
-  // Whether words are to be used: some row has a level that is no byte, or the target no use for
-  // bytes.
+  // Whether words are used: some row has a level that does not fit a byte, or the target gains
+  // nothing from bytes.
   bool wide[kMaxValuePages];
   float factors[kRows];
   bool any = false;  // whether a row has a level that is not 0

@@ -101,7 +101,7 @@ HWY_INLINE VI DotBytes(VI acc, VI u, VI s) { return AddQuads(DI(), acc, u, s); }
 // The same with one dword of signed bytes for every lane.
 HWY_INLINE VI DotBroadcast(VI acc, VI u, const void* s) {
 #if HWY_TARGET == HWY_AVX3_DL
-  // From memory, as part of the instruction: GCC 12 would go through a general register.
+  // A memory operand of the instruction; GCC 12 would otherwise go through a general register.
   __asm__("vpdpbusd %2%{1to16%}, %1, %0"
           : "+v"(acc.raw)
           : "v"(u.raw), "m"(*static_cast<const int32_t*>(s)));
@@ -121,7 +121,7 @@ HWY_INLINE void StoreLowBytes(VI v, uint8_t* to) {
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(v.raw));
 #else
-  // Saturation never sets in once the lane holds a byte.
+  // A lane that holds a byte never saturates.
   const VI low = hn::And(v, hn::Set(DI(), 0xFF));
   const hn::Rebind<uint8_t, DI> d8;
   hn::StoreU(hn::DemoteTo(d8, low), d8, to);
@@ -193,7 +193,7 @@ HWY_INLINE VF LoadValues(const std::byte* base, size_t index) {
   }
 }
 
-// Issues the lines of a ReadAhead. Toward L2: what is to come does not fit in L1.
+// Fetches the lines of a ReadAhead into L2, because they would not fit in L1.
 class LinePrefetcher {
  public:
   explicit LinePrefetcher(ReadAhead* ahead) : ahead_(ahead) {
@@ -206,8 +206,8 @@ class LinePrefetcher {
     Issue<kCount>();
     if (cursor_.rate > 1) Issue<kCount>();
   }
-  // The same for loops that must not hold a call, which would cost them their registers: Line goes
-  // to the end of the range at hand and on through one more, which BeginRange has got ready.
+  // The same for loops that must not make a call, since a call would spill their registers: Line
+  // goes to the end of the current range and then through one more, which BeginRange has prepared.
   void BeginRange() {
     if (cursor_.rate == 0) return;
     if (cursor_.at >= cursor_.end) Step();

@@ -1,5 +1,5 @@
-// Strips of random content and what they hold, read a second time from the layouts in kernels.h in
-// double precision: the oracle of the kernel tests. Not part of the library.
+// The oracle of the kernel tests: strips of random content, and their values in double precision,
+// read by a second implementation of the layouts in kernels.h. Not part of the library.
 
 #ifndef VARVE_KERNELS_STRIP_ORACLE_H_
 #define VARVE_KERNELS_STRIP_ORACLE_H_
@@ -57,8 +57,8 @@ inline OracleStrip RandomFloatStrip(FloatType type, bool is_key, int dim, int pa
   return s;
 }
 
-// Where the codes of a block query start: after the 4-byte fields of its blocks, of which there are
-// as many as 512 values, where no padding is, leave room for.
+// Where the codes of a block query start: after the 4-byte fields of its blocks. Their size per
+// block follows from the size of a query of 512 values, which has no padding.
 inline size_t BlockQueryCodesAt(int dim) {
   constexpr size_t kFieldBytes = (BlockQueryBytes(512) - 4 * 512) / (512 / kBlockValues);
   return static_cast<size_t>(dim) / kBlockValues * kFieldBytes;
