@@ -1,5 +1,5 @@
-// What tests and the fuzzer of .varve files share: files as bytes, and bytes that were changed made
-// to pass their checksums again, so that what lies behind them is reached.
+// What tests and the fuzzer of .varve files share: files as bytes, and correct checksums for bytes
+// that were changed, so that the checks after the checksums are reached.
 
 #ifndef VARVE_TESTS_CACHE_FILE_TESTING_H_
 #define VARVE_TESTS_CACHE_FILE_TESTING_H_
@@ -13,8 +13,8 @@
 
 namespace varve {
 
-// Long walks over all bytes of a file take every so many of them under a sanitizer, which makes
-// each twenty times as slow; all of them otherwise.
+// The step of walks over all bytes of a file: 1, but more under a sanitizer, which makes each byte
+// twenty times as slow.
 #ifdef VARVE_SANITIZED
 inline constexpr size_t kByteStride = 5;
 #else
@@ -24,8 +24,8 @@ inline constexpr size_t kByteStride = 1;
 std::vector<std::byte> ReadFileBytes(const std::string& path);  // empty if there is none
 void WriteFileBytes(const std::string& path, const std::vector<std::byte>& bytes);
 
-// Computes every checksum of the file anew, as far as offsets and sizes lie inside it: of
-// dictionaries, pages, sections and header.
+// Computes every checksum of the file again (dictionaries, pages, sections, header), as far as
+// offsets and sizes lie inside the file.
 void RepairChecksums(std::vector<std::byte>* bytes);
 
 // Where a section begins and how many bytes it has; {0, 0} if there is none.

@@ -1,8 +1,8 @@
 // CacheTwin: a Cache and its ReferenceCache, driven together with the same random rows and compared
 // after every call. Shared by the tests of the cache and by its fuzzer; knows nothing of gtest.
 //
-// Calls return what the cache said. A difference between the two comes back as kInternal, a code
-// that the cache itself never uses, with the first place where they part.
+// Calls return the status of the cache. If the two differ, they return kInternal, a code that the
+// cache itself never uses, with the first place where they differ.
 
 #ifndef VARVE_TESTS_CACHE_TWIN_H_
 #define VARVE_TESTS_CACHE_TWIN_H_
@@ -32,9 +32,9 @@ class RowRandom {
   SplitMix64 bits_;
 };
 
-// How far an output may lie from double precision on the decoded rows, in units of the largest
-// |value| and at the usual scale: what f32 sums and the rounding of queries (K) and weights (V) of
-// a block rung allow.
+// The largest error of an output against double precision on the decoded rows, in units of the
+// largest |value|, at the usual scale. It comes from f32 sums and from the rounding of queries (K)
+// and weights (V) in block rungs.
 double AttentionTolerance(std::string_view key_rung, std::string_view value_rung);
 
 class CacheTwin {
@@ -47,7 +47,7 @@ class CacheTwin {
   const ReferenceCache& reference() const { return reference_; }
   const CacheShape& shape() const { return cache_->shape(); }
   RowRandom& random() { return random_; }
-  // One row in `rows` gets a NaN somewhere; 0 is never.
+  // One row in `rows` gets a NaN somewhere; 0: none does.
   void PutNaNEvery(int rows) { rows_per_nan_ = rows; }
 
   SequenceId Create();

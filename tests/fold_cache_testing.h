@@ -1,5 +1,5 @@
-// FoldRun: a small cache with a compressor, rows that are known by position, and what folding must
-// make of them.
+// FoldRun: a small cache with a compressor, rows that follow from their position, and the rows that
+// folding must make of them.
 
 #ifndef VARVE_TESTS_FOLD_CACHE_TESTING_H_
 #define VARVE_TESTS_FOLD_CACHE_TESTING_H_

@@ -23,7 +23,7 @@ struct FoldGoldenCase {
   int rows = 0;
   // [layers, heads, rows, head_dim], computed by PyTorch in f32
   std::span<const float> keys, values;
-  // The same computed in the dtype of the weights; of f32 and f64 the spans above.
+  // The same computed in the dtype of the weights; for f32 and f64 equal to the spans above.
   std::span<const float> native_keys, native_values;
 };
 
@@ -41,7 +41,7 @@ struct FoldGolden {
   std::vector<FoldGoldenCase> cases;
 };
 
-// Of TestDataPath(); throws if a file is not as expected.
+// Reads the goldens of TestDataPath(); throws if a file is not as expected.
 inline std::vector<FoldGolden> LoadFoldGoldens(const std::string& data_folder) {
   const std::string folder = data_folder + "/fold/";
   std::ifstream index(folder + "index.json");
@@ -68,7 +68,7 @@ inline std::vector<FoldGolden> LoadFoldGoldens(const std::string& data_folder) {
     file.exceptions(std::ios::failbit);
     file.read(reinterpret_cast<char*>(golden.numbers.data()),
               static_cast<std::streamsize>(golden.numbers.size() * sizeof(float)));
-    // A vector keeps its place when the golden moves.
+    // The numbers of a vector stay where they are when the golden moves.
     const std::span<const float> all(golden.numbers);
     const auto rows_of = [&](const nlohmann::json& at, int rows) {
       return all.subspan(at.get<size_t>(), static_cast<size_t>(golden.layers * golden.heads * rows *

@@ -1,5 +1,5 @@
-// GgufBuilder: writes small GGUF files for tests, right ones and wrong ones. It knows nothing of
-// the reader: it writes what it is told to. TempFolder: a place for files that goes away.
+// GgufBuilder: writes small GGUF files for tests, right ones and wrong ones. It writes what it is
+// told and shares no code with the reader. TempFolder: a folder that is removed at the end.
 
 #ifndef VARVE_TESTS_GGUF_TESTING_H_
 #define VARVE_TESTS_GGUF_TESTING_H_
@@ -31,7 +31,7 @@ class GgufBuilder {
   // Also adds the key general.alignment.
   GgufBuilder& Alignment(uint32_t alignment);
 
-  // Any integer type; what does not fit is cut.
+  // Any integer type; a value that does not fit is cut off.
   GgufBuilder& Int(std::string_view key, int64_t value, GgufType type = GgufType::kU32);
   GgufBuilder& Float(std::string_view key, double value, GgufType type = GgufType::kF32);
   GgufBuilder& Bool(std::string_view key, bool value);

@@ -26,7 +26,7 @@
 
 namespace varve {
 
-// Every part of the text is in the message of a status that is not ok.
+// Expects an error whose message contains every part of the text.
 inline void ExpectRefusal(const Status& status, std::initializer_list<std::string_view> parts) {
   EXPECT_FALSE(status.ok());
   for (std::string_view part : parts) {
@@ -35,8 +35,8 @@ inline void ExpectRefusal(const Status& status, std::initializer_list<std::strin
   }
 }
 
-// Two layers of width 32, two query heads on one KV head of 32, vocabulary 40: a right file until a
-// test changes it.
+// Two layers of width 32, two query heads on one KV head of 32, vocabulary 40. The file is right
+// until a test changes it.
 struct TinyFile {
   struct Tensor {
     std::vector<int64_t> dims;
@@ -148,7 +148,7 @@ struct GoldenModel {
   std::map<int, std::vector<float>> logits;  // by position, [vocab_size / stride]
 };
 
-// Nothing is lost in the cache.
+// A cache that loses nothing.
 inline constexpr std::string_view kExactPlan = "kv=f32,open_rung=f32";
 
 }  // namespace varve

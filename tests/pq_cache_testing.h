@@ -58,8 +58,8 @@ inline uint64_t PagesIn(const Cache& cache, const std::string& rung) {
   return pages;
 }
 
-// One query of the last position is attention in double precision over the rows that are read, up
-// to what the rounding of queries and weights makes of the largest value.
+// Expects that a query at the last position gives attention in double precision over the rows that
+// the cache reads back, up to the rounding of queries and weights times the largest value.
 inline void ExpectAttentionOfReadRows(Cache& cache, SequenceId id, double within = 1e-2) {
   const CacheShape& shape = cache.shape();
   const size_t heads = static_cast<size_t>(shape.num_kv_heads) * shape.group_size;

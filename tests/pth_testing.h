@@ -1,5 +1,5 @@
-// Zips and pickles by hand, right and wrong ones: what torch.save would write, and what somebody
-// who means harm would.
+// Zips and pickles written by hand, right and wrong ones: what torch.save writes, and what an
+// attacker would write.
 
 #ifndef VARVE_TESTS_PTH_TESTING_H_
 #define VARVE_TESTS_PTH_TESTING_H_
@@ -18,7 +18,7 @@ namespace varve {
 struct ZipPart {
   std::string name;
   std::vector<std::byte> content;
-  // What the headers say instead of the truth.
+  // Wrong values for the headers.
   std::optional<uint32_t> crc, bytes, packed_bytes, local_bytes;
   std::optional<uint64_t> header_at;
   std::optional<std::string> local_name;

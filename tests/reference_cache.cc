@@ -48,7 +48,7 @@ const Rung* ReferenceCache::RungOf(const std::string& name, Part part) const {
   return size ? pq_rungs_.at(PqName(*size)).get() : FindRung(name);
 }
 
-// Codes are for tokens that have settled: 128 stay open, or half of a short window.
+// With pq rungs the newest 128 tokens stay open, or half of a short window.
 int64_t ReferenceCache::OpenTokens(int layer) const {
   const LayerRule& rule = RuleOf(layer);
   if (rule.open_tokens) return *rule.open_tokens;

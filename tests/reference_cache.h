@@ -1,13 +1,13 @@
 // ReferenceCache: what a Cache must hold and compute, written for reading and not for speed.
 //
-// Every sequence owns its pages outright: forking copies them, nothing is shared, no memory is
-// counted. A row keeps the values that its page's rungs give back, so a page that sinks is passed
-// through Encode and Decode of the new rung once, as the real one is; stored values are predicted
-// bit for bit. Attention is plain softmax in double precision over those values.
+// Every sequence owns its pages: forking copies them, nothing is shared, no memory is counted. A
+// row keeps the values that its page's rungs give back. So a page that is sealed or demoted goes
+// through Encode and Decode of the new rung once, as the real one does, and stored values are
+// predicted bit for bit. Attention is plain softmax in double precision over those values.
 //
-// Takes nothing from src/cache: page boundaries, sealing, ladders, windows and masks are written a
-// second time from the text of include/varve/cache.h and the plan. Calls are assumed valid: who
-// uses the model decides what is an error. A value type: copy it before a step to roll back.
+// Uses nothing of src/cache: page boundaries, sealing, ladders, windows and masks are written a
+// second time from the text of include/varve/cache.h and the plan. Calls must be valid: the caller
+// decides what is an error. A value type: copy it before a step to roll back.
 
 #ifndef VARVE_TESTS_REFERENCE_CACHE_H_
 #define VARVE_TESTS_REFERENCE_CACHE_H_
@@ -57,7 +57,7 @@ struct ReferenceAttention {
 
 class ReferenceCache {
  public:
-  // page_tokens of the shape must be filled in. The codebook of pq rungs may be null without one.
+  // page_tokens of the shape must be filled in. The codebook may be null if no rung is pq.
   // One compressor folds for every rule with fold=, whatever its name.
   ReferenceCache(const CacheShape& shape, const Plan& plan,
                  std::shared_ptr<const Codebook> codebook = nullptr,
@@ -75,7 +75,7 @@ class ReferenceCache {
 
   int MaxStepTokens(SequenceId id) const;
   // Dense rows [num_tokens, kv_heads, dim]. Between Append and Commit the rows are visible, and no
-  // page has sunk.
+  // page has been demoted.
   void Append(int layer, SequenceId id, const float* keys, const float* values, int num_tokens);
   void Commit(SequenceId id, int num_tokens);
   void EndPrompt(SequenceId id);
@@ -119,7 +119,7 @@ class ReferenceCache {
   bool Waits(const Sequence& sequence, int layer) const {
     return RuleOf(layer).fold && !sequence.prompt_ended;
   }
-  // Drops and sinks what is due.
+  // Drops, seals and demotes what is due.
   void Age(Sequence& sequence, int layer) const;
   // The pages that take the place of a prompt's; empty where nothing is long enough.
   Pages Folded(int layer, int64_t next_position, const Pages& pages) const;

@@ -1,5 +1,5 @@
-// The folding half of ReferenceCache: docs/plans.md, a second time. The networks themselves are
-// those of src/fold, which have tests of their own, so that stored values agree bit for bit.
+// The folding half of ReferenceCache, written a second time from docs/plans.md. The networks are
+// those of src/fold, so that stored values agree bit for bit; they have tests of their own.
 
 #include <algorithm>
 

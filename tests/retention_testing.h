@@ -1,5 +1,5 @@
 // What the tests of retention in the cache share: rows and queries by position, so that several
-// caches can be fed the same in different ways, and a log of what the policies have done.
+// caches can get the same tokens in different ways, and a log of what the policies have done.
 
 #ifndef VARVE_TESTS_RETENTION_TESTING_H_
 #define VARVE_TESTS_RETENTION_TESTING_H_
@@ -46,7 +46,7 @@ inline std::string EventText(const RetentionEvent& event) {
          std::to_string(event.target_bytes) + (event.floors_bind ? " bound" : "");
 }
 
-// Ids of sequences left out: what several caches are compared by.
+// Without the ids of sequences, so that logs of several caches can be compared.
 inline std::vector<std::string> EventTexts(const RetentionLog& log) {
   std::vector<std::string> texts;
   for (const RetentionEvent& event : log.events) texts.push_back(EventText(event));
@@ -148,7 +148,7 @@ struct RetentionRun {
   std::map<std::pair<uint64_t, int>, std::vector<float>> outputs;  // by sequence and layer
 };
 
-// What the pool holds for all pages, and the spans of plans.
+// What the pool holds for all pages, and the spans of decisions.
 inline uint64_t HeldBytes(const Cache& cache) {
   const CacheStats stats = cache.Stats();
   uint64_t bytes = stats.retention.plan_bytes;

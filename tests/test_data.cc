@@ -2,7 +2,7 @@
 
 namespace varve {
 
-// The one source that is compiled with the path: no other depends on where the checkout lies.
+// Only this source is compiled with the path, so no other depends on where the checkout lies.
 std::string TestDataPath(const std::string& name) {
   return name.empty() ? VARVE_TEST_DATA_DIR : VARVE_TEST_DATA_DIR "/" + name;
 }

@@ -18,8 +18,8 @@ constexpr int kHeadDim = 32;
 constexpr int kFfnWidth = 96;
 constexpr int kVocab = 258;
 
-// Byte-level vocabularies write bytes as printable characters: those that are no such character
-// in Latin-1 stand in order from U+0100 on.
+// Byte-level vocabularies write bytes as printable characters. Bytes that are not printable in
+// Latin-1 are written as U+0100 and the characters after it, in order.
 std::vector<std::string> Vocabulary(const TinyModelOptions& options) {
   std::vector<std::string> tokens;
   int next = 0x100;

@@ -1,6 +1,6 @@
-// A model file for tests that need everything of one: Llama architecture, 2 layers, random F32
-// weights that make its predictions depend on the whole context, and a byte-level vocabulary (256
-// bytes, <bos>, <eos>; BOS is added). About 300 KB in memory.
+// A whole model file for tests: Llama architecture, 2 layers, and random F32 weights that make its
+// predictions depend on the whole context. Its vocabulary is byte-level (256 bytes, <bos>, <eos>;
+// BOS is added). About 300 KB in memory.
 
 #ifndef VARVE_TESTS_TINY_MODEL_H_
 #define VARVE_TESTS_TINY_MODEL_H_
