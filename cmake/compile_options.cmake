@@ -2,7 +2,7 @@
 add_library(varve_options INTERFACE)
 target_compile_options(varve_options INTERFACE
   $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Wpedantic -Wshadow>
-  # The formats promise ggml's codes bit for bit: a*b+c must not become a fused operation unasked.
+  # The formats promise ggml's codes bit for bit, so the compiler must not fuse a*b+c by itself.
   $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>)
 
 # GCC 12 sees overlap in `"text" + std::string` (GCC bug 105651, fixed in 13).
@@ -15,8 +15,8 @@ if(VARVE_SANITIZE)
   target_compile_definitions(varve_options INTERFACE VARVE_SANITIZED=1)
   target_compile_options(varve_options INTERFACE
     $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${VARVE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all>)
-  # For varve_compile_quickly: four checks of pointers, a third of the compile time of a sanitized test
-  # (6.5 s -> 4.4 s). The library has them, and AddressSanitizer sees most of what they see.
+  # For varve_compile_quickly: four checks of pointers that take a third of the compile time of a sanitized
+  # test (6.5 s -> 4.4 s). The library keeps them, and AddressSanitizer finds most of what they find.
   if(VARVE_SANITIZE MATCHES "undefined")
     target_compile_options(varve_options INTERFACE
       $<$<AND:$<COMPILE_LANGUAGE:C,CXX>,$<BOOL:$<TARGET_PROPERTY:VARVE_QUICK>>>:-fno-sanitize=null,alignment,vptr,object-size>)
@@ -50,11 +50,11 @@ if(VARVE_CCACHE)
   endforeach()
 endif()
 
-# Without ccache a first build is what counts. There the small sources of tests and subcommands, whose
-# time goes to the headers of GoogleTest, CLI11 and JSON, are compiled eight at a time (CMake's unity
-# builds), and the library's sources share a precompiled <fmt/format.h>. So that they can: a test's names
-# are in a namespace called like its file, and helpers of subcommands have names of their own within cli/.
-# ccache wants small sources and plain includes.
+# Without ccache the time of a first build counts. Small sources of tests and subcommands spend it in the
+# headers of GoogleTest, CLI11 and JSON. So they are compiled eight at a time (CMake's unity builds), and
+# the library's sources share a precompiled <fmt/format.h>. For this, the names of a test file are in a
+# namespace with the name of the file, and helpers of subcommands have names that are unique in cli/.
+# With ccache small sources and plain includes are better.
 set(VARVE_UNITY AUTO CACHE STRING "Compile tests and subcommands eight at a time: ON, OFF or AUTO (without ccache)")
 if(VARVE_UNITY STREQUAL "AUTO")
   set(VARVE_GROUPS ON)
@@ -75,8 +75,8 @@ endfunction()
 function(varve_precompile target)
   if(VARVE_GROUPS)
     target_precompile_headers(${target} PRIVATE ${ARGN})
-    # Behind a precompiled header GCC 12 warns of its own <string>, too (the bug above); builds with ccache
-    # look for what these would find.
+    # With a precompiled header GCC 12 also warns of its own <string> (the bug above). Builds with ccache
+    # keep these warnings on.
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
       target_compile_options(${target} PRIVATE
         $<$<COMPILE_LANGUAGE:CXX>:-Wno-stringop-overflow -Wno-array-bounds>)

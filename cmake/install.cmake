@@ -1,6 +1,6 @@
 # What is installed: libvarve.so, include/varve, the program, and the two ways to find them
-# (find_package(varve) and pkg-config). The library is shared so that what it is made of (Highway,
-# fmt, JSON) stays behind it: a consumer needs none of their headers or CMake packages.
+# (find_package(varve) and pkg-config). The library is shared, so a consumer needs no headers or CMake
+# packages of the libraries inside it (Highway, fmt, JSON).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 

@@ -1,4 +1,4 @@
-# What tests and fuzzers share: tests/*.cc that are no tests themselves (reference models).
+# What tests and fuzzers share: the files of tests/*.cc that are not tests (reference models).
 include_guard()
 file(GLOB VARVE_TEST_SUPPORT_SOURCES CONFIGURE_DEPENDS tests/*.cc)
 list(FILTER VARVE_TEST_SUPPORT_SOURCES EXCLUDE REGEX "_test\\.cc$")

@@ -65,7 +65,7 @@ def check_paths(root: Path) -> list[str]:
         text = document.read_text()
         targets = [document.parent / link for link in LINK.findall(text) if "://" not in link]
         for code in CODE.findall(text):
-            # Commands, patterns and placeholders are no paths.
+            # Commands, patterns and placeholders are not paths.
             if code.startswith(TREE_FOLDERS) and not re.search(r"[\s*A-Z<]", code):
                 targets.append(root / code)
         for target in targets:

@@ -84,7 +84,7 @@ def divergence(log_p: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
 
 
 def check_continuation(model: Llama, ids: torch.Tensor, prompt: int, limit: float) -> float:
-    """Behind the prompt as it is, the rest must be what it is without a cut. Returns the mean KL."""
+    """Check: with an unfolded prompt as cache, predictions equal those without a cut. Returns the mean KL."""
     with torch.no_grad():
         hidden, cache = prefill(model, ids)
         log_p = F.log_softmax(logits_of(model, hidden[:, prompt:]), -1)
@@ -190,7 +190,7 @@ def evaluate(
 def recall_hits(
     model: Llama, folds: dict[str, Compressor], windows: PromptWindows, prompt: int, asked: int, device: str
 ) -> dict:
-    """How often greedy decoding would give the whole answer to a question right behind the prompt."""
+    """How often greedy decoding would give the whole answer to a question right after the prompt."""
     rng, hits = random.Random(7), dict.fromkeys(["unfolded", *folds], 0)
     for _ in range(asked):
         ids, passages, _, _ = windows.prompt_with_facts(rng, 4 if prompt > 1000 else 1, prompt, 0)
