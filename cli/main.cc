@@ -15,7 +15,7 @@
 namespace {
 
 int RunProgram(int argc, char** argv) {
-  CLI::App app("KV-cache compression: pages that sink to cheaper representations.", "varve");
+  CLI::App app("KV-cache compression: pages are demoted to cheaper representations.", "varve");
   app.set_version_flag("--version", "varve " VARVE_VERSION);
   app.require_subcommand(1);
   app.footer(

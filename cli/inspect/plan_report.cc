@@ -53,7 +53,7 @@ std::vector<StageCost> StatesOf(const LayerPlan& layer) {
   add("filling", "", open, open);
   const int64_t first_age = layer.stages.front().from_age;
   if (first_age > 0) add("open", AgeRange(0, first_age), open, open);
-  // What evict=demote may sink pages to is no matter of age, and comes last.
+  // Rungs that evict=demote may use do not depend on age, and come last.
   const auto by_age = [&](size_t i) {
     return i < layer.stages.size() && layer.stages[i].from_age < LayerPlan::kNeverByAge;
   };

@@ -87,7 +87,7 @@ TEST(PlanReport, APolicyAimsAtItsBytesFromTheTriggerOn) {
   EXPECT_EQ(cost.ranges[0].policy_bytes, 0u);
   EXPECT_EQ(cost.ranges[1].policy_bytes, 2u * 1024 * 512 / 4);
   EXPECT_EQ(cost.bytes, cost.bytes_f16);
-  // Rungs that pages may sink to by score are no stages of age.
+  // Rungs to which a score may demote pages are not stages of age.
   ASSERT_EQ(cost.ranges[1].stages.size(), 2u);
   EXPECT_EQ(cost.ranges[1].stages[1].age, "0-");
   EXPECT_EQ(Cost("evict=h2o,trigger=512", 3, 511).ranges[0].policy_bytes, 0u);

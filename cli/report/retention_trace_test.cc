@@ -8,7 +8,7 @@
 namespace varve::cli {
 namespace retention_trace_test {
 
-// Two layers, two moments: the second page of layer 0 sinks and goes, layer 1 drops it at once.
+// Two layers, two moments: the second page of layer 0 is demoted, then dropped; layer 1 drops it.
 RetentionTrace Sample() {
   RetentionTrace trace;
   trace.plan = "evict=demote";
