@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROWS = 100
 TEST_FOLDERS = ("src", "cli", "tests")
+DOCUMENT_FOLDERS = ("docs", "models", "bench")
 TREE_FOLDERS = ("include/", "src/", "cli/", "examples/", "fuzz/", "tests/", "tools/", "docs/", "cmake/")
 
 TEST_MACRO = re.compile(r"\bTEST(?:_F|_P)?\(\s*(\w+)\s*,\s*(\w+)\s*\)")
@@ -60,7 +61,9 @@ def check_table(root: Path) -> list[str]:
 
 def check_paths(root: Path) -> list[str]:
     faults = []
-    documents = sorted(root.glob("*.md")) + sorted((root / "docs").rglob("*.md"))
+    documents = sorted(root.glob("*.md"))
+    for folder in DOCUMENT_FOLDERS:
+        documents += sorted((root / folder).rglob("*.md"))
     for document in documents:
         text = document.read_text()
         targets = [document.parent / link for link in LINK.findall(text) if "://" not in link]
