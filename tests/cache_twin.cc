@@ -153,8 +153,10 @@ Status CacheTwin::AbortedStep(std::span<const StepEntry> entries, int num_layers
 
 Status CacheTwin::Grow(SequenceId id, int64_t tokens, const AttendOptions& options) {
   while (tokens > 0) {
-    VARVE_ASSIGN_OR_RETURN(int most, cache_->MaxStepTokens(id));
-    const StepEntry entry = {id, static_cast<int>(std::min<int64_t>(most, tokens))};
+    VARVE_ASSIGN_OR_RETURN(const int most, cache_->MaxStepTokens(id));
+    // Up to some three pages: the reference keeps what every token of a step sees.
+    const int64_t wanted = 1 + random_.Below(3 * shape().page_tokens);
+    const StepEntry entry = {id, static_cast<int>(std::min<int64_t>({most, tokens, wanted}))};
     VARVE_RETURN_IF_ERROR(Step({&entry, 1}, options));
     tokens -= entry.num_tokens;
   }

@@ -63,7 +63,7 @@ class CacheTwin {
   Status Step(std::span<const StepEntry> entries, const AttendOptions& options = {});
   // Appends to the first `num_layers` layers as Step does, then aborts.
   Status AbortedStep(std::span<const StepEntry> entries, int num_layers);
-  // Steps as large as MaxStepTokens allows, until the sequence has `tokens` more.
+  // Steps of random sizes up to three pages, until the sequence has `tokens` more.
   Status Grow(SequenceId id, int64_t tokens, const AttendOptions& options = {});
   // The last positions of one sequence attend, outside a step.
   Status Attend(int layer, SequenceId id, int num_queries, const AttendOptions& options = {});

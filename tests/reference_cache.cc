@@ -72,13 +72,12 @@ ReferenceCache::RungPair ReferenceCache::RungsAt(int layer, int64_t age) const {
 
 // Only the last page may still grow: it does while it is open, has room and reaches up to the
 // next position.
-bool ReferenceCache::CanGrow(const Sequence& sequence, int layer) const {
-  const Pages& pages = sequence.layers[layer];
+bool ReferenceCache::CanGrow(const Pages& pages, int64_t next_position) const {
   if (pages.empty()) return false;
   const ReferencePage& last = pages.back();
   return last.sunk_age < 0 && last.tokens_per_row == 1 &&
          static_cast<int>(last.rows.size()) < shape_.page_tokens &&
-         last.end_position() == sequence.next_position;
+         last.end_position() == next_position;
 }
 
 bool ReferenceCache::Complete(const Pages& pages, size_t index) const {
@@ -99,19 +98,6 @@ bool ReferenceCache::Sinks(int layer, const ReferencePage& page, int64_t next_po
   if (age < OpenTokens(layer)) return false;
   return page.sunk_age < 0 ||
          (age > page.sunk_age && RungsAt(layer, age) != RungsAt(layer, page.sunk_age));
-}
-
-bool ReferenceCache::Changes(const Sequence& sequence, int64_t next_position) const {
-  for (int layer = 0; layer < shape_.num_layers; ++layer) {
-    if (Waits(sequence, layer)) continue;
-    const Pages& pages = sequence.layers[layer];
-    for (size_t i = 0; i < pages.size(); ++i) {
-      if (!Complete(pages, i)) continue;
-      if (FallsOutOfWindow(layer, pages[i], next_position) || Sinks(layer, pages[i], next_position))
-        return true;
-    }
-  }
-  return false;
 }
 
 void ReferenceCache::Store(Part part, const Rung& rung, int layer, ReferencePage& page) const {
@@ -140,6 +126,7 @@ void ReferenceCache::Store(Part part, const Rung& rung, int layer, ReferencePage
 void ReferenceCache::Create(SequenceId id) {
   Sequence sequence;
   sequence.layers.resize(shape_.num_layers);
+  sequence.views.resize(shape_.num_layers);
   sequences_[id.value] = sequence;
 }
 
@@ -198,61 +185,47 @@ int64_t ReferenceCache::live_rows(SequenceId id, int layer) const {
 
 // --- steps ---
 
-int ReferenceCache::MaxStepTokens(SequenceId id) const {
-  const Sequence& sequence = sequences_.at(id.value);
-  int room = shape_.page_tokens;
-  for (int layer = 0; layer < shape_.num_layers; ++layer) {
-    if (!CanGrow(sequence, layer)) continue;
-    room = std::min(
-        room, shape_.page_tokens - static_cast<int>(sequence.layers[layer].back().rows.size()));
-  }
-  for (int tokens = 1; tokens < room; ++tokens) {
-    if (Changes(sequence, sequence.next_position + tokens)) return tokens;
-  }
-  return room;
-}
-
 void ReferenceCache::Append(int layer, SequenceId id, const float* keys, const float* values,
                             int num_tokens) {
   Sequence& sequence = sequences_.at(id.value);
   Pages& pages = sequence.layers[layer];
   const Rung* open = OpenRung(layer);
-  // Appends of one step may come in parts: the page that the first part made goes on growing.
-  const bool grows = CanGrow(sequence, layer) ||
-                     (!pages.empty() && pages.back().end_position() > sequence.next_position);
-  if (!grows) pages.push_back({sequence.next_position, {}, open, open, -1});
   const size_t key_floats = static_cast<size_t>(shape_.num_kv_heads) * shape_.key_dim;
   const size_t value_floats = static_cast<size_t>(shape_.num_kv_heads) * shape_.value_dim;
-  ReferencePage fresh = {pages.back().end_position(), {}, open, open, -1};
   for (int t = 0; t < num_tokens; ++t) {
-    fresh.rows.push_back({fresh.first_position + t,
+    const auto before = static_cast<int64_t>(sequence.views[layer].size());
+    const int64_t position = sequence.next_position + before;
+    ReferencePage fresh = {position, {}, open, open, -1};
+    fresh.rows.push_back({position,
                           true,
                           {keys + t * key_floats, keys + (t + 1) * key_floats},
                           {values + t * value_floats, values + (t + 1) * value_floats}});
+    Store(Part::kKey, *open, layer, fresh);
+    Store(Part::kValue, *open, layer, fresh);
+    if (CanGrow(pages, position)) {
+      pages.back().rows.push_back(fresh.rows[0]);
+    } else {
+      pages.push_back(fresh);
+    }
+    sequence.views[layer].push_back(pages);
+    if (!Waits(sequence, layer)) Age(pages, layer, position + 1);
   }
-  Store(Part::kKey, *open, layer, fresh);
-  Store(Part::kValue, *open, layer, fresh);
-  std::vector<ReferenceRow>& rows = pages.back().rows;
-  rows.insert(rows.end(), fresh.rows.begin(), fresh.rows.end());
 }
 
 void ReferenceCache::Commit(SequenceId id, int num_tokens) {
   Sequence& sequence = sequences_.at(id.value);
   sequence.next_position += num_tokens;
-  for (int layer = 0; layer < shape_.num_layers; ++layer) {
-    if (!Waits(sequence, layer)) Age(sequence, layer);
-  }
+  for (std::vector<Pages>& views : sequence.views) views.clear();
 }
 
-void ReferenceCache::Age(Sequence& sequence, int layer) const {
-  Pages& pages = sequence.layers[layer];
+void ReferenceCache::Age(Pages& pages, int layer, int64_t next_position) const {
   Pages kept;
   for (size_t i = 0; i < pages.size(); ++i) {
     ReferencePage& page = pages[i];
     if (Complete(pages, i)) {
-      if (FallsOutOfWindow(layer, page, sequence.next_position)) continue;
-      if (Sinks(layer, page, sequence.next_position)) {
-        page.sunk_age = sequence.next_position - page.end_position();
+      if (FallsOutOfWindow(layer, page, next_position)) continue;
+      if (Sinks(layer, page, next_position)) {
+        page.sunk_age = next_position - page.end_position();
         const auto [key_rung, value_rung] = RungsAt(layer, page.sunk_age);
         if (key_rung != page.key_rung) Store(Part::kKey, *key_rung, layer, page);
         if (value_rung != page.value_rung) Store(Part::kValue, *value_rung, layer, page);
@@ -270,7 +243,7 @@ void ReferenceCache::Age(Sequence& sequence, int layer) const {
 ReferenceAttention ReferenceCache::Attend(int layer, SequenceId id, const float* queries,
                                           int num_queries, int64_t first_position,
                                           const AttendOptions& options) const {
-  const Pages& table = pages(id, layer);
+  const std::vector<Pages>& views = sequences_.at(id.value).views[layer];
   const int heads = shape_.num_kv_heads * shape_.group_size;
   const int key_dim = shape_.key_dim;
   const int value_dim = shape_.value_dim;
@@ -279,6 +252,10 @@ ReferenceAttention ReferenceCache::Attend(int layer, SequenceId id, const float*
   ReferenceAttention result;
   for (int i = 0; i < num_queries * heads; ++i) {
     const int64_t query_position = first_position + i / heads;
+    const int64_t token = query_position - next_position(id);
+    const Pages& table = views.empty() || token < 0 ? pages(id, layer)
+                         : options.causal           ? views[static_cast<size_t>(token)]
+                                                    : views.back();
     const int kv_head = i % heads / shape_.group_size;
     const float* query = queries + static_cast<size_t>(i) * key_dim;
     struct Seen {

@@ -73,16 +73,17 @@ class ReferenceCache {
   void KeepOnly(SequenceId id, int64_t begin, int64_t end);
   void SlideWindow(SequenceId id, int64_t num_tokens, int64_t sink_tokens);
 
-  int MaxStepTokens(SequenceId id) const;
-  // Dense rows [num_tokens, kv_heads, dim]. Between Append and Commit the rows are visible, and no
-  // page has been demoted.
+  // Dense rows [num_tokens, kv_heads, dim], one token at a time: each grows or begins a page, its
+  // query sees the table as it then is, and what is due at its end is carried out. Commit ends the
+  // step.
   void Append(int layer, SequenceId id, const float* keys, const float* values, int num_tokens);
   void Commit(SequenceId id, int num_tokens);
   void EndPrompt(SequenceId id);
   // True if the position lies inside a folded row of some layer: no cut may go there.
   bool IsInsideRow(SequenceId id, int64_t position) const;
 
-  // Dense queries [num_queries, query heads, key_dim]; the first one stands at first_position.
+  // Dense queries [num_queries, query heads, key_dim]; the first one stands at first_position. A
+  // query of the open step sees what its token saw; without causal, what the last one did.
   ReferenceAttention Attend(int layer, SequenceId id, const float* queries, int num_queries,
                             int64_t first_position, const AttendOptions& options) const;
 
@@ -94,6 +95,13 @@ class ReferenceCache {
     return sequences_.at(id.value).layers[layer];
   }
   int64_t live_rows(SequenceId id, int layer) const;
+  // As the query of the open step's token `token` sees them.
+  const std::vector<ReferencePage>& step_view(SequenceId id, int layer, size_t token) const {
+    return sequences_.at(id.value).views[layer][token];
+  }
+  size_t step_tokens(SequenceId id, int layer) const {
+    return sequences_.at(id.value).views[layer].size();
+  }
 
  private:
   struct Sequence {
@@ -101,6 +109,8 @@ class ReferenceCache {
     int64_t tokens_restarted = 0;
     bool prompt_ended = false;
     std::vector<std::vector<ReferencePage>> layers;
+    // Of the open step, by layer and token: what the token's query sees.
+    std::vector<std::vector<std::vector<ReferencePage>>> views;
   };
   using Pages = std::vector<ReferencePage>;
   using RungPair = std::pair<const Rung*, const Rung*>;  // K, V
@@ -110,17 +120,16 @@ class ReferenceCache {
   const Rung* OpenRung(int layer) const;
   const Rung* RungOf(const std::string& name, Part part) const;
   int64_t OpenTokens(int layer) const;
-  bool CanGrow(const Sequence& sequence, int layer) const;
+  bool CanGrow(const Pages& pages, int64_t next_position) const;
   bool Complete(const Pages& pages, size_t index) const;
   bool FallsOutOfWindow(int layer, const ReferencePage& page, int64_t next_position) const;
   bool Sinks(int layer, const ReferencePage& page, int64_t next_position) const;
-  bool Changes(const Sequence& sequence, int64_t next_position) const;
   // The layer's prompt will be folded: until then the plan leaves it alone.
   bool Waits(const Sequence& sequence, int layer) const {
     return RuleOf(layer).fold && !sequence.prompt_ended;
   }
   // Drops, seals and demotes what is due.
-  void Age(Sequence& sequence, int layer) const;
+  void Age(Pages& pages, int layer, int64_t next_position) const;
   // The pages that take the place of a prompt's; empty where nothing is long enough.
   Pages Folded(int layer, int64_t next_position, const Pages& pages) const;
   ReferenceRow FoldRow(int layer, bool image, const ReferenceRow* first) const;

@@ -113,7 +113,7 @@ void ReferenceCache::EndPrompt(SequenceId id) {
     sequence.next_position = next;
   }
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
-    if (RuleOf(layer).fold) Age(sequence, layer);
+    if (RuleOf(layer).fold) Age(sequence.layers[layer], layer, sequence.next_position);
   }
 }
 

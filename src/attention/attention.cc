@@ -77,8 +77,9 @@ struct Attention::Task {
   int split;  // -1: all of them
 };
 
-Attention::Attention(const CacheShape& shape, Executor* executor, StageTotals* stages)
-    : shape_(shape), executor_(executor), stages_(stages) {
+Attention::Attention(const CacheShape& shape, const Kernels& kernels, Executor* executor,
+                     StageTotals* stages)
+    : shape_(shape), kernels_(kernels), executor_(executor), stages_(stages) {
   for (int i = 0; i < executor->num_threads(); ++i) workers_.emplace_back(shape_);
 }
 
@@ -97,12 +98,13 @@ Attention::Job Attention::MakeJob(int layer, const LayerSpaces& spaces,
   job.all = {&shape_,
              &spaces,
              &options,
-             request.table,
+             request.pages,
+             &kernels_,
              layer,
              request.first_query_position,
              request.request->num_queries};
   job.chunk_queries = std::max(1, kChunkRows / shape_.group_size);
-  job.splits = static_cast<int>((request.table->entries.size() + kSplitPages - 1) / kSplitPages);
+  job.splits = static_cast<int>((request.pages.size() + kSplitPages - 1) / kSplitPages);
   job.scale =
       options.scale != 0.0f ? options.scale : 1.0f / std::sqrt(static_cast<float>(shape_.key_dim));
   const StripShape key_shape = {layer, 0, shape_.key_dim, shape_.page_tokens};
@@ -167,7 +169,7 @@ float* Attention::PageSumsFor(const Job& job, const QueryRows& chunk, int worker
 void Attention::KeepPageSums(const Job& job, int head, const QueryRows& chunk, int split,
                              const Partial& part, const float* page_sums) const {
   if (page_sums == nullptr) return;
-  const size_t pages = job.all.table->entries.size();
+  const size_t pages = job.all.pages.size();
   const size_t begin = static_cast<size_t>(split) * kSplitPages;
   const size_t count = std::min<size_t>(pages - begin, kSplitPages);
   for (int row = 0; row < chunk.rows(); ++row) {
@@ -257,8 +259,7 @@ void Attention::Finish(const Job& job, int head, const QueryRows& chunk, const P
 }
 
 void Attention::Observe(const Job& job, AttentionObserver* observer) {
-  const Kernels& kernels = ActiveKernels();
-  const std::vector<TableEntry>& entries = job.all.table->entries;
+  const std::span<const TableEntry> entries = job.all.pages;
   const int heads = shape_.num_kv_heads * shape_.group_size;
   const size_t pages = entries.size();
   std::vector<PageSpan> spans;
@@ -273,9 +274,9 @@ void Attention::Observe(const Job& job, AttentionObserver* observer) {
       const size_t job_row = static_cast<size_t>(head) * job.all.rows() + row;
       const int query = row / shape_.group_size;
       const int query_head = head * shape_.group_size + row % shape_.group_size;
-      kernels.page_mass(job.page_max + job_row * pages, job.page_sum + job_row * pages, pages,
-                        job.log_sum_exp[job_row],
-                        mass_.data() + (static_cast<size_t>(query) * heads + query_head) * pages);
+      kernels_.page_mass(job.page_max + job_row * pages, job.page_sum + job_row * pages, pages,
+                         job.log_sum_exp[job_row],
+                         mass_.data() + (static_cast<size_t>(query) * heads + query_head) * pages);
     }
   }
   observer->OnAttention({job.all.layer, job.request->sequence, job.all.first_position,
@@ -318,8 +319,8 @@ Status Attention::Run(int layer, const LayerSpaces& spaces,
     const size_t observed = observer != nullptr ? kv_heads * rows * sizeof(float) : 0;
     offsets.push_back({place(kv_heads * job.prepared_stride),
                        place(job.one_chunk() ? kv_heads * job.splits * job.partial_bytes : 0),
-                       place(observed * request.table->entries.size()),
-                       place(observed * request.table->entries.size()), place(observed)});
+                       place(observed * request.pages.size()),
+                       place(observed * request.pages.size()), place(observed)});
     const QueryRows chunk = job.Chunk(0);
     worker_bytes = std::max(worker_bytes, SplitScratchBytes(chunk) +
                                               Align64(chunk.rows() * kSplitPages * sizeof(float)) +

@@ -1,4 +1,5 @@
-// Attention of a batch of ragged requests over one layer's page tables: who computes what, when.
+// Attention of a batch of ragged requests over one layer's pages on the CPU: who computes what,
+// when.
 //
 // Order of work, which is what makes results independent of the thread count, bit for bit:
 //   prepare   each request and KV head: scale the queries, bring them into every key space in use
@@ -17,16 +18,11 @@
 #include <span>
 #include <vector>
 
+#include "attention/backend.h"
 #include "attention/split_attention.h"
 #include "varve/cache.h"
 
 namespace varve {
-
-struct AttentionRequest {
-  const AttendRequest* request = nullptr;
-  const LayerTable* table = nullptr;
-  int64_t first_query_position = 0;  // of query 0; the others follow
-};
 
 // A byte buffer that only grows; aligned to 64.
 class ScratchBuffer {
@@ -47,8 +43,9 @@ class ScratchBuffer {
 // Keeps the work buffers between calls. Not thread-safe; parallel inside.
 class Attention {
  public:
-  // `stages` belongs to the workers of the executor and outlives this.
-  Attention(const CacheShape& shape, Executor* executor, StageTotals* stages);
+  // `stages` belongs to the workers of the executor. All outlive this.
+  Attention(const CacheShape& shape, const Kernels& kernels, Executor* executor,
+            StageTotals* stages);
 
   // Requests have been checked by the cache. Reports to `observer` unless null. Fails, with the
   // outputs undefined and nothing reported, if a packed page cannot be restored.
@@ -57,13 +54,7 @@ class Attention {
 
   size_t scratch_bytes() const;
 
-  // Strips of packed pages that were unpacked on the way, since creation.
-  struct Unpacked {
-    uint64_t strips = 0;
-    uint64_t bytes = 0;
-    double us = 0;  // summed over threads
-  };
-  const Unpacked& unpacked() const { return unpacked_; }
+  const UnpackedStrips& unpacked() const { return unpacked_; }
 
  private:
   struct Job;   // one request
@@ -83,6 +74,7 @@ class Attention {
   void Observe(const Job& job, AttentionObserver* observer);
 
   CacheShape shape_;
+  const Kernels& kernels_;
   Executor* executor_;
   StageTotals* stages_;
   ScratchBuffer shared_;
@@ -97,7 +89,7 @@ class Attention {
 
   std::vector<Worker> workers_;
   std::vector<float> mass_;
-  Unpacked unpacked_;
+  UnpackedStrips unpacked_;
 };
 
 }  // namespace varve

@@ -82,7 +82,7 @@ void SetRate(ReadAhead& ahead, size_t strips_read) {
 void AddVisibleRuns(const QueryRows& rows, const TableEntry& entry, int head,
                     const std::byte* strip, const float* weights, size_t stride,
                     const float* weight_sum, float* accumulators) {
-  const Rung& rung = *entry.page->value_rung;
+  const Rung& rung = entry.page->rung(Part::kValue);
   const StripShape shape = ValueShape(rows, head);
   const int group = rows.shape->group_size;
   const size_t floats = rung.AccumulatorFloats(shape);
@@ -106,22 +106,23 @@ void AddVisibleRuns(const QueryRows& rows, const TableEntry& entry, int head,
 // Values of such pages are read side by side, a line of each at a time, once all scores are there:
 // they are fetched together with the keys, which lie in front of them.
 bool ReadTogether(const Page& page) {
-  return page.HasRaw() && page.value_rung->most_value_pages() > 1;
+  return page.HasRaw() && page.rung(Part::kValue).most_value_pages() > 1;
 }
 
 // What will be fetched for a strip: its bytes, or its packed bytes.
 void AddRead(const Page& page, Part part, int head, ReadAhead& ahead) {
-  const bool key = part == Part::kKey;
   if (ReadTogether(page)) {
-    if (key) ahead.Add(page.KeyStrip(head), page.key_strip_bytes + page.value_strip_bytes);
+    if (part == Part::kKey) {
+      ahead.Add(page.Strip(part, head),
+                page.part(Part::kKey).strip_bytes + page.part(Part::kValue).strip_bytes);
+    }
     return;
   }
   if (page.HasRaw()) {
-    ahead.Add(key ? page.KeyStrip(head) : page.ValueStrip(head),
-              key ? page.key_strip_bytes : page.value_strip_bytes);
+    ahead.Add(page.Strip(part, head), page.part(part).strip_bytes);
     return;
   }
-  const std::span<const std::byte> packed = page.packed->Strip(StripIndex(part, head));
+  const std::span<const std::byte> packed = page.packed()->packed->Strip(StripIndex(part, head));
   ahead.Add(packed.data(), packed.size());
 }
 
@@ -174,7 +175,7 @@ size_t SplitScratchBytes(const QueryRows& rows) {
 }
 
 void AddReads(const QueryRows& rows, int head, int split, ReadAhead& ahead) {
-  const std::vector<TableEntry>& entries = rows.table->entries;
+  const std::span<const TableEntry> entries = rows.pages;
   const size_t begin = static_cast<size_t>(split) * kSplitPages;
   const size_t end = std::min(entries.size(), begin + kSplitPages);
   for (size_t p = begin; p < end; ++p) {
@@ -191,7 +192,7 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
                  std::byte* scratch, float* page_sums, StripReader& reader, ReadAhead& ahead,
                  size_t* strips_read, StageTimes* times, Partial& partial) {
   StageClock clock(times);
-  const std::vector<TableEntry>& entries = rows.table->entries;
+  const std::span<const TableEntry> entries = rows.pages;
   const size_t begin = static_cast<size_t>(split) * kSplitPages;
   const size_t count = std::min<size_t>(entries.size() - begin, kSplitPages);
   const size_t page_tokens = static_cast<size_t>(rows.shape->page_tokens);
@@ -211,9 +212,10 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
       continue;
     }
     SetRate(ahead, (*strips_read)++);
-    page.key_rung->Scores(KeyShape(rows, head), reader.Get(page, Part::kKey, head),
-                          prepared[rows.spaces->KeyIndex(*page.key_rung)], num_rows, entry.rows,
-                          page_scores, stride, &ahead);
+    const Rung& rung = page.rung(Part::kKey);
+    rung.Scores(KeyShape(rows, head), reader.Get(page, Part::kKey, head),
+                prepared[rows.spaces->KeyIndex(rung)], num_rows, entry.rows, page_scores, stride,
+                &ahead);
     if (rows.options->soft_cap > 0.0f || entry.rows < rows.shape->page_tokens ||
         !PageFullyVisible(rows, entry)) {
       FinishScores(rows, entry, page_scores, stride);
@@ -222,8 +224,8 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
 
   clock.Lap(&StageTimes::scores_us);
 
-  ActiveKernels().softmax({scores, num_rows, stride, rows.shape->page_tokens,
-                           static_cast<int>(count), partial.max, partial.sum, page_sums, &ahead});
+  rows.kernels->softmax({scores, num_rows, stride, rows.shape->page_tokens, static_cast<int>(count),
+                         partial.max, partial.sum, page_sums, &ahead});
   clock.Lap(&StageTimes::softmax_us);
 
   *partial.touched = 0;
@@ -241,7 +243,7 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
   for (size_t p = 0; p < count; ++p) {
     if (!visible[p]) continue;
     const TableEntry& entry = entries[begin + p];
-    const Rung& rung = *entry.page->value_rung;
+    const Rung& rung = entry.page->rung(Part::kValue);
     if (&rung != run_rung || run_pages == static_cast<size_t>(rung.most_value_pages()))
       finish_run();
     run_rung = &rung;
@@ -266,7 +268,7 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
 }
 
 void MergePartial(const QueryRows& rows, Partial& total, const Partial& part) {
-  const Kernels& kernels = ActiveKernels();
+  const Kernels& kernels = *rows.kernels;
   const StripShape shape = ValueShape(rows, 0);
   for (int space = 0; space < kMaxValueSpaces; ++space) {
     if (!Touched(part, space) || Touched(total, space)) continue;

@@ -13,9 +13,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "attention/stage_clock.h"
-#include "pages/page.h"
+#include "pages/page_table.h"
 #include "pages/strip_reader.h"
 #include "varve/cache.h"
 
@@ -56,7 +57,8 @@ struct QueryRows {
   const CacheShape* shape = nullptr;
   const LayerSpaces* spaces = nullptr;
   const AttendOptions* options = nullptr;
-  const LayerTable* table = nullptr;
+  std::span<const TableEntry> pages;  // the table as these queries see it
+  const Kernels* kernels = nullptr;
   int layer = 0;
   int64_t first_position = 0;  // of the first query; the others follow
   int num_queries = 0;
@@ -87,7 +89,7 @@ size_t SplitScratchBytes(const QueryRows& rows);
 // Announces the strips that AttendSplit will read for this head and split, in its order.
 void AddReads(const QueryRows& rows, int head, int split, ReadAhead& ahead);
 
-// Attends to pages [16 * split, 16 * split + 16) of the table. page_sums [rows, pages of the split]
+// Attends to pages [16 * split, 16 * split + 16). page_sums [rows, pages of the split]
 // unless null gets every page's sum of weights, relative to partial.max. `ahead` holds what this
 // thread reads from here on, `*strips_read` how many of its ranges have been used up. `reader` is
 // this thread's: if it ends with an error, the result means nothing. `times` may be null.

@@ -1,155 +1,153 @@
 #include "cache/ageing.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cstring>
-#include <vector>
-
-#include "pages/strip_reader.h"
+#include <utility>
 
 namespace varve {
+namespace {
 
-// Every page but one at the end of the table that can still grow.
-bool Ageing::Completed(const LayerTable& table, const TableEntry& entry) const {
-  return &entry != &table.entries.back() || entry.stage >= 0 || !entry.HasRoom(shape_.page_tokens);
+// A search of the nearest centroids takes a hundred times as long as rounding.
+bool IsSlowToEncode(const LayerPlan::Stage& stage) {
+  return stage.k->key_space() == KeySpace::kCodebook ||
+         stage.v->value_space() == ValueSpace::kCodebook;
 }
 
-int Ageing::DueStage(const LayerPlan& plan, const TableEntry& entry, int64_t next_position) const {
-  const int64_t age = next_position - entry.EndPosition();
-  int stage = entry.stage;  // never back up the ladder
-  for (int s = stage + 1; s < static_cast<int>(plan.stages.size()); ++s) {
-    if (plan.stages[s].from_age <= age) stage = s;
-  }
-  return stage;
+}  // namespace
+
+PageSchedule ScheduleOf(const LayerPlan& plan, int page_tokens) {
+  PageSchedule schedule;
+  schedule.page_tokens = page_tokens;
+  schedule.open_rung = plan.open_rung;
+  for (const LayerPlan::Stage& stage : plan.stages) schedule.from_age.push_back(stage.from_age);
+  schedule.window_tokens = plan.window_tokens;
+  schedule.sink_tokens = plan.sink_tokens;
+  return schedule;
 }
 
-bool Ageing::OutOfWindow(const LayerPlan& plan, const TableEntry& entry,
-                         int64_t next_position) const {
-  return plan.window_tokens > 0 && entry.page->first_position >= plan.sink_tokens &&
-         next_position - entry.EndPosition() >= plan.window_tokens;
+Ageing::Counters& Ageing::Counters::operator+=(const Counters& other) {
+  sealed += other.sealed;
+  demoted += other.demoted;
+  adopted += other.adopted;
+  dropped += other.dropped;
+  nonfinite_values += other.nonfinite_values;
+  not_restored += other.not_restored;
+  return *this;
 }
 
-int64_t Ageing::NextEvent(const LayerPlan& plan, const LayerTable& table) const {
-  int64_t event = LayerTable::kNoEvent;
-  if (table.unfolded) return event;
-  for (const TableEntry& entry : table.entries) {
-    if (!Completed(table, entry)) continue;
-    const int64_t end = entry.EndPosition();
-    if (entry.stage + 1 < static_cast<int>(plan.stages.size())) {
-      event = std::min(event, end + plan.stages[entry.stage + 1].from_age);
+bool Ageing::Apply(const LayerPlan& plan, int64_t next_position, PageTable& table,
+                   Counters* counters) {
+  const std::vector<PageEvent> events = table.Events(next_position - 1, next_position);
+  if (events.empty()) return true;
+  // Events are in the order of entries, those that drop a page first.
+  std::vector<size_t> dropped;
+  std::vector<Wanted> wanted;
+  for (const PageEvent& event : events) {
+    if (event.drop) {
+      dropped.push_back(event.entry);
+    } else {
+      const auto before = std::lower_bound(dropped.begin(), dropped.end(), event.entry);
+      wanted.push_back({event.entry - static_cast<size_t>(before - dropped.begin()), event.stage});
     }
-    if (plan.window_tokens > 0 && entry.page->first_position >= plan.sink_tokens) {
-      event = std::min(event, end + plan.window_tokens);
-    }
   }
-  return event;
-}
-
-void Ageing::Apply(const LayerPlan& plan, LayerTable& table, int64_t next_position) {
-  counters_.dropped += DropEntries(*store_, table, [&](const TableEntry& entry) {
-    return Completed(table, entry) && OutOfWindow(plan, entry, next_position);
+  size_t index = 0;
+  counters->dropped += table.DropIf([&](const TableEntry&) {
+    return std::binary_search(dropped.begin(), dropped.end(), index++);
   });
-  for (TableEntry& entry : table.entries) {
-    if (!Completed(table, entry)) continue;
-    const int due = DueStage(plan, entry, next_position);
-    if (due == entry.stage) continue;
-    if (Sink(entry, plan.stages[due])) entry.stage = due;
+  return DemoteAll(plan, wanted, table, counters);
+}
+
+bool Ageing::Demote(const LayerPlan& plan, size_t index, int stage, PageTable& table) {
+  const Wanted wanted{index, stage};
+  return DemoteAll(plan, {&wanted, 1}, table, &counters_);
+}
+
+bool Ageing::DemoteAll(const LayerPlan& plan, std::span<const Wanted> wanted, PageTable& table,
+                       Counters* counters) {
+  bool all = true;
+  for (size_t begin = 0; begin < wanted.size(); begin += encode_batch_) {
+    std::vector<EncodeJob> jobs;
+    std::vector<std::pair<Wanted, PageRef>> made;  // as jobs
+    const auto batch = wanted.subspan(begin, std::min(encode_batch_, wanted.size() - begin));
+    jobs.reserve(batch.size());
+    made.reserve(batch.size());
+    for (const Wanted& want : batch) {
+      const LayerPlan::Stage& stage = plan.stages[static_cast<size_t>(want.stage)];
+      const TableEntry& entry = table.entries()[want.index];
+      if (PageRef form = FindForm(entry, stage, counters)) {
+        table.Demote(want.index, std::move(form), want.stage);
+        continue;
+      }
+      PageRef form = MakeForm(entry.page.get(), stage);
+      all = all && form;
+      if (!form) continue;
+      jobs.push_back({entry.page.get(), form.get(), 0, Status()});
+      made.emplace_back(want, std::move(form));
+    }
+    backend_->Encode(jobs);
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      if (!jobs[i].status.ok()) {
+        ++counters->not_restored;
+        all = false;
+        continue;
+      }
+      auto& [want, form] = made[i];
+      Page* from = table.entries()[want.index].page.get();
+      counters->nonfinite_values += jobs[i].replaced;
+      ++(from->IsSealed() ? counters->demoted : counters->sealed);
+      PageStore::SetSuccessor(from, form.get());
+      table.Demote(want.index, std::move(form), want.stage);
+    }
   }
-  table.next_event = NextEvent(plan, table);
+  return all;
 }
 
-bool Ageing::SinkTo(const LayerPlan& plan, int stage, TableEntry& entry) {
-  if (!Sink(entry, plan.stages[static_cast<size_t>(stage)])) return false;
-  entry.stage = stage;
-  return true;
-}
-
-bool Ageing::Sink(TableEntry& entry, const LayerPlan::Stage& stage) {
-  Page* page = entry.page;
-  if (page->key_rung == stage.k && page->value_rung == stage.v) {
-    if (page->state < PageState::kSealed) store_->SetState(page, PageState::kSealed);
-    return true;
+PageRef Ageing::FindForm(const TableEntry& entry, const LayerPlan::Stage& stage,
+                         Counters* counters) {
+  Page* page = entry.page.get();
+  if (page->HasRungs(stage.k, stage.v)) {
+    if (!page->IsSealed()) store_->SetLife(page, PageState::kSealed);
+    return entry.page;
+  }
+  if (entry.prepared && entry.prepared->HasRungs(stage.k, stage.v)) {
+    ++(page->IsSealed() ? counters->demoted : counters->sealed);
+    return entry.prepared;
   }
   Page* successor = page->successor;
-  if (successor != nullptr && successor->key_rung == stage.k && successor->value_rung == stage.v) {
-    store_->AddRef(successor);
-    ++counters_.adopted;
-  } else {
-    // Bytes that fail their check are no matter of ageing: whoever asks for the page is told.
-    if (page->unread != nullptr && !store_->Read({&page, 1}, executor_).ok()) return false;
-    successor = Encode(*page, stage);
-    if (successor == nullptr) return false;
-    ++(page->state >= PageState::kSealed ? counters_.demoted : counters_.sealed);
-    if (page->successor != nullptr) page->successor->predecessor = nullptr;
-    page->successor = successor;
-    successor->predecessor = page;
-  }
-  entry.page = successor;
-  store_->Release(page);
-  return true;
+  if (successor == nullptr || !successor->HasRungs(stage.k, stage.v)) return PageRef();
+  ++counters->adopted;
+  return PageRef(successor);
 }
 
-Page* Ageing::Encode(const Page& from, const LayerPlan::Stage& stage) {
-  Result<Page*> made =
-      store_->Make(from.layer, from.first_position, PageState::kSealed, *stage.k, *stage.v);
-  if (!made.ok()) return nullptr;
-  Page* to = *made;
-  to->rows = from.rows;
-  to->tokens_per_row = from.tokens_per_row;
-  std::atomic<uint64_t> nonfinite{0};
-  std::atomic<bool> restored{true};
-  const int heads = shape_.num_kv_heads;
-  executor_->ParallelFor(2 * static_cast<size_t>(heads), [&](size_t task, int worker) {
-    StageClock clock(stages_->For(worker));
-    const int head = static_cast<int>(task) / 2;
-    const Part part = task % 2 == 0 ? Part::kKey : Part::kValue;
-    const bool key = part == Part::kKey;
-    const Rung* old_rung = key ? from.key_rung : from.value_rung;
-    const Rung* new_rung = key ? to->key_rung : to->value_rung;
-    StripReader reader(shape_);
-    const std::byte* source = reader.Get(from, part, head);
-    if (!reader.status().ok()) {
-      restored = false;
-      return;
-    }
-    std::byte* target = key ? to->KeyStrip(head) : to->ValueStrip(head);
-    if (old_rung == new_rung) {
-      std::memcpy(target, source, key ? from.key_strip_bytes : from.value_strip_bytes);
-      return;
-    }
-    const StripShape shape =
-        key ? store_->KeyShape(from.layer, head) : store_->ValueShape(from.layer, head);
-    std::vector<float> rows(static_cast<size_t>(from.rows) * shape.dim);
-    old_rung->Decode(part, shape, source, 0, from.rows, rows.data());
-    nonfinite += new_rung->Encode(part, shape, rows.data(), from.rows, target);
-    clock.Lap(&StageTimes::encode_us);
-    clock.Count(&StageTimes::rows_encoded, static_cast<uint64_t>(from.rows));
-  });
-  if (!restored) {
-    ++counters_.not_restored;
-    store_->Release(to);
-    return nullptr;
-  }
-  counters_.nonfinite_values += nonfinite;
-  return to;
+PageRef Ageing::MakeForm(Page* page, const LayerPlan::Stage& stage) {
+  // Bytes that fail their check are not ageing's concern: whoever asks for the page is told.
+  if (page->unread() != nullptr && !store_->Read({&page, 1}, executor_).ok()) return PageRef();
+  Result<PageRef> made =
+      store_->Make(page->layer, page->first_position, PageState::kSealed, *stage.k, *stage.v);
+  if (!made.ok()) return PageRef();
+  (*made)->rows = page->rows;
+  (*made)->tokens_per_row = page->tokens_per_row;
+  return std::move(*made);
 }
 
-void Ageing::AddExtra(const LayerPlan::Stage& stage, uint64_t old_bytes, Extra* extra) const {
-  const uint64_t new_bytes = MostSlotBytes(store_->PageBytes(*stage.k, *stage.v));
-  extra->transient = std::max(extra->transient, new_bytes);
-  if (new_bytes > old_bytes) extra->growth += new_bytes - old_bytes;
-}
-
-void Ageing::CountExtra(const LayerPlan& plan, const LayerTable& table, int64_t next_position,
-                        std::unordered_set<const Page*>& seen, Extra* extra) const {
-  for (const TableEntry& entry : table.entries) {
-    if (!Completed(table, entry)) continue;
-    const int due = DueStage(plan, entry, next_position);
-    if (due == entry.stage || !seen.insert(entry.page).second) continue;
-    const LayerPlan::Stage& stage = plan.stages[due];
-    if (entry.page->key_rung == stage.k && entry.page->value_rung == stage.v) continue;
-    // Another sequence may keep the old page.
-    AddExtra(stage, entry.page->refs > 1 ? 0 : LeastSlotBytes(entry.page->bytes), extra);
+void Ageing::Prepare(const LayerPlan& plan, int layer, int num_layers, int64_t next_position,
+                     PageTable& table) {
+  const int64_t due = table.NextEvent();
+  const int64_t turn = kAheadTokens - kAheadTokens * layer / num_layers;
+  if (due == PageSchedule::kNoEvent || next_position < due - turn) return;
+  for (const PageEvent& event : table.Events(next_position, due)) {
+    const TableEntry& entry = table.entries()[event.entry];
+    const LayerPlan::Stage& stage = plan.stages[static_cast<size_t>(event.stage)];
+    if (event.drop || entry.prepared || !IsSlowToEncode(stage)) continue;
+    Page* page = entry.page.get();
+    if (page->HasRungs(stage.k, stage.v) || page->successor != nullptr) continue;
+    PageRef form = MakeForm(page, stage);
+    if (!form) return;
+    EncodeJob job{page, form.get(), 0, Status()};
+    backend_->Encode({&job, 1});
+    if (!job.status.ok()) return;
+    counters_.nonfinite_values += job.replaced;
+    PageStore::SetSuccessor(page, form.get());
+    table.SetPrepared(event.entry, std::move(form));
   }
 }
 

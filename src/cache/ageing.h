@@ -1,36 +1,27 @@
-// Ageing: how pages sink. Decides from the plan and the positions alone when a page is sealed,
-// demoted or dropped by the window, and carries it out.
+// Ageing: carries out what falls due by age. A page is sealed, demoted or dropped when the table's
+// schedule says so (pages/page_table.h); here its next form is made.
 //
 // A page that several sequences share is encoded once: the first sequence to reach a stage makes
-// the successor, the others adopt it.
+// the successor, the others adopt it. Encoding a page ahead of time (Prepare) changes nothing that
+// a query sees. Owned by the cache; not thread-safe.
 
 #ifndef VARVE_CACHE_AGEING_H_
 #define VARVE_CACHE_AGEING_H_
 
 #include <cstdint>
-#include <unordered_set>
+#include <span>
+#include <vector>
 
-#include "attention/stage_clock.h"
-#include "pages/page.h"
+#include "attention/backend.h"
 #include "pages/page_store.h"
+#include "pages/page_table.h"
 #include "plan/layer_plan.h"
 #include "varve/executor.h"
 
 namespace varve {
 
-// Removes entries that match, releasing their pages and keeping live_rows right.
-template <typename Match>
-uint64_t DropEntries(PageStore& store, LayerTable& table, Match&& match) {
-  uint64_t dropped = 0;
-  std::erase_if(table.entries, [&](const TableEntry& entry) {
-    if (!match(entry)) return false;
-    table.live_rows -= entry.live.Count();
-    store.Release(entry.page);
-    ++dropped;
-    return true;
-  });
-  return dropped;
-}
+// What a layer's plan says about ages, for its page tables.
+PageSchedule ScheduleOf(const LayerPlan& plan, int page_tokens);
 
 class Ageing {
  public:
@@ -41,53 +32,51 @@ class Ageing {
     uint64_t dropped = 0;
     uint64_t nonfinite_values = 0;
     uint64_t not_restored = 0;  // packed pages that could not be read to encode them anew
+    Counters& operator+=(const Counters& other);
   };
 
-  Ageing(const CacheShape& shape, PageStore* store, Executor* executor, StageTotals* stages)
-      : shape_(shape), store_(store), executor_(executor), stages_(stages) {}
+  // encode_batch: pages that are encoded in one call of the back end; 1 where memory has a cap, so
+  // that an old page goes before the next new one comes.
+  Ageing(PageStore* store, Backend* backend, Executor* executor, size_t encode_batch)
+      : store_(store), backend_(backend), executor_(executor), encode_batch_(encode_batch) {}
 
-  // The next_position at which the first page of the table changes its stage or falls out of the
-  // window.
-  int64_t NextEvent(const LayerPlan& plan, const LayerTable& table) const;
+  // Brings every page of the table to the form that is due at next_position. Where there is no
+  // memory for it a page stays as it is, falls due again at the next step, and this is false.
+  bool Apply(const LayerPlan& plan, int64_t next_position, PageTable& table, Counters* counters);
 
-  // Brings every page of the table to the state that is due at next_position and updates
-  // table.next_event. If the system has no memory for a successor, the page stays as it is and
-  // falls due again at the next step.
-  void Apply(const LayerPlan& plan, LayerTable& table, int64_t next_position);
+  // Demotes one page by score rather than by age; false if there is no memory for it.
+  bool Demote(const LayerPlan& plan, size_t index, int stage, PageTable& table);
 
-  // What pages that change their stage hold beyond what is held now, at most: new slots may need
-  // MostSlotBytes, old ones give LeastSlotBytes back. Pages are encoded one at a time, the old one
-  // freed after the new one: hence the transient part.
-  struct Extra {
-    uint64_t growth = 0;
-    uint64_t transient = 0;
-  };
-  // One page that goes to `stage` and gives old_bytes back.
-  void AddExtra(const LayerPlan::Stage& stage, uint64_t old_bytes, Extra* extra) const;
-  // Everything that Apply would do at next_position. `seen` carries the pages that other sequences
-  // of the same step have counted.
-  void CountExtra(const LayerPlan& plan, const LayerTable& table, int64_t next_position,
-                  std::unordered_set<const Page*>& seen, Extra* extra) const;
-
-  // Sinks a page to a stage by score rather than by age; false if there is no memory for it.
-  bool SinkTo(const LayerPlan& plan, int stage, TableEntry& entry);
+  // Encodes pages that fall due within the next kAheadTokens tokens ahead of time, where encoding
+  // is slow: without it one step in page_tokens would encode a page of every layer. Layers take
+  // turns, so that a step encodes a few pages at most.
+  void Prepare(const LayerPlan& plan, int layer, int num_layers, int64_t next_position,
+               PageTable& table);
+  static constexpr int64_t kAheadTokens = 32;
 
   // Pages that a call outside of steps, or a policy, has dropped.
   void CountDropped(uint64_t pages) { counters_.dropped += pages; }
-
+  void Count(const Counters& counters) { counters_ += counters; }
   const Counters& counters() const { return counters_; }
 
  private:
-  bool Completed(const LayerTable& table, const TableEntry& entry) const;
-  int DueStage(const LayerPlan& plan, const TableEntry& entry, int64_t next_position) const;
-  bool OutOfWindow(const LayerPlan& plan, const TableEntry& entry, int64_t next_position) const;
-  bool Sink(TableEntry& entry, const LayerPlan::Stage& stage);
-  Page* Encode(const Page& from, const LayerPlan::Stage& stage);
+  // A page and the stage it goes to.
+  struct Wanted {
+    size_t index = 0;
+    int stage = 0;
+  };
+  bool DemoteAll(const LayerPlan& plan, std::span<const Wanted> wanted, PageTable& table,
+                 Counters* counters);
+  // The form of a page that is there already: its own, a prepared or a successor page. Null if it
+  // must be encoded.
+  PageRef FindForm(const TableEntry& entry, const LayerPlan::Stage& stage, Counters* counters);
+  // An empty page for the form of `page`; null without memory.
+  PageRef MakeForm(Page* page, const LayerPlan::Stage& stage);
 
-  CacheShape shape_;
   PageStore* store_;
+  Backend* backend_;
   Executor* executor_;
-  StageTotals* stages_;
+  size_t encode_batch_;
   Counters counters_;
 };
 

@@ -135,9 +135,9 @@ TEST(CacheFilePacked, DamageInMemoryIsNotPassedOn) {
   const SequenceId a = *run.cache->CreateSequence();
   FeedPacked(run, a, 640);
   const TableEntry& entry =
-      static_cast<CacheImpl&>(*run.cache).FindForTesting(a)->layers[1].entries[3];
-  ASSERT_TRUE(entry.page->packed);
-  entry.page->packed->data[entry.page->packed->bytes / 2] ^= std::byte{1};
+      static_cast<CacheImpl&>(*run.cache).FindForTesting(a)->layers[1].entries()[3];
+  ASSERT_NE(entry.page->packed(), nullptr);
+  entry.page->packed()->packed->data[entry.page->packed()->packed->bytes / 2] ^= std::byte{1};
   const Status status = run.cache->Save(folder.File("cache.varve"), {});
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
   EXPECT_NE(status.message().find("layer 1, page at 192"), std::string::npos) << status.message();

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "pages/strip_reader.h"
 #include "plan/plan_rule.h"
 
 namespace varve {
@@ -28,6 +29,9 @@ Status CheckShape(const CacheShape& shape) {
   }
   return Status();
 }
+
+// Pages that are encoded in one call.
+constexpr size_t kEncodeBatch = 16;
 
 LayerSpaces SpacesOf(const LayerPlan& plan) {
   LayerSpaces spaces;
@@ -77,19 +81,21 @@ CacheImpl::CacheImpl(const CacheShape& shape, CacheOptions options, Plan settled
       own_executor_(options_.executor == nullptr ? MakeThreadPool(options_.num_threads) : nullptr),
       executor_(options_.executor != nullptr ? options_.executor : own_executor_.get()),
       stages_(options_.time_stages, executor_->num_threads()),
-      store_(shape_, options_.memory != nullptr ? options_.memory : SystemPageMemory(),
-             options_.max_bytes),
-      ageing_(shape_, &store_, executor_, &stages_),
-      attention_(shape_, executor_, &stages_),
+      backend_(MakeCpuBackend(shape_, ActiveKernels(), options_.memory, executor_, &stages_)),
+      store_(shape_, backend_->memory(), options_.max_bytes),
+      ageing_(&store_, backend_.get(), executor_, options_.max_bytes == 0 ? kEncodeBatch : 1),
       retention_(shape_, layer_plans_, sequences_, &store_, &ageing_, options_.retention_observer),
       folding_(shape_, layer_plans_, &store_, executor_),
       packing_(shape_, layer_plans_, ResolvePackSettings(options_.plan), &store_, executor_) {
-  for (const LayerPlan& plan : layer_plans_) layer_spaces_.push_back(SpacesOf(plan));
+  for (const LayerPlan& plan : layer_plans_) {
+    layer_spaces_.push_back(SpacesOf(plan));
+    schedules_.push_back(ScheduleOf(plan, shape_.page_tokens));
+  }
 }
 
 CacheImpl::~CacheImpl() {
   AbortStep();
-  for (auto& [id, sequence] : sequences_) ReleaseSequence(*sequence);
+  sequences_.clear();
 }
 
 // --- sequences ---
@@ -111,7 +117,7 @@ Result<SequenceId> CacheImpl::CreateSequence() {
   if (step_open_)
     return FailedPrecondition("CreateSequence: a step is open; end or abort it first");
   auto sequence = std::make_unique<Sequence>();
-  sequence->layers.resize(shape_.num_layers);
+  for (const PageSchedule& schedule : schedules_) sequence->layers.emplace_back(&schedule);
   folding_.Begin(*sequence);
   const SequenceId id{next_id_++};
   sequences_.emplace(id.value, std::move(sequence));
@@ -121,23 +127,13 @@ Result<SequenceId> CacheImpl::CreateSequence() {
 Result<SequenceId> CacheImpl::Fork(SequenceId source) {
   VARVE_ASSIGN_OR_RETURN(auto found, FindIdle(source, "Fork"));
   auto copy = std::make_unique<Sequence>(*found);
-  for (LayerTable& table : copy->layers) {
-    for (TableEntry& entry : table.entries) store_.AddRef(entry.page);
-  }
   const SequenceId id{next_id_++};
   sequences_.emplace(id.value, std::move(copy));
   return id;
 }
 
-void CacheImpl::ReleaseSequence(Sequence& sequence) {
-  for (LayerTable& table : sequence.layers) {
-    DropEntries(store_, table, [](const TableEntry&) { return true; });
-  }
-}
-
 Status CacheImpl::Free(SequenceId id) {
-  VARVE_ASSIGN_OR_RETURN(auto found, FindIdle(id, "Free"));
-  ReleaseSequence(*found);
+  VARVE_RETURN_IF_ERROR(FindIdle(id, "Free").status());
   sequences_.erase(id.value);
   if (packing_.active()) packing_.Collect();
   return Status();
@@ -145,7 +141,7 @@ Status CacheImpl::Free(SequenceId id) {
 
 Status CacheImpl::CheckCut(const Sequence& sequence, int64_t begin, int64_t end) const {
   for (const LayerTable& table : sequence.layers) {
-    for (const TableEntry& entry : table.entries) {
+    for (const TableEntry& entry : table.entries()) {
       const Page& page = *entry.page;
       if (page.tokens_per_row == 1) continue;
       for (const int64_t cut : {begin, end}) {
@@ -162,23 +158,6 @@ Status CacheImpl::CheckCut(const Sequence& sequence, int64_t begin, int64_t end)
   return Status();
 }
 
-void CacheImpl::KillRows(int layer, LayerTable& table, int64_t begin, int64_t end) {
-  ++table.edits;
-  for (TableEntry& entry : table.entries) {
-    const Page& page = *entry.page;
-    if (entry.EndPosition() <= begin || page.first_position >= end) continue;
-    const auto row_at = [&](int64_t position) {
-      return static_cast<int>(std::clamp<int64_t>(
-          (position - page.first_position) / page.tokens_per_row, 0, entry.rows));
-    };
-    const int before = entry.live.Count();
-    entry.live.Fill(begin <= page.first_position ? 0 : row_at(begin), row_at(end), false);
-    table.live_rows -= before - entry.live.Count();
-  }
-  DropEntries(store_, table, [](const TableEntry& entry) { return entry.live.Count() == 0; });
-  table.next_event = ageing_.NextEvent(layer_plans_[layer], table);
-}
-
 Status CacheImpl::Truncate(SequenceId id, int64_t position) {
   VARVE_ASSIGN_OR_RETURN(auto found, FindIdle(id, "Truncate"));
   Sequence& sequence = *found;
@@ -187,20 +166,7 @@ Status CacheImpl::Truncate(SequenceId id, int64_t position) {
                            std::to_string(sequence.next_position));
   }
   VARVE_RETURN_IF_ERROR(CheckCut(sequence, position, sequence.next_position));
-  for (int layer = 0; layer < shape_.num_layers; ++layer) {
-    LayerTable& table = sequence.layers[layer];
-    KillRows(layer, table, position, sequence.next_position);
-    if (table.entries.empty()) continue;
-    // The rows past the cut are not only dead: they are no longer this sequence's.
-    TableEntry& last = table.entries.back();
-    if (last.EndPosition() <= position) continue;
-    last.rows =
-        static_cast<int>((position - last.page->first_position) / last.page->tokens_per_row);
-    // Exact rows may grow again; BeginStep copies the page if someone else still needs it.
-    const Rung* open = layer_plans_[layer].open_rung;
-    if (last.page->key_rung == open && last.page->value_rung == open) last.stage = last.wish = -1;
-    table.next_event = ageing_.NextEvent(layer_plans_[layer], table);
-  }
+  for (LayerTable& table : sequence.layers) table.Truncate(position);
   sequence.next_position = position;
   // Of a prompt that is gone nothing has been seen.
   if (position == 0) sequence.tokens_restarted = 0;
@@ -215,8 +181,7 @@ Status CacheImpl::RemoveRange(SequenceId id, int64_t begin, int64_t end) {
                            ") is not inside [0, " + std::to_string(sequence.next_position) + ")");
   }
   VARVE_RETURN_IF_ERROR(CheckCut(sequence, begin, end));
-  for (int layer = 0; layer < shape_.num_layers; ++layer)
-    KillRows(layer, sequence.layers[layer], begin, end);
+  for (LayerTable& table : sequence.layers) table.Kill(begin, end);
   return Status();
 }
 
@@ -228,9 +193,9 @@ Status CacheImpl::KeepOnly(SequenceId id, int64_t begin, int64_t end) {
                            ") is not inside [0, " + std::to_string(sequence.next_position) + ")");
   }
   VARVE_RETURN_IF_ERROR(CheckCut(sequence, begin, end));
-  for (int layer = 0; layer < shape_.num_layers; ++layer) {
-    KillRows(layer, sequence.layers[layer], 0, begin);
-    KillRows(layer, sequence.layers[layer], end, sequence.next_position);
+  for (LayerTable& table : sequence.layers) {
+    table.Kill(0, begin);
+    table.Kill(end, sequence.next_position);
   }
   return Status();
 }
@@ -242,14 +207,12 @@ Status CacheImpl::SlideWindow(SequenceId id, int64_t num_tokens, int64_t sink_to
   if (sink_tokens < 0)
     return InvalidArgument("SlideWindow: sink_tokens " + std::to_string(sink_tokens) + " < 0");
   Sequence& sequence = *found;
-  for (int layer = 0; layer < shape_.num_layers; ++layer) {
-    LayerTable& table = sequence.layers[layer];
-    ++table.edits;
-    ageing_.CountDropped(DropEntries(store_, table, [&](const TableEntry& entry) {
+  for (LayerTable& table : sequence.layers) {
+    table.CountEdit();
+    ageing_.CountDropped(table.DropIf([&](const TableEntry& entry) {
       return entry.page->first_position >= sink_tokens &&
              sequence.next_position - entry.EndPosition() >= num_tokens;
     }));
-    table.next_event = ageing_.NextEvent(layer_plans_[layer], table);
   }
   return Status();
 }
@@ -273,8 +236,8 @@ Result<SequenceInfo> CacheImpl::Describe(SequenceId id, int layer) const {
   const LayerTable& table = found->layers[layer];
   SequenceInfo info;
   info.next_position = found->next_position;
-  info.live_rows = table.live_rows;
-  for (const TableEntry& entry : table.entries) {
+  info.live_rows = table.live_rows();
+  for (const TableEntry& entry : table.entries()) {
     info.pages.push_back({entry.page->first_position,
                           entry.EndPosition() - entry.page->first_position, entry.rows,
                           entry.live.Count()});
@@ -300,19 +263,17 @@ Result<int64_t> CacheImpl::ReadRows(SequenceId id, int layer, int kv_head, Part 
                            std::to_string(end));
   }
   if (out == nullptr) return InvalidArgument("ReadRows: out is null");
-  const bool key = part == Part::kKey;
-  const StripShape shape =
-      key ? store_.KeyShape(layer, kv_head) : store_.ValueShape(layer, kv_head);
+  const StripShape shape = store_.ShapeOf(part, layer, kv_head);
   std::vector<float> rows(static_cast<size_t>(shape.page_tokens) * shape.dim);
   StripReader reader(shape_);
   int64_t count = 0;
-  for (const TableEntry& entry : found->layers[layer].entries) {
+  for (const TableEntry& entry : found->layers[layer].entries()) {
     if (entry.EndPosition() <= begin || entry.page->first_position >= end) continue;
-    VARVE_RETURN_IF_ERROR(store_.Read({&entry.page, 1}, executor_));
-    const Rung* rung = key ? entry.page->key_rung : entry.page->value_rung;
-    const std::byte* strip = reader.Get(*entry.page, part, kv_head);
-    if (!reader.status().ok()) return reader.status();
-    rung->Decode(part, shape, strip, 0, entry.rows, rows.data());
+    Page* page = entry.page.get();
+    VARVE_RETURN_IF_ERROR(store_.Read({&page, 1}, executor_));
+    const std::byte* strip = reader.Get(*page, part, kv_head);
+    VARVE_RETURN_IF_ERROR(reader.status());
+    page->rung(part).Decode(part, shape, strip, 0, entry.rows, rows.data());
     for (int row = 0; row < entry.rows; ++row) {
       const int64_t position = entry.page->RowPosition(row);
       if (!entry.live.Get(row) || position < begin || position >= end) continue;
@@ -333,8 +294,8 @@ CacheStats CacheImpl::Stats() const {
   for (const auto& [id, sequence] : sequences_) {
     stats.bytes_tables += sizeof(Sequence) + sequence->layers.capacity() * sizeof(LayerTable);
     for (const LayerTable& table : sequence->layers) {
-      stats.bytes_tables += table.entries.capacity() * sizeof(TableEntry);
-      stats.bytes_f16 += table.live_rows * row_bytes;
+      stats.bytes_tables += table.entries().capacity() * sizeof(TableEntry);
+      stats.bytes_f16 += static_cast<uint64_t>(table.live_rows()) * row_bytes;
       stats.bytes_f16_seen += static_cast<uint64_t>(sequence->tokens_seen()) * row_bytes;
       stats.bytes_tables += table.plan_bytes;
     }
@@ -342,7 +303,7 @@ CacheStats CacheImpl::Stats() const {
   }
   stats.retention = retention_.Stats(totals);
   stats.sequences = sequences_.size();
-  stats.bytes_scratch = attention_.scratch_bytes();
+  stats.bytes_scratch = backend_->scratch_bytes();
   const Ageing::Counters& counters = ageing_.counters();
   stats.pages_sealed = counters.sealed;
   stats.pages_demoted = counters.demoted;
@@ -351,9 +312,10 @@ CacheStats CacheImpl::Stats() const {
   stats.nonfinite_values = counters.nonfinite_values;
   packing_.AddTo(&stats.lossless);
   stats.lossless.restore_failures += counters.not_restored;
-  stats.lossless.decompress_us += attention_.unpacked().us;
-  stats.lossless.decompressed_bytes += attention_.unpacked().bytes;
-  stats.lossless.strips_unpacked = attention_.unpacked().strips;
+  const UnpackedStrips unpacked = backend_->unpacked();
+  stats.lossless.decompress_us += unpacked.us;
+  stats.lossless.decompressed_bytes += unpacked.bytes;
+  stats.lossless.strips_unpacked = unpacked.strips;
   stats.bytes_held += stats.lossless.dictionary_bytes;
   stats.stages = stages_.Sum();
   stats.bytes_codebooks = rungs_->codebook_bytes();

@@ -1,25 +1,28 @@
 // The implementation of Cache: sequences, steps and statistics on top of tables, ageing and
-// attention. Split over cache_impl.cc (creation, sequences, content), cache_step.cc (steps) and
-// cache_save_load.cc (files).
+// the back end. Split over cache_impl.cc (creation, sequences, content), cache_step.cc (steps),
+// cache_step_need.cc (what a step takes), cache_attend.cc and cache_save_load.cc (files).
 
 #ifndef VARVE_CACHE_CACHE_IMPL_H_
 #define VARVE_CACHE_CACHE_IMPL_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <unordered_map>
+#include <span>
+#include <unordered_set>
 #include <vector>
 
-#include "attention/attention.h"
+#include "attention/backend.h"
 #include "attention/stage_clock.h"
 #include "base/atomic_file.h"
 #include "cache/ageing.h"
 #include "cache/folding.h"
 #include "cache/packing.h"
 #include "cache/retention_driver.h"
+#include "cache/step_state.h"
 #include "file/cache_file_reader.h"
-#include "pages/page.h"
 #include "pages/page_store.h"
+#include "pages/sequence.h"
 #include "plan/layer_plan.h"
 #include "varve/cache.h"
 
@@ -76,22 +79,11 @@ class CacheImpl final : public Cache {
                                                const LoadOptions& options);
 
  private:
-  // One sequence of the open step.
-  struct StepSequence {
-    SequenceId id;
-    Sequence* sequence = nullptr;
-    int tokens = 0;
-    struct Layer {
-      int appended = 0;
-      int rows_before = 0;     // of the last entry
-      bool new_entry = false;  // the last entry was made by this step
-      // For a roll-back: the shared page that a copy has replaced, held until the step ends; or
-      // the state of the page that the step writes to in place.
-      Page* original = nullptr;
-      PageState state_before = PageState::kFilling;
-      StepMass mass;  // where the layer's policy needs it
-    };
-    std::vector<Layer> layers;
+  // Some queries of a request that see the same pages.
+  struct QueryRun {
+    AttendRequest request;
+    std::span<const TableEntry> pages;
+    int64_t first_position = 0;
   };
 
   Result<Sequence*> Find(SequenceId id) const;
@@ -99,10 +91,8 @@ class CacheImpl final : public Cache {
   Result<Sequence*> FindIdle(SequenceId id, const char* call) const;
   StepSequence* FindInStep(SequenceId id);
 
-  void ReleaseSequence(Sequence& sequence);
-  // Kills rows at positions [begin, end) of one layer; refuses to cut inside a folded row.
+  // Refuses to cut inside a folded row.
   Status CheckCut(const Sequence& sequence, int64_t begin, int64_t end) const;
-  void KillRows(int layer, LayerTable& table, int64_t begin, int64_t end);
 
   Status CheckFile(const CacheFile& file, const LoadOptions& options) const;
   // This cache's rung, with its codebook, for a rung of a file.
@@ -111,19 +101,40 @@ class CacheImpl final : public Cache {
   // Brings pages of the table that still are in a file into memory.
   Status ReadIn(const LayerTable& table) const;
 
-  bool CanGrow(int layer, const Sequence& sequence) const;
-  Status CheckEntries(std::span<const StepEntry> entries) const;
+  // What a step takes. Without `seen` only what must be reserved; else also what must be read and
+  // encoded, each page in `seen` once.
+  LayerNeed NeedOf(const Sequence& sequence, int layer, int tokens,
+                   std::unordered_set<const Page*>* seen) const;
+  void AddForms(const Sequence& sequence, int layer, int tokens,
+                std::unordered_set<const Page*>* seen, LayerNeed* need) const;
+  uint64_t BytesFor(std::span<const StepEntry> entries) const;
   Status CheckRoom(std::span<const StepEntry> entries);
-  Status ReserveLayer(Sequence& sequence, int layer, StepSequence::Layer& undo);
-  Status CheckRows(int layer, const StepSequence* step, const RowsView& keys,
+
+  Status CheckEntries(std::span<const StepEntry> entries) const;
+  Status ReserveLayer(Sequence& sequence, int layer, int tokens, StepLayer* step);
+  Status ReopenLast(LayerTable& table, int layer, StepLayer* step);
+  void RollBackLayer(LayerTable& table, StepLayer& step);
+  // Runs a part of a step; an error, or an exception, rolls the step back.
+  Status InStep(const std::function<Status()>& work);
+  Status CheckRows(int layer, const StepSequence& step, const RowsView& keys,
                    const RowsView& values) const;
-  Status CheckRequests(int layer, std::span<const AttendRequest> requests,
-                       const AttendOptions& options, std::vector<AttentionRequest>* checked);
-  AttendRequest Piece(const AttendRequest& whole, int first) const;
+  Status AppendRows(int layer, SequenceId id, const RowsView& keys, const RowsView& values);
+  // The forms of pages that fall due before the step's last token; once per step and layer.
+  void AgeInStep(StepSequence& step, int layer);
+  Status CompleteStep();
+  void CommitLayer(StepSequence& step, int layer);
+  // What falls due with the step's last token.
+  void AgeAtEnd(StepSequence& step);
+
+  Status CheckRequest(int layer, const AttendRequest& request, bool causal);
+  AttendRequest Piece(const AttendRequest& whole, int first, int count) const;
+  void CutRequest(int layer, const AttendRequest& request, bool causal,
+                  std::vector<QueryRun>* runs);
+  Status AttendLayer(int layer, std::span<const AttendRequest> requests,
+                     const AttendOptions& options);
+  Status AttendRuns(int layer, std::span<const QueryRun> runs, const AttendOptions& options);
   // Hears every Attend for the policies, and passes it on to the observer of the options.
   class MassTap;
-  // Rolls the step back and passes the status on.
-  Status Fail(Status status);
 
   CacheShape shape_;
   CacheOptions options_;
@@ -132,12 +143,13 @@ class CacheImpl final : public Cache {
   std::unique_ptr<PlanCompressors> compressors_;
   std::vector<LayerPlan> layer_plans_;
   std::vector<LayerSpaces> layer_spaces_;
+  std::vector<PageSchedule> schedules_;  // by layer
   std::unique_ptr<Executor> own_executor_;
   Executor* executor_;
   StageTotals stages_;
+  std::unique_ptr<Backend> backend_;
   mutable PageStore store_;  // what is asked for is read in: no change that a caller sees
   Ageing ageing_;
-  Attention attention_;
   SequenceMap sequences_;
   RetentionDriver retention_;
   Folding folding_;
@@ -145,6 +157,7 @@ class CacheImpl final : public Cache {
   uint64_t next_id_ = 1;
   bool step_open_ = false;
   std::vector<StepSequence> step_;
+  uint64_t put_off_ = 0;  // work at the end of a step that found no memory
 };
 
 }  // namespace varve

@@ -207,9 +207,9 @@ TEST(CachePacking, ACorruptedPageIsAnErrorThatNamesItAndRollsTheStepBack) {
   ASSERT_GT(run.cache->Stats().lossless.pages_now, 4u);
   const SequenceInfo before = *run.cache->Describe(id, 1);
   const TableEntry& entry =
-      static_cast<CacheImpl&>(*run.cache).FindForTesting(id)->layers[1].entries[3];
-  ASSERT_TRUE(entry.page->packed);
-  std::byte* victim = entry.page->packed->data + entry.page->packed->bytes / 2;
+      static_cast<CacheImpl&>(*run.cache).FindForTesting(id)->layers[1].entries()[3];
+  ASSERT_NE(entry.page->packed(), nullptr);
+  std::byte* victim = entry.page->packed()->packed->data + entry.page->packed()->packed->bytes / 2;
   *victim ^= std::byte{0x10};
 
   const StepEntry step = {id, 1};

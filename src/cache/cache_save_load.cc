@@ -30,7 +30,7 @@ PageState StateOf(const PageRecord& page) {
   }
 }
 
-TableEntry MakeEntry(const EntryRecord& record, Page* page) {
+TableEntry MakeEntry(const EntryRecord& record, const PageRef& page) {
   TableEntry entry;
   entry.page = page;
   entry.rows = static_cast<int>(record.rows);
@@ -173,65 +173,63 @@ Result<std::vector<SequenceTokens>> CacheImpl::LoadFrom(
   return loaded;
 }
 
-// Nothing here can fail: the reader has checked every index.
+// Nothing here can fail: the reader has checked every index. All sequences are made before the
+// first one is added.
 void CacheImpl::AddSequences(const std::shared_ptr<const CacheFile>& file,
                              std::vector<uint64_t>* ids) {
   packing_.AddDictionaries(file->dictionaries());
-  std::vector<Page*> pages;
+  std::vector<PageRef> pages;
   for (size_t i = 0; i < file->pages().size(); ++i) {
     const PageRecord& record = file->pages()[i];
-    Page* page = store_.MakeUnread(
+    PageRef page = store_.MakeUnread(
         static_cast<int>(record.layer), record.first_position, StateOf(record),
         OwnRung(static_cast<int>(record.layer), *file->rungs()[record.key_rung]),
         OwnRung(static_cast<int>(record.layer), *file->rungs()[record.value_rung]),
-        std::make_unique<UnreadPage>(
-            UnreadPage{file, i, PackedBytesOf(record, shape_.num_kv_heads)}));
-    page->refs = 0;  // every page is in some table
+        UnreadBytes{file, i, PackedBytesOf(record, shape_.num_kv_heads)});
     page->rows = static_cast<int>(record.rows);
     page->tokens_per_row = static_cast<int>(record.tokens_per_row);
-    pages.push_back(page);
+    pages.push_back(std::move(page));
   }
   for (size_t i = 0; i < pages.size(); ++i) {
     const uint32_t successor = file->pages()[i].successor;
-    if (successor == 0) continue;
-    pages[i]->successor = pages[successor - 1];
-    pages[successor - 1]->predecessor = pages[i];
+    if (successor != 0) PageStore::SetSuccessor(pages[i].get(), pages[successor - 1].get());
   }
+  std::vector<std::unique_ptr<Sequence>> made;
   for (size_t i = 0; i < file->sequences().size(); ++i) {
     auto sequence = std::make_unique<Sequence>();
     sequence->next_position = file->sequences()[i].next_position;
     sequence->prompt_ended = (file->sequences()[i].flags & SequenceRecord::kPromptEnded) != 0;
     sequence->tokens_restarted = file->sequences()[i].tokens_restarted;
-    sequence->layers.resize(static_cast<size_t>(shape_.num_layers));
     for (int layer = 0; layer < shape_.num_layers; ++layer) {
       const TableRecord& record = file->table(i, layer);
-      LayerTable& table = sequence->layers[static_cast<size_t>(layer)];
+      LayerTable& table = sequence->layers.emplace_back(&schedules_[static_cast<size_t>(layer)]);
       table.plan_bytes = record.plan_bytes;
-      table.entries.reserve(record.num_entries + 8);
+      table.Reserve(record.num_entries);
       for (uint64_t at = 0; at < record.num_entries; ++at) {
         const EntryRecord& entry = file->entries()[record.first_entry + at];
-        store_.AddRef(pages[entry.page]);
-        table.entries.push_back(MakeEntry(entry, pages[entry.page]));
-        table.live_rows += table.entries.back().live.Count();
+        table.Add(MakeEntry(entry, pages[entry.page]));
       }
     }
     folding_.Begin(*sequence);
     for (int layer = 0; layer < shape_.num_layers; ++layer) {
-      LayerTable& table = sequence->layers[static_cast<size_t>(layer)];
-      table.next_event = ageing_.NextEvent(layer_plans_[static_cast<size_t>(layer)], table);
       if ((file->table(i, layer).flags & TableRecord::kPlanPending) != 0)
         retention_.MakePlan(*sequence, layer);
     }
+    made.push_back(std::move(sequence));
+  }
+  ids->reserve(made.size());
+  sequences_.reserve(sequences_.size() + made.size());
+  for (std::unique_ptr<Sequence>& sequence : made) {
+    sequences_.emplace(next_id_, std::move(sequence));
     ids->push_back(next_id_++);
-    sequences_.emplace(ids->back(), std::move(sequence));
   }
 }
 
 Status CacheImpl::ReadIn(const LayerTable& table) const {
   if (store_.num_unread() == 0) return Status();
   std::vector<Page*> unread;
-  for (const TableEntry& entry : table.entries) {
-    if (entry.page->unread != nullptr) unread.push_back(entry.page);
+  for (const TableEntry& entry : table.entries()) {
+    if (entry.page->unread() != nullptr) unread.push_back(entry.page.get());
   }
   return store_.Read(unread, executor_);
 }

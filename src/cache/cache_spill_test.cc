@@ -147,9 +147,10 @@ TEST(CacheSpill, AChangedByteOfTheFileIsAnErrorThatNamesThePage) {
   const SequenceId id = *run.cache->CreateSequence();
   FeedWaiting(run, id, 256);
   const TableEntry& entry =
-      static_cast<CacheImpl&>(*run.cache).FindForTesting(id)->layers[0].entries[3];
-  ASSERT_TRUE(entry.page->packed && entry.page->packed->spilled);
-  std::byte* victim = entry.page->packed->data + entry.page->packed->bytes / 2;
+      static_cast<CacheImpl&>(*run.cache).FindForTesting(id)->layers[0].entries()[3];
+  ASSERT_NE(entry.page->packed(), nullptr);
+  ASSERT_TRUE(entry.page->packed()->packed->spilled);
+  std::byte* victim = entry.page->packed()->packed->data + entry.page->packed()->packed->bytes / 2;
   *victim ^= std::byte{0x10};
   run.Begin(id, 1);
   ASSERT_OK(

@@ -17,7 +17,7 @@ namespace {
 // Runs of positions of which every row lives.
 std::vector<PositionRun> RunsOf(const LayerTable& table) {
   std::vector<PositionRun> runs;
-  for (const TableEntry& entry : table.entries) {
+  for (const TableEntry& entry : table.entries()) {
     for (int row = 0; row < entry.rows; ++row) {
       if (!entry.live.Get(row)) continue;
       const int64_t position = entry.page->first_position + row;
@@ -31,23 +31,22 @@ std::vector<PositionRun> RunsOf(const LayerTable& table) {
 // The f32 rows of positions [begin, end) of one strip of a table without folded pages.
 void ReadRows(const LayerTable& table, Part part, const StripShape& shape, int64_t begin,
               int64_t end, StripReader& reader, float* out) {
-  for (const TableEntry& entry : table.entries) {
+  for (const TableEntry& entry : table.entries()) {
     const Page& page = *entry.page;
     const int64_t from = std::max(begin, page.first_position);
     const int64_t to = std::min(end, entry.EndPosition());
     if (from >= to) continue;
     const std::byte* strip = reader.Get(page, part, shape.kv_head);
     if (!reader.status().ok()) return;
-    const Rung* rung = part == Part::kKey ? page.key_rung : page.value_rung;
-    rung->Decode(part, shape, strip, static_cast<int>(from - page.first_position),
-                 static_cast<int>(to - from), out + (from - begin) * shape.dim);
+    page.rung(part).Decode(part, shape, strip, static_cast<int>(from - page.first_position),
+                           static_cast<int>(to - from), out + (from - begin) * shape.dim);
   }
 }
 
 // What policies know of the tokens of a new page: old pages' scores by the part of them in it.
 PageScore ScoreOf(const LayerTable& table, int64_t begin, int64_t end) {
   std::vector<PageScore::Share> shares;
-  for (const TableEntry& entry : table.entries) {
+  for (const TableEntry& entry : table.entries()) {
     const int64_t from = std::max(begin, entry.page->first_position);
     const int64_t to = std::min(end, entry.EndPosition());
     if (from < to) {
@@ -67,19 +66,7 @@ uint64_t HeldBytes(const std::vector<TableEntry>& entries) {
 
 }  // namespace
 
-class Folding::FreshTable {
- public:
-  explicit FreshTable(PageStore* store) : store_(store) {}
-  FreshTable(FreshTable&& other) noexcept
-      : changes(other.changes),
-        entries(std::exchange(other.entries, {})),
-        images(std::move(other.images)),
-        store_(other.store_) {}
-  FreshTable& operator=(FreshTable&&) = delete;
-  ~FreshTable() {
-    for (const TableEntry& entry : entries) store_->Release(entry.page);
-  }
-
+struct Folding::FreshTable {
   int64_t rows() const {
     int64_t rows = 0;
     for (const TableEntry& entry : entries) rows += entry.rows;
@@ -89,9 +76,6 @@ class Folding::FreshTable {
   bool changes = false;  // false: nothing is long enough to be folded, the table stays
   std::vector<TableEntry> entries;
   std::vector<bool> images;  // per entry: folded by the networks for images
-
- private:
-  PageStore* store_;
 };
 
 Folding::Folding(const CacheShape& shape, const std::vector<LayerPlan>& plans, PageStore* store,
@@ -104,9 +88,9 @@ void Folding::Begin(Sequence& sequence) const {
   for (size_t layer = 0; layer < plans_.size(); ++layer) {
     LayerTable& table = sequence.layers[layer];
     // A file may say that a folded prompt has not ended.
-    table.unfolded = plans_[layer].fold && !sequence.prompt_ended &&
-                     std::all_of(table.entries.begin(), table.entries.end(),
-                                 [](const TableEntry& e) { return e.page->tokens_per_row == 1; });
+    table.SetHeld(plans_[layer].fold && !sequence.prompt_ended &&
+                  std::all_of(table.entries().begin(), table.entries().end(),
+                              [](const TableEntry& e) { return e.page->tokens_per_row == 1; }));
   }
 }
 
@@ -117,9 +101,9 @@ Status Folding::Fold(Sequence& sequence) {
   bool any = false;
   bool restart = false;
   for (size_t layer = 0; layer < plans_.size(); ++layer) {
-    FreshTable& made = fresh.emplace_back(store_);
+    FreshTable& made = fresh.emplace_back();
     const LayerTable& table = sequence.layers[layer];
-    if (!table.unfolded) continue;
+    if (!table.held()) continue;
     const Status status = FoldLayer(static_cast<int>(layer), sequence.next_position, table, &made);
     if (!status.ok())
       return Status(status.code(), fmt::format("fold, layer {}: {}", layer, status.message()));
@@ -134,7 +118,7 @@ Status Folding::Fold(Sequence& sequence) {
   for (size_t layer = 0; layer < plans_.size(); ++layer) {
     LayerTable& table = sequence.layers[layer];
     if (fresh[layer].changes) Install(table, fresh[layer], restart);
-    table.unfolded = false;
+    table.SetHeld(false);
   }
   if (restart) {
     sequence.tokens_restarted += sequence.next_position - rows;
@@ -160,7 +144,7 @@ Status Folding::FoldLayer(int layer, int64_t next_position, const LayerTable& ta
                                [](const FoldPiece& piece) { return piece.tokens_per_row > 1; });
   if (!fresh->changes) return Status();
   std::vector<Page*> unread;
-  for (const TableEntry& entry : table.entries) unread.push_back(entry.page);
+  for (const TableEntry& entry : table.entries()) unread.push_back(entry.page.get());
   VARVE_RETURN_IF_ERROR(store_->Read(unread, executor_));
   VARVE_RETURN_IF_ERROR(MakePages(layer, next_position, pieces, fresh));
   VARVE_RETURN_IF_ERROR(ComputeRows(layer, table, *fresh));
@@ -174,26 +158,22 @@ Status Folding::MakePages(int layer, int64_t next_position, const std::vector<Fo
   const Rung& open = *plans_[static_cast<size_t>(layer)].open_rung;
   for (const FoldPiece& piece : pieces) {
     for (int64_t first = 0; first < piece.num_rows; first += shape_.page_tokens) {
-      // Room in the lists first: nothing may throw once the page exists.
-      fresh->entries.reserve(fresh->entries.size() + 1);
-      fresh->images.push_back(piece.image);
-      Result<Page*> page = store_->Make(layer, piece.first_position + first * piece.tokens_per_row,
-                                        PageState::kFull, open, open);
-      if (!page.ok()) return page.status();
-      (*page)->tokens_per_row = piece.tokens_per_row;
-      (*page)->rows =
-          static_cast<int>(std::min<int64_t>(piece.num_rows - first, shape_.page_tokens));
       TableEntry& entry = fresh->entries.emplace_back();
-      entry.page = *page;
-      entry.rows = (*page)->rows;
+      fresh->images.push_back(piece.image);
+      VARVE_ASSIGN_OR_RETURN(
+          entry.page, store_->Make(layer, piece.first_position + first * piece.tokens_per_row,
+                                   PageState::kFull, open, open));
+      entry.page->tokens_per_row = piece.tokens_per_row;
+      entry.rows = static_cast<int>(std::min<int64_t>(piece.num_rows - first, shape_.page_tokens));
+      entry.page->rows = entry.rows;
       entry.live.Fill(0, entry.rows, true);
     }
   }
   // The prompt's last tokens may be rows that more will follow.
-  Page* last = fresh->entries.back().page;
+  Page* last = fresh->entries.back().page.get();
   if (last->tokens_per_row == 1 && last->rows < shape_.page_tokens &&
       fresh->entries.back().EndPosition() == next_position) {
-    store_->SetState(last, PageState::kFilling);
+    store_->SetLife(last, PageState::kFilling);
   }
   return Status();
 }
@@ -223,8 +203,7 @@ Status Folding::ComputeRows(int layer, const LayerTable& table, const FreshTable
     const Page& page = *fresh.entries[index].page;
     const int head = static_cast<int>(task / 2 % heads);
     const Part part = task % 2 == 0 ? Part::kKey : Part::kValue;
-    const bool key = part == Part::kKey;
-    const StripShape shape = key ? store_->KeyShape(layer, head) : store_->ValueShape(layer, head);
+    const StripShape shape = store_->ShapeOf(part, layer, head);
     const int tokens = page.rows * page.tokens_per_row;
     std::vector<float> rows(static_cast<size_t>(tokens) * static_cast<size_t>(shape.dim));
     StripReader reader(shape_);
@@ -241,12 +220,12 @@ Status Folding::ComputeRows(int layer, const LayerTable& table, const FreshTable
                                                          &scratch);
       result = folded.data();
     }
-    const Rung* rung = key ? page.key_rung : page.value_rung;
-    std::byte* strip = key ? page.KeyStrip(head) : page.ValueStrip(head);
-    rung->WriteRows(part, shape, strip, 0, page.rows, result, shape.dim);
+    const Rung& rung = page.rung(part);
+    std::byte* strip = page.Strip(part, head);
+    rung.WriteRows(part, shape, strip, 0, page.rows, result, shape.dim);
     // Rows that may never be written: what packs the page must not find what was there before.
     const std::vector<float> zeros(static_cast<size_t>(shape.dim));
-    rung->WriteRows(part, shape, strip, page.rows, shape.page_tokens - page.rows, zeros.data(), 0);
+    rung.WriteRows(part, shape, strip, page.rows, shape.page_tokens - page.rows, zeros.data(), 0);
   });
   for (Status& status : failed) {
     if (!status.ok()) return std::move(status);
@@ -266,21 +245,21 @@ Status Folding::CheckRestart(const std::vector<FreshTable>& fresh) const {
 }
 
 void Folding::Install(LayerTable& table, FreshTable& fresh, bool restart) {
-  stats_.bytes_before += HeldBytes(table.entries);
+  stats_.bytes_before += HeldBytes(table.entries());
   stats_.bytes_after += HeldBytes(fresh.entries);
-  stats_.tokens += static_cast<uint64_t>(table.live_rows);
+  stats_.tokens += static_cast<uint64_t>(table.live_rows());
   stats_.rows += static_cast<uint64_t>(fresh.rows());
-  std::swap(table.entries, fresh.entries);
-  table.live_rows = 0;
-  for (TableEntry& entry : table.entries) {
+  int64_t position = 0;
+  for (TableEntry& entry : fresh.entries) {
     if (entry.page->tokens_per_row == 1) stats_.rows_raw += static_cast<uint64_t>(entry.rows);
     if (restart) {
-      entry.page->first_position = table.live_rows;
+      entry.page->first_position = position;
       entry.page->tokens_per_row = 1;
     }
-    table.live_rows += entry.rows;
+    position += entry.rows;
   }
-  ++table.edits;
+  table.Assign(std::move(fresh.entries));
+  table.CountEdit();
 }
 
 }  // namespace varve

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "fold/fold_pieces.h"
-#include "pages/page.h"
 #include "pages/page_store.h"
+#include "pages/sequence.h"
 #include "plan/layer_plan.h"
 #include "varve/cache.h"
 #include "varve/executor.h"
@@ -44,7 +44,7 @@ class Folding {
 
  private:
   // What a table becomes; owns a reference of every page until it is installed.
-  class FreshTable;
+  struct FreshTable;
 
   Status FoldLayer(int layer, int64_t next_position, const LayerTable& table, FreshTable* fresh);
   Status MakePages(int layer, int64_t next_position, const std::vector<FoldPiece>& pieces,

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <span>
 #include <string>
 #include <system_error>
@@ -23,9 +24,8 @@ double MicrosecondsSince(Clock::time_point begin) {
 }
 
 store::PartShape StripPartShape(const CacheShape& shape, const Page& page, Part part) {
-  const bool key = part == Part::kKey;
-  return PartShapeOf(key ? *page.key_rung : *page.value_rung, part,
-                     key ? shape.key_dim : shape.value_dim, shape.page_tokens);
+  return PartShapeOf(page.rung(part), part, part == Part::kKey ? shape.key_dim : shape.value_dim,
+                     shape.page_tokens);
 }
 
 }  // namespace
@@ -87,16 +87,14 @@ Result<std::shared_ptr<const PackDictionaries>> LearnDictionaries(const CacheSha
         continue;
       }
       // The pages of a job are alike.
-      const Page& first = *job.pages[0];
-      const size_t strip_bytes =
-          part == Part::kKey ? first.key_strip_bytes : first.value_strip_bytes;
+      const size_t strip_bytes = job.pages[0]->part(part).strip_bytes;
       unpacked.resize(strip_bytes * job.pages.size());
       std::vector<store::PartView> samples;
       for (size_t i = 0; i < job.pages.size(); ++i) {
         const Page& page = *job.pages[i];
         const std::byte* bytes = unpacked.data() + i * strip_bytes;
         if (job.packed_from[i] == nullptr) {
-          bytes = part == Part::kKey ? page.KeyStrip(head) : page.ValueStrip(head);
+          bytes = page.Strip(part, head);
         } else {
           VARVE_RETURN_IF_ERROR(UnpackStrip(shape, page, *job.packed_from[i], part, head,
                                             unpacked.data() + i * strip_bytes));
@@ -140,23 +138,21 @@ bool PackWorkers::Push(std::unique_ptr<PackJob>& job) {
   return true;
 }
 
-std::vector<std::unique_ptr<PackJob>> PackWorkers::Collect() {
+PackWorkers::JobList PackWorkers::Collect() {
   const std::lock_guard lock(mutex_);
-  return std::exchange(done_, {});
+  JobList collected;
+  collected.splice(collected.begin(), done_);
+  return collected;
 }
 
-std::vector<std::unique_ptr<PackJob>> PackWorkers::CancelWaiting(PackJob::Kind kind) {
+PackWorkers::JobList PackWorkers::CancelWaiting(PackJob::Kind kind) {
   const std::lock_guard lock(mutex_);
-  std::vector<std::unique_ptr<PackJob>> cancelled;
-  std::deque<std::unique_ptr<PackJob>> kept;
-  for (std::unique_ptr<PackJob>& job : waiting_) {
-    if (job->kind == kind) {
-      cancelled.push_back(std::move(job));
-    } else {
-      kept.push_back(std::move(job));
-    }
+  JobList cancelled;
+  for (auto job = waiting_.begin(); job != waiting_.end();) {
+    const auto next = std::next(job);
+    if ((*job)->kind == kind) cancelled.splice(cancelled.end(), waiting_, job);
+    job = next;
   }
-  waiting_ = std::move(kept);
   return cancelled;
 }
 
@@ -175,8 +171,9 @@ void PackWorkers::Loop() {
   for (;;) {
     work_.wait(lock, [this] { return stop_ || !waiting_.empty(); });
     if (stop_) return;
-    std::unique_ptr<PackJob> job = std::move(waiting_.front());
-    waiting_.pop_front();
+    JobList mine;  // moving a node cannot fail
+    mine.splice(mine.begin(), waiting_, waiting_.begin());
+    PackJob* job = mine.front().get();
     ++running_;
     lock.unlock();
     // A worker that throws (out of memory) leaves its pages as they were.
@@ -187,7 +184,7 @@ void PackWorkers::Loop() {
       job->status = Internal(std::string("a packing worker failed: ") + error.what());
     }
     lock.lock();
-    done_.push_back(std::move(job));
+    done_.splice(done_.end(), mine);
     --running_;
     if (waiting_.empty() && running_ == 0) idle_.notify_all();
   }
@@ -224,7 +221,7 @@ void PackWorkers::Work(PackJob& job) const {
       packed.status = RestorePage(shape_, page, *job.packed_from[i], unpacked.data());
       if (!packed.status.ok()) continue;
     }
-    const std::byte* raw = job.packed_from[i] != nullptr ? unpacked.data() : page.KeyStrip(0);
+    const std::byte* raw = job.packed_from[i] != nullptr ? unpacked.data() : page.raw();
     packed.status = PackPage(shape_, page, raw, job.dictionaries,
                              job.keep_restored ? &packed.restored : nullptr, &packed.strips, &job);
   }

@@ -11,15 +11,14 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "pages/page.h"
-#include "pages/page_store.h"
 #include "varve/status.h"
 
 namespace varve {
@@ -28,7 +27,7 @@ struct PackJob {
   enum class Kind { kPack, kRestore };
   Kind kind = Kind::kPack;
   int layer = 0;
-  std::vector<Page*> pages;  // each with a reference of the job's
+  std::vector<PageRef> pages;
   // Their packed form. kRestore: of each. kPack: null where the page is raw; the others are
   // unpacked to be packed again.
   std::vector<std::shared_ptr<const PackedPage>> packed_from;
@@ -60,6 +59,7 @@ class PackWorkers {
  public:
   // Runs on a worker before the work of a job; for tests, which make it fail or wait there.
   using Hook = std::function<Status(const PackJob&)>;
+  using JobList = std::list<std::unique_ptr<PackJob>>;
 
   PackWorkers(const CacheShape& shape, int num_threads, size_t max_queue, Hook hook);
   // Ends the threads; jobs that wait are given up. Collect first, to release their pages.
@@ -70,9 +70,9 @@ class PackWorkers {
   // False, with the job untouched, if max_queue jobs are waiting.
   bool Push(std::unique_ptr<PackJob>& job);
   // Jobs that are done, in the order in which they ended.
-  std::vector<std::unique_ptr<PackJob>> Collect();
+  JobList Collect();
   // Takes back what no worker has begun.
-  std::vector<std::unique_ptr<PackJob>> CancelWaiting(PackJob::Kind kind);
+  JobList CancelWaiting(PackJob::Kind kind);
   // Waits until nothing waits or runs.
   void WaitUntilIdle();
 
@@ -89,8 +89,8 @@ class PackWorkers {
   mutable std::mutex mutex_;
   std::condition_variable work_;
   std::condition_variable idle_;
-  std::deque<std::unique_ptr<PackJob>> waiting_;
-  std::vector<std::unique_ptr<PackJob>> done_;
+  JobList waiting_;
+  JobList done_;
   size_t running_ = 0;
   size_t queue_peak_ = 0;
   bool stop_ = false;

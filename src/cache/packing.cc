@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <new>
 #include <unordered_set>
 #include <utility>
 
@@ -42,7 +43,6 @@ Packing::~Packing() {
   for (auto& job : workers_->CancelWaiting(PackJob::Kind::kRestore)) GiveUp(*job);
   workers_->WaitUntilIdle();
   for (auto& job : workers_->Collect()) GiveUp(*job);
-  for (Page* page : streamed_) store_->Release(page);
 }
 
 PackWorkers& Packing::workers() {
@@ -54,10 +54,8 @@ PackWorkers& Packing::workers() {
 }
 
 void Packing::GiveUp(PackJob& job) {
-  for (size_t i = 0; i < job.pages.size(); ++i) {
-    if (job.kind == PackJob::Kind::kRestore) store_->GiveRaw(*job.pages[i], job.slots[i]);
-    store_->Release(job.pages[i]);
-  }
+  for (size_t i = 0; i < job.slots.size(); ++i) store_->GiveRaw(*job.pages[i], job.slots[i]);
+  job.slots.clear();
   job.pages.clear();
 }
 
@@ -87,16 +85,16 @@ void Packing::HandOut(int layer, const LayerTable& table) {
   const LayerPlan& plan = plans_[static_cast<size_t>(layer)];
   std::map<Kind, ColdPages> families;
   int64_t begin = 0;
-  for (const TableEntry& entry : table.entries) {
+  for (const TableEntry& entry : table.entries()) {
     const int64_t end = begin + entry.live.Count();
-    if (end > table.live_rows - plan.pack->hot_recent_tokens) break;
+    if (end > table.live_rows() - plan.pack->hot_recent_tokens) break;
     const bool is_cold = begin >= plan.pack->hot_sink_tokens;
     begin = end;
     if (!is_cold) continue;
-    Page* page = entry.page;
-    const bool is_fresh = page->state == PageState::kSealed && page->HasRaw() &&
+    const PageRef& page = entry.page;
+    const bool is_fresh = page->state() == PageState::kSealed && page->HasRaw() &&
                           !page->pack_tried && IsSettled(plan, entry);
-    if (!is_fresh && !page->packed) continue;
+    if (!is_fresh && page->packed() == nullptr) continue;
     ColdPages& cold = families[KindOf(*page)];
     cold.all.push_back(page);
     cold.all_tokens += entry.rows;
@@ -121,16 +119,15 @@ void Packing::HandOutFamily(const PackRule& rule, Family& family, const ColdPage
   job->repack = family.dictionaries != nullptr && family.dictionaries->has_rows();
   job->pages = job->learn ? cold.all : cold.fresh;
   const bool learns = job->learn;
-  const std::vector<Page*> pages = job->pages;
-  for (const Page* page : pages) job->packed_from.push_back(page->packed);
-  PackWorkers& pool = workers();
-  for (Page* page : pages) store_->AddRef(page);
-  if (!pool.Push(job)) {
-    for (Page* page : pages) store_->Release(page);
+  for (const PageRef& page : job->pages) {
+    const PackedBytes* packed = page->packed();
+    job->packed_from.push_back(packed != nullptr ? packed->packed : nullptr);
+  }
+  if (!workers().Push(job)) {
     ++stats_.backpressure_skips;
     return;
   }
-  for (Page* page : cold.fresh) page->pack_tried = true;
+  for (const PageRef& page : cold.fresh) page->pack_tried = true;
   family.begun = true;
   family.learning = learns;
   if (learns) family.learned_tokens = cold.all_tokens;
@@ -142,10 +139,12 @@ void Packing::Install() {
     stats_.compress_us += job->pack_us;
     stats_.decompress_us += job->unpack_us;
     stats_.decompressed_bytes += job->unpacked_bytes;
-    if (job->kind == PackJob::Kind::kRestore) {
-      InstallRestored(*job);
-    } else {
-      InstallPacked(*job);
+    // A job that cannot be installed for want of memory changes nothing.
+    try {
+      job->kind == PackJob::Kind::kRestore ? InstallRestored(*job) : InstallPacked(*job);
+    } catch (const std::bad_alloc&) {
+      ++stats_.fallbacks;
+      GiveUp(*job);
     }
   }
 }
@@ -158,16 +157,18 @@ void Packing::InstallPacked(PackJob& job) {
       state.dictionaries = job.dictionaries;
       all_dictionaries_.insert(all_dictionaries_.end(), state.dictionaries->of_strip.begin(),
                                state.dictionaries->of_strip.end());
+      dictionary_bytes_ = DictionaryBytes();
     }
   }
   const PackRule::Mode mode = plans_[static_cast<size_t>(job.layer)].pack->mode;
   for (size_t i = 0; i < job.pages.size(); ++i) {
-    Page* page = job.pages[i];
+    Page* page = job.pages[i].get();
     const bool failed = !job.status.ok() || i >= job.packed.size() || !job.packed[i].status.ok();
     if (job.packed_from[i] != nullptr) {
       // Packed before, now with other dictionaries; unless it has changed meanwhile. Without memory
       // for it the old form stays.
-      if (!failed && job.repack && page->refs > 1 && page->packed == job.packed_from[i])
+      if (!failed && job.repack && page->refs > 1 && page->packed() != nullptr &&
+          page->packed()->packed == job.packed_from[i])
         (void)store_->Pack(page, job.packed[i].strips).ok();
     } else if (failed) {
       ++stats_.fallbacks;
@@ -184,9 +185,8 @@ void Packing::InstallPacked(PackJob& job) {
       }
       // What came out again is what was there: it has been compared.
       if (mode == PackRule::Mode::kFull)
-        std::memcpy(page->slot.data, packed.restored.data(), page->bytes);
+        std::memcpy(page->raw(), packed.restored.data(), page->bytes);
     }
-    store_->Release(page);
   }
   job.pages.clear();
   for (const PackJob::Packed& packed : job.packed) heap_bytes_ += packed.strips.bytes.capacity();
@@ -196,6 +196,7 @@ void Packing::InstallPacked(PackJob& job) {
 void Packing::EndStep() {
   ++step_;
   ReleaseStreamed();
+  ShrinkDecodeCache();
   // The heap of a worker keeps what its jobs have freed: megabytes that nobody counts.
   if (heap_bytes_ < kTrimBytes) return;
   heap_bytes_ = 0;
@@ -205,10 +206,7 @@ void Packing::EndStep() {
 }
 
 void Packing::ReleaseStreamed() {
-  for (Page* page : streamed_) {
-    store_->DropRaw(page);
-    store_->Release(page);
-  }
+  for (const PageRef& page : streamed_) store_->DropRaw(page.get());
   streamed_.clear();
 }
 
@@ -234,6 +232,17 @@ void Packing::Wait() {
 
 // --- statistics ---
 
+uint64_t Packing::DictionaryBytes() const {
+  // Generations of a layer share what is good enough.
+  std::unordered_set<const store::Dictionary*> counted;
+  uint64_t bytes = 0;
+  for (const auto& weak : all_dictionaries_) {
+    const auto dictionary = weak.lock();
+    if (dictionary && counted.insert(dictionary.get()).second) bytes += dictionary->bytes();
+  }
+  return bytes;
+}
+
 void Packing::AddTo(LosslessStats* stats) const {
   const uint64_t decode_cache_bytes = stats->decode_cache_bytes;
   const LosslessStats now = *stats;
@@ -245,13 +254,7 @@ void Packing::AddTo(LosslessStats* stats) const {
   stats->pages_now = now.pages_now;
   stats->raw_bytes_now = now.raw_bytes_now;
   stats->packed_bytes_now = now.packed_bytes_now;
-  // Generations of a layer share what is good enough.
-  std::unordered_set<const store::Dictionary*> counted;
-  for (const auto& weak : all_dictionaries_) {
-    const auto dictionary = weak.lock();
-    if (dictionary && counted.insert(dictionary.get()).second)
-      stats->dictionary_bytes += dictionary->bytes();
-  }
+  stats->dictionary_bytes = DictionaryBytes();
   if (workers_ != nullptr) stats->queue_peak = workers_->queue_peak();
 }
 

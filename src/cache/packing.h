@@ -7,7 +7,8 @@
 //             is not restored is unpacked strip by strip by the thread that reads it. Workers
 //             restore pages of the next packed layer meanwhile
 //
-// The decode cache is a number of raw pages beside their packed form. Every step reads all pages in
+// The decode cache is a number of raw pages beside their packed form. It never holds more than
+// packing saves, so that store holds no more than full would. Every step reads all pages in
 // the same order, where throwing out the page that was not used for longest would never hit: a page
 // makes room only if the last two steps have not read it.
 //
@@ -31,8 +32,8 @@
 #include <vector>
 
 #include "cache/pack_workers.h"
-#include "pages/page.h"
 #include "pages/page_store.h"
+#include "pages/sequence.h"
 #include "plan/layer_plan.h"
 #include "varve/cache.h"
 #include "varve/executor.h"
@@ -69,6 +70,7 @@ class Packing {
   // Dictionaries of packed pages that come from a file, for the accounts.
   void AddDictionaries(std::span<const std::shared_ptr<const store::Dictionary>> dictionaries) {
     all_dictionaries_.insert(all_dictionaries_.end(), dictionaries.begin(), dictionaries.end());
+    dictionary_bytes_ = DictionaryBytes();
   }
 
   void AddTo(LosslessStats* stats) const;
@@ -79,7 +81,9 @@ class Packing {
  private:
   // Pages of one layer in one pair of rungs: they are alike, and share dictionaries.
   using Kind = std::tuple<int, const Rung*, const Rung*>;
-  static Kind KindOf(const Page& page) { return {page.layer, page.key_rung, page.value_rung}; }
+  static Kind KindOf(const Page& page) {
+    return {page.layer, page.parts[0].rung, page.parts[1].rung};
+  }
   struct Family {
     std::shared_ptr<const PackDictionaries> dictionaries;
     bool begun = false;     // the first group has been handed out
@@ -88,8 +92,8 @@ class Packing {
   };
   // Its cold pages in one table.
   struct ColdPages {
-    std::vector<Page*> fresh;  // to be packed
-    std::vector<Page*> all;    // those, and what is packed already
+    std::vector<PageRef> fresh;  // to be packed
+    std::vector<PageRef> all;    // those, and what is packed already
     int64_t fresh_tokens = 0;
     int64_t all_tokens = 0;
   };
@@ -100,10 +104,16 @@ class Packing {
   void HandOutFamily(const PackRule& rule, Family& family, const ColdPages& cold);
   void Install();
   void ReleaseStreamed();
+  // Of all dictionaries that some page or the next group needs, each once.
+  uint64_t DictionaryBytes() const;
   void InstallPacked(PackJob& job);
   void InstallRestored(PackJob& job);
   void GiveUp(PackJob& job);
+  // What raw strips beside packed ones may take: the plan's pages, and what packing saves.
   uint64_t DecodeCacheBytes(const Page& page) const;
+  uint64_t BytesSaved() const;
+  // Gives raw strips up that packing no longer pays for.
+  void ShrinkDecodeCache();
   // True if there is room for one more restored page like this one.
   bool MakeRoom(const Page& page);
   void Prefetch(int layer, std::span<const Sequence* const> sequences);
@@ -117,10 +127,11 @@ class Packing {
   std::unique_ptr<PackWorkers> workers_;
   std::map<Kind, Family> families_;
   std::vector<std::weak_ptr<const store::Dictionary>> all_dictionaries_;
-  std::vector<Page*> streamed_;  // restored for the layer that is being read, a reference each
+  std::vector<PageRef> streamed_;          // restored for the layer that is being read
   std::vector<const Page*> spilled_read_;  // of the layer that is being read
   LosslessStats stats_;
-  size_t heap_bytes_ = 0;  // that installed jobs have freed and the heap may keep
+  uint64_t dictionary_bytes_ = 0;  // of the dictionaries that are in use
+  size_t heap_bytes_ = 0;          // that installed jobs have freed and the heap may keep
   uint64_t step_ = 2;
 };
 

@@ -17,8 +17,20 @@ constexpr int kStreamedPart = 4;
 
 }  // namespace
 
+uint64_t Packing::BytesSaved() const {
+  const uint64_t saved = store_->BytesSaved();
+  return saved > dictionary_bytes_ ? saved - dictionary_bytes_ : 0;
+}
+
 uint64_t Packing::DecodeCacheBytes(const Page& page) const {
-  return static_cast<uint64_t>(settings_.decode_cache_pages) * SlotBytes(page.bytes);
+  const uint64_t wanted =
+      static_cast<uint64_t>(settings_.decode_cache_pages) * SlotBytes(page.bytes);
+  return std::min(wanted, BytesSaved());
+}
+
+void Packing::ShrinkDecodeCache() {
+  while (!store_->restored().empty() && store_->raw_bytes() > BytesSaved())
+    store_->DropRaw(*store_->restored().begin());
 }
 
 bool Packing::MakeRoom(const Page& page) {
@@ -27,8 +39,9 @@ bool Packing::MakeRoom(const Page& page) {
   while (store_->raw_bytes() + bytes > most) {
     Page* oldest = nullptr;
     for (Page* candidate : store_->restored()) {
-      if (candidate->last_read + 2 > step_) continue;
-      if (oldest == nullptr || candidate->last_read < oldest->last_read) oldest = candidate;
+      const uint64_t last_read = candidate->packed()->last_read;
+      if (last_read + 2 > step_) continue;
+      if (oldest == nullptr || last_read < oldest->packed()->last_read) oldest = candidate;
     }
     if (oldest == nullptr) return false;
     store_->DropRaw(oldest);
@@ -42,12 +55,13 @@ Status Packing::Prepare(int layer, std::span<const Sequence* const> sequences) {
   std::vector<Page*> missing;
   spilled_read_.clear();
   for (const Sequence* sequence : sequences) {
-    for (const TableEntry& entry : sequence->layers[static_cast<size_t>(layer)].entries) {
-      Page* page = entry.page;
-      if (page->packed && page->packed->spilled) spilled_read_.push_back(page);
-      if (!page->packed || (page->last_read == step_ && !page->HasRaw())) continue;
+    for (const TableEntry& entry : sequence->layers[static_cast<size_t>(layer)].entries()) {
+      Page* page = entry.page.get();
+      PackedBytes* packed = page->packed();
+      if (packed != nullptr && packed->packed->spilled) spilled_read_.push_back(page);
+      if (packed == nullptr || (packed->last_read == step_ && !page->HasRaw())) continue;
       ++(page->HasRaw() ? stats_.decode_cache_hits : stats_.decode_cache_misses);
-      page->last_read = step_;
+      packed->last_read = step_;
       if (!page->HasRaw()) missing.push_back(page);
     }
   }
@@ -63,8 +77,8 @@ Status Packing::Prepare(int layer, std::span<const Sequence* const> sequences) {
   std::atomic<double> us{0};
   executor_->ParallelFor(restoring.size(), [&](size_t i, int) {
     const auto begin = std::chrono::steady_clock::now();
-    Status restored = RestorePage(shape_, *restoring[i].first, *restoring[i].first->packed,
-                                  restoring[i].second.data);
+    const auto& [page, slot] = restoring[i];
+    Status restored = RestorePage(shape_, *page, *page->packed()->packed, slot.data);
     us +=
         std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
     if (restored.ok()) return;
@@ -101,19 +115,22 @@ void Packing::Prefetch(int layer, std::span<const Sequence* const> sequences) {
   job->layer = next;
   const int most = settings_.decode_cache_pages / kStreamedPart;
   for (const Sequence* sequence : sequences) {
-    for (const TableEntry& entry : sequence->layers[static_cast<size_t>(next)].entries) {
-      Page* page = entry.page;
-      if (!page->packed || page->HasRaw() || static_cast<int>(job->pages.size()) >= most) continue;
+    for (const TableEntry& entry : sequence->layers[static_cast<size_t>(next)].entries()) {
+      const PageRef& page = entry.page;
+      if (page->packed() == nullptr || page->HasRaw() ||
+          static_cast<int>(job->pages.size()) >= most)
+        continue;
       if (std::find(job->pages.begin(), job->pages.end(), page) != job->pages.end()) continue;
-      if (store_->raw_bytes() + SlotBytes(page->bytes) >
-          DecodeCacheBytes(*page) + DecodeCacheBytes(*page) / kStreamedPart) {
-        break;
-      }
+      const uint64_t wanted = store_->raw_bytes() + SlotBytes(page->bytes);
+      const uint64_t bytes = DecodeCacheBytes(*page);
+      if (wanted > std::min(bytes + bytes / kStreamedPart, BytesSaved())) break;
+      job->pages.reserve(job->pages.size() + 1);
+      job->packed_from.reserve(job->packed_from.size() + 1);
+      job->slots.reserve(job->slots.size() + 1);
       Result<PageSlot> slot = store_->TakeRaw(*page);
       if (!slot.ok()) break;
-      store_->AddRef(page);
       job->pages.push_back(page);
-      job->packed_from.push_back(page->packed);
+      job->packed_from.push_back(page->packed()->packed);
       job->slots.push_back(*slot);
     }
   }
@@ -127,37 +144,38 @@ void Packing::InstallRestored(PackJob& job) {
     GiveUp(job);
     return;
   }
-  for (size_t i = 0; i < job.pages.size(); ++i) {
-    Page* page = job.pages[i];
-    if (!page->packed || page->HasRaw() || page->refs == 1) {
-      store_->GiveRaw(*page, job.slots[i]);
-      store_->Release(page);
+  streamed_.reserve(streamed_.size() + job.pages.size());
+  while (!job.pages.empty()) {
+    const PageRef page = std::move(job.pages.back());
+    const PageSlot slot = job.slots.back();
+    job.pages.pop_back();
+    job.slots.pop_back();
+    if (page->packed() == nullptr || page->HasRaw() || page->refs == 1) {
+      store_->GiveRaw(*page, slot);
       continue;
     }
-    store_->SetRaw(page, job.slots[i]);
+    store_->SetRaw(page.get(), slot);
     ++stats_.pages_restored;
     ++stats_.pages_prefetched;
-    streamed_.push_back(page);  // with the job's reference
+    streamed_.push_back(page);
   }
-  job.pages.clear();
 }
 
 void Packing::Finish(int layer) {
   for (const Page* page : spilled_read_) store_->ForgetSpilled(*page);
   spilled_read_.clear();
-  std::erase_if(streamed_, [&](Page* page) {
+  std::erase_if(streamed_, [&](const PageRef& page) {
     if (page->layer != layer) return false;
-    store_->DropRaw(page);
-    store_->Release(page);
+    store_->DropRaw(page.get());
     return true;
   });
 }
 
 Status Packing::UnpackForGood(Page* page) {
-  if (!page->packed) return Status();
+  if (page->packed() == nullptr) return Status();
   if (!page->HasRaw()) {
     VARVE_ASSIGN_OR_RETURN(PageSlot slot, store_->TakeRaw(*page));
-    const Status status = RestorePage(shape_, *page, *page->packed, slot.data);
+    const Status status = RestorePage(shape_, *page, *page->packed()->packed, slot.data);
     if (!status.ok()) {
       ++stats_.restore_failures;
       store_->GiveRaw(*page, slot);

@@ -23,8 +23,9 @@ class Stopwatch {
 };
 
 std::string RungText(const Page& page) {
-  const std::string key(page.key_rung->name());
-  return page.key_rung == page.value_rung ? key : key + "/" + std::string(page.value_rung->name());
+  const std::string key(page.rung(Part::kKey).name());
+  const std::string value(page.rung(Part::kValue).name());
+  return key == value ? key : key + "/" + value;
 }
 
 PageSpan SpanOf(const TableEntry& entry) {
@@ -56,7 +57,7 @@ RetentionDriver::RetentionDriver(const CacheShape& shape, const std::vector<Laye
 int64_t RetentionDriver::TokensToNextPlan(const Sequence& sequence, int64_t most) const {
   for (size_t layer = 0; layer < plans_.size(); ++layer) {
     const LayerPlan& plan = plans_[layer];
-    if (!plan.retention || sequence.layers[layer].unfolded) continue;
+    if (!plan.retention || sequence.layers[layer].held()) continue;
     if (plan.retention->policy == RetentionPolicy::kSnapKv && !sequence.prompt_ended) continue;
     const int64_t next = NextPlanPosition(*plan.retention, sequence.next_position + 1);
     most = std::min(most, next - sequence.next_position);
@@ -64,25 +65,32 @@ int64_t RetentionDriver::TokensToNextPlan(const Sequence& sequence, int64_t most
   return most;
 }
 
-void RetentionDriver::Collect(const AttentionMass& told, int64_t step_position, int step_tokens,
-                              StepMass* into) {
-  const size_t pages = told.pages.size();
+void RetentionDriver::Collect(const AttentionMass& told, const PageTable& table,
+                              int64_t step_position, int step_tokens, StepMass* into) {
   if (into->mass.empty()) {
     into->first_position = step_position;
-    into->num_pages = pages;
-    into->mass.assign(static_cast<size_t>(step_tokens) * pages, -1.0f);
+    for (const TableEntry& entry : table.entries())
+      into->pages.push_back(entry.page->first_position);
+    into->mass.assign(static_cast<size_t>(step_tokens) * into->pages.size(), -1.0f);
+  }
+  // Where the pages that were read are among all: both ascend.
+  const size_t read = told.pages.size();
+  std::vector<size_t> at(read);
+  for (size_t page = 0, all = 0; page < read; ++page) {
+    while (into->pages[all] != told.pages[page].first_position) ++all;
+    at[page] = all;
   }
   const float scale = 1.0f / static_cast<float>(told.num_heads);
   for (int query = 0; query < told.num_queries; ++query) {
     const int64_t row = told.first_position + query - step_position;
     if (row < 0 || row >= step_tokens) continue;  // asked again for an older position
-    float* out = into->mass.data() + static_cast<size_t>(row) * pages;
-    std::fill_n(out, pages, 0.0f);
+    float* out = into->mass.data() + static_cast<size_t>(row) * into->pages.size();
+    std::fill_n(out, into->pages.size(), 0.0f);
     for (int head = 0; head < told.num_heads; ++head) {
-      const float* in = told.mass + (static_cast<size_t>(query) * told.num_heads + head) * pages;
-      for (size_t page = 0; page < pages; ++page) out[page] += in[page];
+      const float* in = told.mass + (static_cast<size_t>(query) * told.num_heads + head) * read;
+      for (size_t page = 0; page < read; ++page) out[at[page]] += in[page];
     }
-    for (size_t page = 0; page < pages; ++page) out[page] *= scale;
+    for (size_t page = 0; page < into->pages.size(); ++page) out[page] *= scale;
   }
 }
 
@@ -90,42 +98,43 @@ void RetentionDriver::Commit(int layer, LayerTable& table, const StepMass& step)
   if (step.mass.empty()) return;
   const Stopwatch watch(&counts_.plan_us);
   const RetentionRule& rule = *plans_[static_cast<size_t>(layer)].retention;
-  const size_t tokens = step.mass.size() / step.num_pages;
+  const size_t tokens = step.mass.size() / step.pages.size();
   for (size_t token = 0; token < tokens; ++token) {
-    const float* mass = step.mass.data() + token * step.num_pages;
+    const float* mass = step.mass.data() + token * step.pages.size();
     const int64_t position = step.first_position + static_cast<int64_t>(token);
-    for (size_t i = 0; i < step.num_pages; ++i) {
+    const bool bucket_ends = (position + 1) % rule.every_tokens == 0;
+    for (size_t i = 0, all = 0; i < table.size(); ++i) {
+      const int64_t first = table.entries()[i].page->first_position;
+      if (first > position) break;  // made by a later token
+      while (step.pages[all] != first) ++all;
       // Not asked is negative; rows that hold a NaN make their query's masses NaN.
-      TableEntry& entry = table.entries[i];
-      if (mass[i] >= 0 && entry.page->first_position <= position) entry.score.Add(mass[i]);
-    }
-    if ((position + 1) % rule.every_tokens == 0) {
-      for (TableEntry& entry : table.entries) entry.score.FinishBucket(rule.ema);
+      if (mass[all] >= 0) table.score(i).Add(mass[all]);
+      if (bucket_ends) table.score(i).FinishBucket(rule.ema);
     }
   }
 }
 
 uint64_t RetentionDriver::LayerBytes(const LayerTable& table) const {
   uint64_t bytes = 0;
-  for (const TableEntry& entry : table.entries) bytes += SlotBytes(entry.page->bytes);
+  for (const TableEntry& entry : table.entries()) bytes += SlotBytes(entry.page->bytes);
   return bytes;
 }
 
 uint64_t RetentionDriver::HeldBytes(const LayerTable& table) const {
   uint64_t bytes = 0;
-  for (const TableEntry& entry : table.entries) bytes += entry.page->HeldBytes();
+  for (const TableEntry& entry : table.entries()) bytes += entry.page->HeldBytes();
   return bytes;
 }
 
 int RetentionDriver::AgreedStage(int layer, const Page& page) const {
   int agreed = std::numeric_limits<int>::max();
   for (const auto& [id, sequence] : sequences_) {
-    const std::vector<TableEntry>& entries = sequence->layers[static_cast<size_t>(layer)].entries;
+    const std::vector<TableEntry>& entries = sequence->layers[static_cast<size_t>(layer)].entries();
     const auto entry = std::lower_bound(entries.begin(), entries.end(), page.first_position,
                                         [](const TableEntry& candidate, int64_t position) {
                                           return candidate.page->first_position < position;
                                         });
-    if (entry != entries.end() && entry->page == &page) {
+    if (entry != entries.end() && entry->page.get() == &page) {
       agreed = std::min(agreed, std::max(entry->stage, entry->wish));
     }
   }
@@ -156,13 +165,7 @@ uint64_t RetentionDriver::UpcomingBytes(const Sequence& sequence, int layer, int
   const LayerTable& table = sequence.layers[static_cast<size_t>(layer)];
   // Where the next page begins: behind the one that still grows. After a cut inside a sealed page
   // that is no multiple of the page size.
-  int64_t first = sequence.next_position;
-  if (!table.entries.empty()) {
-    const TableEntry& last = table.entries.back();
-    const bool grows = last.stage < 0 && last.HasRoom(shape_.page_tokens) &&
-                       last.EndPosition() == sequence.next_position;
-    if (grows) first += shape_.page_tokens - last.rows;
-  }
+  const int64_t first = sequence.next_position + table.RoomAt(sequence.next_position);
   const int64_t until = sequence.next_position + tokens;
   if (first >= until) return 0;
   const auto begun = static_cast<uint64_t>((until - 1 - first) / shape_.page_tokens + 1);
@@ -172,13 +175,14 @@ uint64_t RetentionDriver::UpcomingBytes(const Sequence& sequence, int layer, int
 std::vector<PageStat> RetentionDriver::StatsOf(int layer, const LayerTable& table) const {
   const LayerPlan& plan = plans_[static_cast<size_t>(layer)];
   std::vector<PageStat> stats;
-  stats.reserve(table.entries.size());
-  for (const TableEntry& entry : table.entries) {
+  stats.reserve(table.size());
+  for (size_t i = 0; i < table.size(); ++i) {
+    const TableEntry& entry = table.entries()[i];
     PageStat stat;
     stat.first_position = entry.page->first_position;
     stat.end_position = entry.EndPosition();
     stat.live_rows = entry.live.Count();
-    stat.complete = &entry != &table.entries.back() || !entry.HasRoom(shape_.page_tokens);
+    stat.complete = table.IsComplete(i);
     const int level = std::max(0, entry.stage - plan.first_demotion + 1);
     stat.level = std::max(level, entry.wish - plan.first_demotion + 1);
     stat.bytes = stat.level == level
@@ -205,14 +209,14 @@ void RetentionDriver::MakePlan(Sequence& sequence, int layer) {
   const double seen = static_cast<double>(std::max<int64_t>(1, sequence.next_position));
   last_plans_[static_cast<size_t>(layer)] = {plan.target_keep, plan.effective_keep, plan.kept_part,
                                              static_cast<double>(plan.floor_tokens) / seen, true};
-  table.pending = LayerTable::Pending{std::move(plan), sequence.next_position, table.edits};
+  table.pending = LayerTable::Pending{std::move(plan), sequence.next_position, table.edits()};
 }
 
 void RetentionDriver::MakePlans(Sequence& sequence) {
   const Stopwatch watch(&counts_.plan_us);
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     const LayerPlan& plan = plans_[static_cast<size_t>(layer)];
-    if (!plan.retention || sequence.layers[static_cast<size_t>(layer)].unfolded) continue;
+    if (!plan.retention || sequence.layers[static_cast<size_t>(layer)].held()) continue;
     if (NextPlanPosition(*plan.retention, sequence.next_position) != sequence.next_position)
       continue;
     // What SnapKV ranks by is known at the end of the prompt only.
@@ -227,8 +231,8 @@ void RetentionDriver::EndPrompt(Sequence& sequence) {
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     const LayerPlan& plan = plans_[static_cast<size_t>(layer)];
     if (!plan.retention || plan.retention->policy != RetentionPolicy::kSnapKv) continue;
-    for (TableEntry& entry : sequence.layers[static_cast<size_t>(layer)].entries)
-      entry.score.Freeze();
+    LayerTable& table = sequence.layers[static_cast<size_t>(layer)];
+    for (size_t i = 0; i < table.size(); ++i) table.score(i).Freeze();
     if (sequence.next_position >= plan.retention->trigger_tokens) MakePlan(sequence, layer);
   }
 }
@@ -258,40 +262,41 @@ void RetentionDriver::ApplyPlan(SequenceId id, int layer, int64_t next_position,
   ++counts_.plans;
   if (plan.floors_bind) ++counts_.plans_bound;
   table.plan_bytes = plan.plan_bytes();
-  const bool waits = std::any_of(table.entries.begin(), table.entries.end(),
+  const bool waits = std::any_of(table.entries().begin(), table.entries().end(),
                                  [](const TableEntry& entry) { return entry.wish > entry.stage; });
   if (!plan.changes && !waits && observer_ == nullptr) return;
 
   std::vector<PageDecision> decisions;
   if (observer_ != nullptr) {
     const std::vector<PageStat> stats = StatsOf(layer, table);
-    for (size_t i = 0; i < table.entries.size(); ++i)
-      decisions.push_back({SpanOf(table.entries[i]), stats[i].worth, PageFate::kKept, {}});
+    for (size_t i = 0; i < table.size(); ++i)
+      decisions.push_back({SpanOf(table.entries()[i]), stats[i].worth, PageFate::kKept, {}});
   }
-  // What goes before what sinks: under a cap, the one makes room for the other.
+  // What goes before what is demoted: under a cap, the one makes room for the other.
   size_t index = 0;
-  const uint64_t dropped = DropEntries(
-      *store_, table, [&](const TableEntry&) { return plan.levels[index++] == kDropPage; });
-  auto entry = table.entries.begin();
+  const uint64_t dropped =
+      table.DropIf([&](const TableEntry&) { return plan.levels[index++] == kDropPage; });
+  index = 0;
   for (size_t i = 0; i < plan.levels.size(); ++i) {
     const int level = plan.levels[i];
     if (level == kDropPage) {
       if (observer_ != nullptr) decisions[i].fate = PageFate::kDropped;
       continue;
     }
-    if (level > 0) entry->wish = std::max(entry->wish, layer_plan.first_demotion + level - 1);
-    const int stage = entry->page->refs == 1 ? entry->wish : AgreedStage(layer, *entry->page);
-    if (stage > entry->stage && ageing_->SinkTo(layer_plan, stage, *entry)) {
+    const TableEntry& entry = table.entries()[index];
+    if (level > 0)
+      table.SetWish(index, std::max(entry.wish, layer_plan.first_demotion + level - 1));
+    const int stage = entry.page->refs == 1 ? entry.wish : AgreedStage(layer, *entry.page);
+    if (stage > entry.stage && ageing_->Demote(layer_plan, index, stage, table)) {
       ++counts_.pages_demoted;
       if (observer_ != nullptr) decisions[i].fate = PageFate::kDemoted;
     }
-    if (observer_ != nullptr) decisions[i].rung = RungText(*entry->page);
-    ++entry;
+    if (observer_ != nullptr) decisions[i].rung = RungText(*entry.page);
+    ++index;
   }
   ageing_->CountDropped(dropped);
   counts_.pages_evicted += dropped;
   counts_.tokens_evicted += static_cast<uint64_t>(plan.dropped_tokens);
-  table.next_event = ageing_->NextEvent(layer_plan, table);
   if (observer_ == nullptr) return;
   RetentionEvent event{id,
                        layer,
@@ -321,7 +326,7 @@ void RetentionDriver::AddTo(const Sequence& sequence, RetentionTotals* totals) c
     totals->held_bytes += HeldBytes(table) + table.plan_bytes;
     totals->plan_bytes += table.plan_bytes;
     totals->seen += sequence.tokens_seen();
-    for (const TableEntry& entry : table.entries) totals->live += entry.live_tokens();
+    for (const TableEntry& entry : table.entries()) totals->live += entry.live_tokens();
   }
 }
 

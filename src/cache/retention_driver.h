@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "cache/ageing.h"
-#include "pages/page.h"
 #include "pages/page_store.h"
+#include "pages/sequence.h"
 #include "plan/layer_plan.h"
 #include "varve/cache.h"
 
@@ -24,9 +24,9 @@ namespace varve {
 
 // The mass of one step's queries on the pages of one layer, mean over heads.
 struct StepMass {
-  int64_t first_position = 0;
-  size_t num_pages = 0;
-  std::vector<float> mass;  // [tokens, num_pages]; negative: the query was not asked
+  int64_t first_position = 0;  // of the step's first query
+  std::vector<int64_t> pages;  // first positions, of every page that some query may see
+  std::vector<float> mass;     // [tokens, pages]; negative: the query was not asked
 };
 
 // Of the layers with a policy, over sequences.
@@ -51,9 +51,10 @@ class RetentionDriver {
   // Tokens until the next plan is made, at most `most`.
   int64_t TokensToNextPlan(const Sequence& sequence, int64_t most) const;
 
-  // Writes what attention has told into the step's mass.
-  static void Collect(const AttentionMass& told, int64_t step_position, int step_tokens,
-                      StepMass* into);
+  // Writes what attention has told into the step's mass. `table` is the layer's, with the pages
+  // that the step has made and before any has left the window.
+  static void Collect(const AttentionMass& told, const PageTable& table, int64_t step_position,
+                      int step_tokens, StepMass* into);
 
   // After the step's tokens have been committed.
   void Commit(int layer, LayerTable& table, const StepMass& mass);

@@ -20,12 +20,13 @@ size_t PackedBytesOf(const PageRecord& page, int num_kv_heads) {
 Status PackedImage(const Page& page, std::vector<std::byte>* image, PackedStrips* strips) {
   PackedStrips own;
   if (strips == nullptr) strips = &own;
-  if (page.unread != nullptr) {
-    VARVE_RETURN_IF_ERROR(page.unread->source->ReadPacked(page.unread->index, page, strips));
+  if (const UnreadBytes* unread = page.unread()) {
+    VARVE_RETURN_IF_ERROR(unread->source->ReadPacked(unread->index, page, strips));
   } else {
-    strips->bytes.assign(page.packed->data, page.packed->data + page.packed->bytes);
-    strips->ends = page.packed->ends;
-    strips->dictionaries = page.packed->dictionaries;
+    const PackedPage& packed = *page.packed()->packed;
+    strips->bytes.assign(packed.data, packed.data + packed.bytes);
+    strips->ends = packed.ends;
+    strips->dictionaries = packed.dictionaries;
   }
   image->clear();
   cache_file_internal::Put put{image};

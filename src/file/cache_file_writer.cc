@@ -73,8 +73,10 @@ class Writer {
   void CollectPages() {
     for (int layer = 0; layer < content_.shape.num_layers; ++layer) {
       for (const CacheFileContent::Item& item : content_.sequences) {
-        for (const TableEntry& entry : item.sequence->layers[static_cast<size_t>(layer)].entries) {
-          if (page_index_.emplace(entry.page, pages_.size()).second) pages_.push_back(entry.page);
+        for (const TableEntry& entry :
+             item.sequence->layers[static_cast<size_t>(layer)].entries()) {
+          const Page* page = entry.page.get();
+          if (page_index_.emplace(page, pages_.size()).second) pages_.push_back(page);
         }
       }
     }
@@ -93,21 +95,21 @@ class Writer {
       VARVE_RETURN_IF_ERROR(PackedImage(page, &buffer_, nullptr));
       return std::span<const std::byte>(buffer_);
     }
-    if (page.unread != nullptr) {
+    if (const UnreadBytes* unread = page.unread()) {
       buffer_.resize(page.bytes);
-      VARVE_RETURN_IF_ERROR(page.unread->source->Read(page.unread->index, page, buffer_.data()));
+      VARVE_RETURN_IF_ERROR(unread->source->Read(unread->index, page, buffer_.data()));
       return std::span<const std::byte>(buffer_);
     }
-    const bool open = page.key_rung->can_append() || page.value_rung->can_append();
+    const bool open = page.rung(Part::kKey).can_append() || page.rung(Part::kValue).can_append();
     if (page.rows == content_.shape.page_tokens || !open)
-      return std::span<const std::byte>(page.slot.data, page.bytes);
-    buffer_.assign(page.slot.data, page.slot.data + page.bytes);
+      return std::span<const std::byte>(page.raw(), page.bytes);
+    buffer_.assign(page.raw(), page.raw() + page.bytes);
     std::byte* strip = buffer_.data();
     for (int head = 0; head < content_.shape.num_kv_heads; ++head) {
-      ClearRest(page, *page.key_rung, Part::kKey, head, strip);
-      strip += page.key_strip_bytes;
-      ClearRest(page, *page.value_rung, Part::kValue, head, strip);
-      strip += page.value_strip_bytes;
+      for (const Part part : kParts) {
+        ClearRest(page, page.rung(part), part, head, strip);
+        strip += page.part(part).strip_bytes;
+      }
     }
     return std::span<const std::byte>(buffer_);
   }
@@ -129,16 +131,16 @@ class Writer {
     PackedStrips strips;
     VARVE_RETURN_IF_ERROR(PackedImage(page, &buffer_, &strips));
     VARVE_RETURN_IF_ERROR(dictionaries_.Add(strips));
-    if (page.unread != nullptr) return Status();
+    if (page.unread() != nullptr) return Status();
     buffer_.resize(page.bytes);
-    return RestorePage(content_.shape, page, *page.packed, buffer_.data());
+    return RestorePage(content_.shape, page, *page.packed()->packed, buffer_.data());
   }
 
   Status DescribePages() {
     for (const Page* page : pages_) {
       if (page->IsPacked()) VARVE_RETURN_IF_ERROR(CheckPacked(*page));
       VARVE_ASSIGN_OR_RETURN(std::span<const std::byte> image, Image(*page));
-      for (const Rung* rung : {page->key_rung, page->value_rung}) {
+      for (const auto& [rung, strip_bytes, offset] : page->parts) {
         if (rung->name().size() <= RungRecord().name.size()) continue;
         return Unimplemented(fmt::format("rung {}: its name has more than {} bytes", rung->name(),
                                          RungRecord().name.size()));
@@ -150,11 +152,11 @@ class Writer {
       record.checksum = FileChecksum(image);
       record.first_position = page->first_position;
       record.layer = static_cast<uint32_t>(page->layer);
-      record.state = StateNumber(page->state);
+      record.state = StateNumber(page->life);
       record.rows = static_cast<uint32_t>(page->rows);
       record.tokens_per_row = static_cast<uint32_t>(page->tokens_per_row);
-      record.key_rung = RungIndex(page->key_rung);
-      record.value_rung = RungIndex(page->value_rung);
+      record.key_rung = RungIndex(page->part(Part::kKey).rung);
+      record.value_rung = RungIndex(page->part(Part::kValue).rung);
       const auto successor = page_index_.find(page->successor);
       if (page->successor != nullptr && successor != page_index_.end() &&
           page->successor->rows == page->rows) {
@@ -180,15 +182,15 @@ class Writer {
       for (const LayerTable& table : sequence.layers) {
         TableRecord table_record;
         table_record.first_entry = num_entries_;
-        table_record.num_entries = table.entries.size();
+        table_record.num_entries = table.size();
         table_record.plan_bytes = table.plan_bytes;
         // The decision is a function of the sequence: it is enough to say that there is one.
         table_record.flags =
             table.PendingFits(sequence.next_position) ? TableRecord::kPlanPending : 0;
         Put(table_record, &table_bytes_);
-        num_entries_ += table.entries.size();
-        for (const TableEntry& entry : table.entries)
-          Put(MakeEntry(entry, page_index_.at(entry.page)), &entry_bytes_);
+        num_entries_ += table.size();
+        for (const TableEntry& entry : table.entries())
+          Put(MakeEntry(entry, page_index_.at(entry.page.get())), &entry_bytes_);
       }
     }
   }

@@ -17,6 +17,7 @@
 
 #include "base/atomic_file.h"
 #include "pages/page.h"
+#include "pages/sequence.h"
 #include "varve/cache.h"
 #include "varve/status.h"
 

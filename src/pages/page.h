@@ -1,33 +1,31 @@
-// Page, and the table of pages that a sequence keeps per layer.
+// Page: a record for one layer and up to page_tokens consecutive tokens. Per KV head it has one
+// strip of K rows and one of V rows: K and V of a head side by side, heads one after the other.
+// PageRef is a counted reference to one.
 //
-// A page is a record for one layer and up to page_tokens consecutive tokens: per KV head one strip
-// of K rows and one of V rows, K and V of a head side by side, heads one after the other. Pages are
-// reference-counted; tables of several sequences may point at the same page. Only a page with one
-// reference and in state kFilling is ever written to.
+// Tables of several sequences may refer to the same page. Only a page with one reference and in
+// state kFilling is ever written to. PageStore makes pages; the last PageRef to go gives a page's
+// memory back to the store, so no reference may outlive it. Reference counts belong to the thread
+// that uses the cache.
 
 #ifndef VARVE_PAGES_PAGE_H_
 #define VARVE_PAGES_PAGE_H_
 
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <memory>
-#include <optional>
-#include <unordered_map>
-#include <vector>
+#include <utility>
+#include <variant>
 
 #include "pages/packed_page.h"
 #include "pages/page_pool.h"
-#include "retention/page_score.h"
-#include "retention/retention.h"
 #include "rungs/rung.h"
 #include "varve/cache.h"
 
 namespace varve {
 
 struct Page;
+class PageStore;
 
 // Where a page's bytes are while they are not in memory.
 class PageSource {
@@ -40,142 +38,117 @@ class PageSource {
   virtual Status ReadPacked(uint64_t index, const Page& page, PackedStrips* to) const = 0;
 };
 
-struct UnreadPage {
+// --- where a page's bytes are: exactly one of these ---
+
+struct RawBytes {
+  PageSlot slot;
+};
+
+struct PackedBytes {
+  std::shared_ptr<const PackedPage> packed;
+  PageSlot restored;       // the strips as they were, for the decode cache; or none
+  uint64_t last_read = 0;  // the step that last read it
+  uint64_t packed_at = 0;  // ascending in the order in which pages were packed
+};
+
+// Still in a file: PageStore::Read brings them in.
+struct UnreadBytes {
   std::shared_ptr<const PageSource> source;
   uint64_t index = 0;
   size_t packed_bytes = 0;  // of a packed page; 0: it is raw
 };
 
+// The K or the V half of a page.
+struct PagePart {
+  const Rung* rung = nullptr;
+  size_t strip_bytes = 0;
+  size_t offset = 0;  // of a head's strip behind the head's first byte
+};
+
 struct Page {
-  uint32_t refs = 1;
+  uint32_t refs = 0;
+  PageStore* store = nullptr;
   int layer = 0;
-  PageState state = PageState::kFilling;
-  int rows = 0;                // rows written
-  int64_t first_position = 0;  // token of row 0
-  int tokens_per_row = 1;      // more than one after folding
-  const Rung* key_rung = nullptr;
-  const Rung* value_rung = nullptr;
-  size_t key_strip_bytes = 0;
-  size_t value_strip_bytes = 0;
-  size_t bytes = 0;  // kv_heads * (key_strip_bytes + value_strip_bytes)
-  PageSlot slot;     // none while unread; of a packed page: the restored strips, or none
-  // The strips, packed: set in state kPacked, unless unread.
-  std::shared_ptr<const PackedPage> packed;
+  PageState life = PageState::kFilling;  // kFilling, kFull or kSealed; see state()
+  int rows = 0;                          // rows written
+  int64_t first_position = 0;            // token of row 0
+  int tokens_per_row = 1;                // more than one after folding
+  std::array<PagePart, 2> parts;         // by Part
+  size_t bytes = 0;                      // kv_heads * (strip bytes of K and V)
+  std::variant<RawBytes, PackedBytes, UnreadBytes> where;
   bool pack_tried = false;  // a worker has it or had it
-  uint64_t last_read = 0;   // the step that last read it packed
-  uint64_t packed_at = 0;   // ascending in the order in which pages were packed
-  // Set while the bytes still are in a file: PageStore::Read brings them in.
-  std::unique_ptr<UnreadPage> unread;
   // The page that an owner of this one has already encoded from it, and the way back. Neither
   // owns the other: whichever dies first clears the link.
   Page* successor = nullptr;
   Page* predecessor = nullptr;
 
-  bool HasRaw() const { return slot.data != nullptr; }
+  const PagePart& part(Part part) const { return parts[static_cast<size_t>(part)]; }
+  const Rung& rung(Part which) const { return *part(which).rung; }
+  bool HasRungs(const Rung* key, const Rung* value) const {
+    return parts[0].rung == key && parts[1].rung == value;
+  }
+
+  const PackedBytes* packed() const { return std::get_if<PackedBytes>(&where); }
+  PackedBytes* packed() { return std::get_if<PackedBytes>(&where); }
+  const UnreadBytes* unread() const { return std::get_if<UnreadBytes>(&where); }
+  // The raw strips in memory, also those of a packed page that has them restored; null if none.
+  std::byte* raw() const {
+    if (const auto* raw_bytes = std::get_if<RawBytes>(&where)) return raw_bytes->slot.data;
+    return packed() != nullptr ? packed()->restored.data : nullptr;
+  }
+  bool HasRaw() const { return raw() != nullptr; }
   // Whether it is packed or will be, once it has been read.
-  bool IsPacked() const { return state == PageState::kPacked; }
+  bool IsPacked() const {
+    return packed() != nullptr || (unread() != nullptr && unread()->packed_bytes > 0);
+  }
+  PageState state() const { return IsPacked() ? PageState::kPacked : life; }
+  bool IsSealed() const { return state() >= PageState::kSealed; }
+
   // What it holds for good: restored strips are the decode cache's.
   size_t HeldBytes() const {
-    if (packed) return packed->bytes;
-    return unread != nullptr && IsPacked() ? unread->packed_bytes : SlotBytes(bytes);
+    if (packed() != nullptr) return packed()->packed->bytes;
+    return IsPacked() ? unread()->packed_bytes : SlotBytes(bytes);
   }
-  // Requires HasRaw(): neither unread nor packed.
-  std::byte* KeyStrip(int head) const {
-    return slot.data + static_cast<size_t>(head) * (key_strip_bytes + value_strip_bytes);
+  // Requires HasRaw().
+  std::byte* Strip(Part which, int head) const {
+    const size_t head_bytes = parts[0].strip_bytes + parts[1].strip_bytes;
+    return raw() + static_cast<size_t>(head) * head_bytes + part(which).offset;
   }
-  std::byte* ValueStrip(int head) const { return KeyStrip(head) + key_strip_bytes; }
   // Position of the last token that row `row` stands for.
   int64_t RowPosition(int row) const {
     return first_position + static_cast<int64_t>(row + 1) * tokens_per_row - 1;
   }
 };
 
-// Which rows of a page a sequence still sees; one bit per row.
-class LiveMask {
- public:
-  using Words = std::array<uint64_t, 2>;
-  LiveMask() = default;
-  explicit LiveMask(const Words& words) : words_(words) {}
-  const Words& words() const { return words_; }
+inline constexpr Part kParts[] = {Part::kKey, Part::kValue};
 
-  bool Get(int row) const { return (words_[row / 64] >> (row % 64)) & 1; }
-  // Bits [begin, end), one way or the other.
-  void Fill(int begin, int end, bool live) {
-    for (int row = begin; row < end; ++row) {
-      const uint64_t bit = uint64_t{1} << (row % 64);
-      words_[row / 64] = live ? words_[row / 64] | bit : words_[row / 64] & ~bit;
-    }
+class PageRef {
+ public:
+  PageRef() = default;
+  explicit PageRef(Page* page) : page_(page) {
+    if (page_ != nullptr) ++page_->refs;
   }
-  int Count() const { return std::popcount(words_[0]) + std::popcount(words_[1]); }
-  // True if exactly the rows [0, rows) live. Asked once per page and head: no counting of bits.
-  bool IsPrefix(int rows) const { return words_[0] == Ones(rows) && words_[1] == Ones(rows - 64); }
+  PageRef(const PageRef& other) : PageRef(other.page_) {}
+  PageRef(PageRef&& other) noexcept : page_(std::exchange(other.page_, nullptr)) {}
+  PageRef& operator=(PageRef other) noexcept {
+    std::swap(page_, other.page_);
+    return *this;
+  }
+  ~PageRef() {
+    if (page_ != nullptr && --page_->refs == 0) Free(page_);
+  }
+
+  Page* get() const { return page_; }
+  Page* operator->() const { return page_; }
+  Page& operator*() const { return *page_; }
+  explicit operator bool() const { return page_ != nullptr; }
+  bool operator==(const PageRef&) const = default;
 
  private:
-  // The lowest `count` bits; none if negative, all from 64 on.
-  static uint64_t Ones(int count) {
-    if (count <= 0) return 0;
-    return count >= 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1;
-  }
+  static void Free(Page* page);  // page_store.cc
 
-  Words words_ = {0, 0};
+  Page* page_ = nullptr;
 };
-
-struct TableEntry {
-  Page* page = nullptr;
-  int rows = 0;    // rows of the page that belong to this sequence: a prefix
-  int stage = -1;  // index into LayerPlan::stages, -1 while open
-  int wish = -1;   // the stage that retention wants; a shared page sinks when all holders agree
-  LiveMask live;
-  PageScore score;  // kept where the plan has a policy that looks at attention
-
-  int64_t EndPosition() const {
-    return page->first_position + static_cast<int64_t>(rows) * page->tokens_per_row;
-  }
-  int64_t live_tokens() const { return int64_t{live.Count()} * page->tokens_per_row; }
-  // Whether rows could follow in this page, if it is the last one.
-  bool HasRoom(int page_tokens) const { return rows < page_tokens && page->tokens_per_row == 1; }
-};
-
-struct LayerTable {
-  std::vector<TableEntry> entries;  // ascending positions
-  int64_t live_rows = 0;
-  // The next_position at which the plan changes a page of this table; kNoEvent if it never will.
-  int64_t next_event = kNoEvent;
-
-  // Counts changes that retention has not planned for (truncate, remove, …).
-  uint64_t edits = 0;
-  // What retention has decided and not yet carried out; drawn up for these entries, this position.
-  struct Pending {
-    RetentionPlan plan;
-    int64_t next_position = 0;
-    uint64_t edits = 0;
-  };
-  std::optional<Pending> pending;
-  uint64_t plan_bytes = 0;  // of the plan in force
-
-  // The plan folds this table's prompt, which has not ended: until then nothing of it is sealed,
-  // dropped by the plan, or packed.
-  bool unfolded = false;
-
-  // True if what is pending still is about these entries.
-  bool PendingFits(int64_t next_position) const {
-    return pending && pending->edits == edits && pending->next_position == next_position &&
-           pending->plan.levels.size() == entries.size();
-  }
-
-  static constexpr int64_t kNoEvent = std::numeric_limits<int64_t>::max();
-};
-
-struct Sequence {
-  int64_t next_position = 0;
-  bool prompt_ended = false;  // EndPrompt has been called
-  // Positions that folding with fold_positions=restart has given up.
-  int64_t tokens_restarted = 0;
-  int64_t tokens_seen() const { return next_position + tokens_restarted; }
-  std::vector<LayerTable> layers;
-};
-
-using SequenceMap = std::unordered_map<uint64_t, std::unique_ptr<Sequence>>;
 
 }  // namespace varve
 

@@ -58,6 +58,11 @@ class PagePool {
   // refuses a slab.
   Status CheckRoom(uint64_t bytes);
 
+  // The same, if every warm slot were given up; changes nothing.
+  bool HasRoom(uint64_t bytes) const {
+    return max_bytes_ == 0 || OutsideBytes() + used_pages_bytes_ + bytes <= max_bytes_;
+  }
+
   // Bytes that are held elsewhere and count under the cap; read whenever room is checked.
   void CountOutside(const uint64_t* bytes) { outside_bytes_ = bytes; }
 

@@ -3,47 +3,48 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
-#include <utility>
-#include <vector>
+#include <tuple>
 
 namespace varve {
 
+void PageRef::Free(Page* page) { page->store->Free(page); }
+
 size_t PageStore::PageBytes(const Rung& key_rung, const Rung& value_rung) const {
   return static_cast<size_t>(shape_.num_kv_heads) *
-         (key_rung.StripBytes(KeyShape(0, 0)) + value_rung.StripBytes(ValueShape(0, 0)));
+         (key_rung.StripBytes(ShapeOf(Part::kKey, 0, 0)) +
+          value_rung.StripBytes(ShapeOf(Part::kValue, 0, 0)));
 }
 
-Page* PageStore::NewPage(int layer, int64_t first_position, PageState state, const Rung& key_rung,
-                         const Rung& value_rung) const {
-  auto* page = new Page;
+std::unique_ptr<Page> PageStore::NewPage(int layer, int64_t first_position, PageState life,
+                                         const Rung& key_rung, const Rung& value_rung) {
+  auto page = std::make_unique<Page>();
+  accounts_.try_emplace({&key_rung, &value_rung});
+  page->store = this;
   page->layer = layer;
-  page->state = state;
+  page->life = life;
   page->first_position = first_position;
-  page->key_rung = &key_rung;
-  page->value_rung = &value_rung;
-  page->key_strip_bytes = key_rung.StripBytes(KeyShape(0, 0));
-  page->value_strip_bytes = value_rung.StripBytes(ValueShape(0, 0));
+  const size_t key_bytes = key_rung.StripBytes(ShapeOf(Part::kKey, 0, 0));
+  page->parts[0] = {&key_rung, key_bytes, 0};
+  page->parts[1] = {&value_rung, value_rung.StripBytes(ShapeOf(Part::kValue, 0, 0)), key_bytes};
   page->bytes = PageBytes(key_rung, value_rung);
   return page;
 }
 
-Result<Page*> PageStore::Make(int layer, int64_t first_position, PageState state,
-                              const Rung& key_rung, const Rung& value_rung) {
-  Result<PageSlot> slot = TakeSlot(PageBytes(key_rung, value_rung));
-  if (!slot.ok()) return slot.status();
-  Page* page = NewPage(layer, first_position, state, key_rung, value_rung);
-  page->slot = *slot;
+Result<PageRef> PageStore::Make(int layer, int64_t first_position, PageState life,
+                                const Rung& key_rung, const Rung& value_rung) {
+  std::unique_ptr<Page> page = NewPage(layer, first_position, life, key_rung, value_rung);
+  VARVE_ASSIGN_OR_RETURN(const PageSlot slot, TakeSlot(page->bytes));
+  page->where = RawBytes{slot};
   Count(*page, +1);
-  return page;
+  return PageRef(page.release());
 }
 
-Page* PageStore::MakeUnread(int layer, int64_t first_position, PageState state,
-                            const Rung& key_rung, const Rung& value_rung,
-                            std::unique_ptr<UnreadPage> unread) {
-  Page* page = NewPage(layer, first_position, state, key_rung, value_rung);
-  page->unread = std::move(unread);
+PageRef PageStore::MakeUnread(int layer, int64_t first_position, PageState life,
+                              const Rung& key_rung, const Rung& value_rung, UnreadBytes unread) {
+  std::unique_ptr<Page> page = NewPage(layer, first_position, life, key_rung, value_rung);
+  page->where = std::move(unread);
   Count(*page, +1);
-  return page;
+  return PageRef(page.release());
 }
 
 Result<PageSlot> PageStore::TakeSlot(size_t bytes) {
@@ -61,166 +62,60 @@ Status PageStore::Read(std::span<Page* const> pages, Executor* executor) {
     Status status;
   };
   std::vector<Job> jobs;
+  jobs.reserve(pages.size());
   Status first_error;
   for (Page* page : pages) {
-    if (page->unread == nullptr) continue;
-    if (page->IsPacked()) {
-      jobs.push_back({page, PageSlot(), {}, Status()});
-      continue;
+    if (page->unread() == nullptr) continue;
+    PageSlot slot;
+    if (!page->IsPacked()) {
+      Result<PageSlot> taken = TakeSlot(page->bytes);
+      if (!taken.ok()) {
+        first_error = taken.status();
+        break;
+      }
+      slot = *taken;
     }
-    Result<PageSlot> slot = TakeSlot(page->bytes);
-    if (!slot.ok()) {
-      first_error = slot.status();
-      break;
-    }
-    jobs.push_back({page, *slot, {}, Status()});
+    jobs.push_back({page, slot, {}, Status()});
   }
   executor->ParallelFor(jobs.size(), [&jobs](size_t i, int) {
     Job& job = jobs[i];
-    const UnreadPage& unread = *job.page->unread;
+    const UnreadBytes& unread = *job.page->unread();
     job.status = job.page->IsPacked()
                      ? unread.source->ReadPacked(unread.index, *job.page, &job.strips)
                      : unread.source->Read(unread.index, *job.page, job.slot.data);
   });
   for (Job& job : jobs) {
-    std::shared_ptr<const PackedPage> packed;
-    if (job.status.ok() && job.page->unread != nullptr && job.page->IsPacked()) {
-      job.status = pool_.CheckRoom(PackedArena::MostBytes(job.strips.bytes.size()));
-      if (job.status.ok()) {
-        Result<std::shared_ptr<const PackedPage>> placed =
-            Place(&arena_, job.strips.bytes, job.strips.ends, job.strips.dictionaries, false);
-        job.status = placed.status();
-        if (placed.ok()) packed = std::move(*placed);
-      }
-    }
     // A page that was named twice has its bytes by now.
-    if (!job.status.ok() || job.page->unread == nullptr) {
-      if (job.slot.data != nullptr) pool_.GiveBack(job.slot);
-      if (first_error.ok()) first_error = std::move(job.status);
+    const bool still_unread = job.page->unread() != nullptr;
+    if (job.status.ok() && still_unread && job.page->IsPacked())
+      job.status = PlaceRead(job.page, job.strips);
+    if (job.status.ok() && still_unread && job.slot.data != nullptr) {
+      Count(*job.page, -1);
+      job.page->where = RawBytes{job.slot};
+      Count(*job.page, +1);
       continue;
     }
-    Count(*job.page, -1);
-    job.page->slot = job.slot;
-    job.page->packed = std::move(packed);
-    if (job.page->packed) job.page->packed_at = ++last_packed_at_;
-    job.page->unread.reset();
-    Count(*job.page, +1);
+    if (job.slot.data != nullptr) pool_.GiveBack(job.slot);
+    if (first_error.ok()) first_error = std::move(job.status);
   }
   return first_error;
 }
 
-void PageStore::Release(Page* page) {
-  if (--page->refs > 0) return;
+Status PageStore::PlaceRead(Page* page, const PackedStrips& strips) {
+  VARVE_RETURN_IF_ERROR(pool_.CheckRoom(PackedArena::MostBytes(strips.bytes.size())));
+  return Pack(page, strips);
+}
+
+void PageStore::Free(Page* page) {
   Detach(page);
   Count(*page, -1);
-  if (page->packed) {
+  if (page->packed() != nullptr) {
     DropRaw(page);
-  } else if (page->unread == nullptr) {
-    pool_.GiveBack(page->slot);
+    ForgetPacked(*page);
+  } else if (const auto* raw = std::get_if<RawBytes>(&page->where)) {
+    pool_.GiveBack(raw->slot);
   }
   delete page;
-}
-
-Result<std::shared_ptr<const PackedPage>> PageStore::Place(
-    PackedArena* arena, std::span<const std::byte> bytes, const std::vector<uint32_t>& ends,
-    const std::shared_ptr<const PackDictionaries>& dictionaries, bool spilled) {
-  VARVE_ASSIGN_OR_RETURN(auto block, arena->Take(bytes.size()));
-  std::memcpy(block, bytes.data(), bytes.size());
-  auto packed = std::make_unique<PackedPage>();
-  packed->data = block;
-  packed->bytes = bytes.size();
-  packed->spilled = spilled;
-  packed->ends = ends;
-  packed->dictionaries = dictionaries;
-  return std::shared_ptr<const PackedPage>(packed.release(), [arena](const PackedPage* gone) {
-    arena->GiveBack(gone->data, gone->bytes);
-    delete gone;
-  });
-}
-
-Status PageStore::Pack(Page* page, const PackedStrips& strips) {
-  Result<std::shared_ptr<const PackedPage>> packed =
-      Place(&arena_, strips.bytes, strips.ends, strips.dictionaries, false);
-  if (!packed.ok()) return packed.status();
-  Count(*page, -1);
-  if (!page->packed) {
-    pool_.GiveBack(page->slot);
-    page->slot = PageSlot();
-  }
-  // A worker may still read the old packed bytes; it hands its share back to the cache's thread.
-  page->packed = std::move(*packed);
-  page->packed_at = ++last_packed_at_;
-  page->state = PageState::kPacked;
-  Count(*page, +1);
-  return Status();
-}
-
-void PageStore::SetSpill(std::unique_ptr<SpillFile> spill) {
-  spill_ = std::move(spill);
-  spill_arena_ = std::make_unique<PackedArena>(spill_.get());
-}
-
-Status PageStore::Spill(Page* page) {
-  const PackedPage& from = *page->packed;
-  VARVE_ASSIGN_OR_RETURN(
-      std::shared_ptr<const PackedPage> to,
-      Place(spill_arena_.get(), {from.data, from.bytes}, from.ends, from.dictionaries, true));
-  spill_->Forget(to->data, to->bytes);
-  Count(*page, -1);
-  page->packed = std::move(to);
-  Count(*page, +1);
-  return Status();
-}
-
-void PageStore::SpillDown(uint64_t keep_bytes) {
-  if (spill_ == nullptr) return;
-  while (packed_bytes_ > keep_bytes) {
-    if (Spill(packed_.begin()->second).ok()) continue;
-    ++spill_refused_;
-    return;
-  }
-}
-
-void PageStore::ForgetSpilled(const Page& page) const {
-  if (page.packed && page.packed->spilled) spill_->Forget(page.packed->data, page.packed->bytes);
-}
-
-Result<PageSlot> PageStore::TakeRaw(const Page& page) {
-  Result<PageSlot> slot = pool_.Take(page.bytes);
-  if (slot.ok()) raw_bytes_ += SlotBytes(page.bytes);
-  return slot;
-}
-
-void PageStore::GiveRaw(const Page& page, const PageSlot& slot) {
-  pool_.GiveBack(slot);
-  raw_bytes_ -= SlotBytes(page.bytes);
-}
-
-void PageStore::SetRaw(Page* page, const PageSlot& slot) {
-  page->slot = slot;
-  restored_.insert(page);
-}
-
-void PageStore::DropRaw(Page* page) {
-  if (!page->packed || !page->HasRaw()) return;
-  restored_.erase(page);
-  GiveRaw(*page, page->slot);
-  page->slot = PageSlot();
-}
-
-void PageStore::DropAllRaw() {
-  const std::vector<Page*> restored(restored_.begin(), restored_.end());
-  for (Page* page : restored) DropRaw(page);
-}
-
-void PageStore::Unpack(Page* page) {
-  Count(*page, -1);
-  restored_.erase(page);
-  raw_bytes_ -= SlotBytes(page->bytes);
-  page->packed.reset();
-  page->state = PageState::kSealed;
-  page->pack_tried = false;
-  Count(*page, +1);
 }
 
 void PageStore::Detach(Page* page) {
@@ -230,43 +125,47 @@ void PageStore::Detach(Page* page) {
   page->predecessor = nullptr;
 }
 
-void PageStore::SetState(Page* page, PageState state) {
-  if (page->state == state) return;
+void PageStore::SetSuccessor(Page* from, Page* to) {
+  if (from->successor != nullptr) from->successor->predecessor = nullptr;
+  from->successor = to;
+  to->predecessor = from;
+}
+
+void PageStore::SetLife(Page* page, PageState life) {
+  if (page->life == life) return;
   Count(*page, -1);
-  page->state = state;
+  page->life = life;
   Count(*page, +1);
 }
 
 void PageStore::CopyContent(const Page& from, Page* to) {
-  std::memcpy(to->slot.data, from.slot.data, from.bytes);
+  std::memcpy(to->raw(), from.raw(), from.bytes);
   to->rows = from.rows;
   bytes_copied_ += from.bytes;
 }
 
-void PageStore::Count(Page& page, int sign) {
+void PageStore::Count(const Page& page, int sign) {
   num_pages_ += sign;
-  if (page.unread != nullptr) {
+  if (page.unread() != nullptr) {
     num_unread_ += sign;
     bytes_unread_ +=
-        sign * static_cast<int64_t>(page.IsPacked() ? page.unread->packed_bytes : page.bytes);
+        sign * static_cast<int64_t>(page.IsPacked() ? page.unread()->packed_bytes : page.bytes);
     return;
   }
-  Sum& sum = accounts_[{page.key_rung, page.value_rung, page.state}];
-  const auto bytes = static_cast<int64_t>(page.packed ? page.packed->bytes : page.bytes);
+  Sum& sum = accounts_.find({page.parts[0].rung, page.parts[1].rung})
+                 ->second[static_cast<size_t>(page.state())];
+  const PackedBytes* packed = page.packed();
+  const auto bytes = static_cast<int64_t>(packed != nullptr ? packed->packed->bytes : page.bytes);
   sum.pages += sign;
   sum.bytes += sign * bytes;
   bytes_used_ += sign * bytes;
-  if (!page.packed) return;
-  if (page.packed->spilled) {
+  if (packed == nullptr) return;
+  packed_slot_bytes_ += sign * static_cast<int64_t>(SlotBytes(page.bytes));
+  if (packed->packed->spilled) {
     num_spilled_ += sign;
     bytes_spilled_ += sign * bytes;
-    return;
-  }
-  packed_bytes_ += sign * bytes;
-  if (sign > 0) {
-    packed_.emplace(page.packed_at, &page);
   } else {
-    packed_.erase(page.packed_at);
+    packed_bytes_ += sign * bytes;
   }
 }
 
@@ -282,17 +181,21 @@ void PageStore::AddTo(CacheStats* stats) const {
   stats->pages_unread = num_unread_;
   stats->bytes_unread = bytes_unread_;
   stats->bytes_tables += num_pages_ * sizeof(Page);
-  for (const auto& [account, sum] : accounts_) {
-    if (sum.pages == 0) continue;
-    const auto& [key_rung, value_rung, state] = account;
-    if (state == PageState::kPacked) {
-      stats->lossless.pages_now += sum.pages;
-      stats->lossless.raw_bytes_now += sum.pages * PageBytes(*key_rung, *value_rung);
-      stats->lossless.packed_bytes_now += sum.bytes;
+  for (const auto& [rungs, by_state] : accounts_) {
+    const auto& [key_rung, value_rung] = rungs;
+    for (size_t state = 0; state < by_state.size(); ++state) {
+      const Sum& sum = by_state[state];
+      if (sum.pages == 0) continue;
+      if (static_cast<PageState>(state) == PageState::kPacked) {
+        stats->lossless.pages_now += sum.pages;
+        stats->lossless.raw_bytes_now += sum.pages * PageBytes(*key_rung, *value_rung);
+        stats->lossless.packed_bytes_now += sum.bytes;
+      }
+      std::string name(key_rung->name());
+      if (key_rung != value_rung) name += "/" + std::string(value_rung->name());
+      stats->rungs.push_back(
+          {std::move(name), static_cast<PageState>(state), sum.pages, sum.bytes});
     }
-    std::string name(key_rung->name());
-    if (key_rung != value_rung) name += "/" + std::string(value_rung->name());
-    stats->rungs.push_back({std::move(name), state, sum.pages, sum.bytes});
   }
   // By name, so that the order does not depend on addresses.
   std::sort(stats->rungs.begin(), stats->rungs.end(), [](const RungBytes& a, const RungBytes& b) {

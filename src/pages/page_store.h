@@ -1,15 +1,20 @@
-// PageStore: makes, shares and frees pages, and keeps the accounts. Everything that allocates page
-// memory goes through here. Owned by the cache; not thread-safe.
+// PageStore: makes and frees pages, brings their bytes in from files, keeps them packed or spilled,
+// and keeps the accounts. Everything that allocates page memory goes through here.
+//
+// Owned by the cache; not thread-safe. It must outlive every PageRef. A call that throws (the heap
+// is exhausted) has changed nothing. Split over page_store.cc and, for packed pages,
+// page_store_packed.cc.
 
 #ifndef VARVE_PAGES_PAGE_STORE_H_
 #define VARVE_PAGES_PAGE_STORE_H_
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <span>
-#include <tuple>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "pages/packed_arena.h"
@@ -27,31 +32,28 @@ class PageStore {
     pool_.CountOutside(arena_.counter());
   }
 
-  StripShape KeyShape(int layer, int head) const {
-    return {layer, head, shape_.key_dim, shape_.page_tokens};
-  }
-  StripShape ValueShape(int layer, int head) const {
-    return {layer, head, shape_.value_dim, shape_.page_tokens};
+  StripShape ShapeOf(Part part, int layer, int head) const {
+    return {layer, head, part == Part::kKey ? shape_.key_dim : shape_.value_dim,
+            shape_.page_tokens};
   }
   size_t PageBytes(const Rung& key_rung, const Rung& value_rung) const;
 
-  // A page with one reference and no rows; its content is arbitrary.
-  Result<Page*> Make(int layer, int64_t first_position, PageState state, const Rung& key_rung,
-                     const Rung& value_rung);
+  // A page without rows; its content is arbitrary.
+  Result<PageRef> Make(int layer, int64_t first_position, PageState life, const Rung& key_rung,
+                       const Rung& value_rung);
   // The same, whose bytes still are in a file; takes no page memory.
-  Page* MakeUnread(int layer, int64_t first_position, PageState state, const Rung& key_rung,
-                   const Rung& value_rung, std::unique_ptr<UnreadPage> unread);
+  PageRef MakeUnread(int layer, int64_t first_position, PageState life, const Rung& key_rung,
+                     const Rung& value_rung, UnreadBytes unread);
   // Brings the bytes of unread pages into memory, packed ones packed; others are passed over. On
   // failure (no memory, bytes that fail their check) the pages at fault stay unread.
   Status Read(std::span<Page* const> pages, Executor* executor);
   uint64_t num_unread() const { return num_unread_; }
-  void AddRef(Page* page) { ++page->refs; }
-  // Drops a reference; the last one frees the page.
-  void Release(Page* page);
-  // Changes the state of a page, with the accounts.
-  void SetState(Page* page, PageState state);
+  // Changes kFilling, kFull and kSealed of a page into each other.
+  void SetLife(Page* page, PageState life);
   // For a page whose content will change: nobody may adopt it, or its successor, any more.
-  void Detach(Page* page);
+  static void Detach(Page* page);
+  // `to` has been encoded from `from`: whoever shares `from` may adopt it.
+  static void SetSuccessor(Page* from, Page* to);
   // Copies all strips of `from` (same rungs) and its row count.
   void CopyContent(const Page& from, Page* to);
 
@@ -72,6 +74,8 @@ class PageStore {
   // Packed pages that have their raw strips, too; and bytes that are taken for such.
   const std::unordered_set<Page*>& restored() const { return restored_; }
   uint64_t raw_bytes() const { return raw_bytes_; }
+  // What the pages that are packed now would take in the pool, and what they take instead.
+  uint64_t BytesSaved() const;
 
   // --- the spill file ---
 
@@ -90,16 +94,28 @@ class PageStore {
   void AddTo(CacheStats* stats) const;
 
  private:
+  friend class PageRef;
+
+  struct Sum {
+    uint64_t pages = 0;
+    uint64_t bytes = 0;
+  };
+  using Rungs = std::pair<const Rung*, const Rung*>;
+  using ByState = std::array<Sum, 4>;
+
   // From the pool; pages that are restored beside their packed form make room where it has none.
   Result<PageSlot> TakeSlot(size_t bytes);
-  using Account = std::tuple<const Rung*, const Rung*, PageState>;
-  Page* NewPage(int layer, int64_t first_position, PageState state, const Rung& key_rung,
-                const Rung& value_rung) const;
-  void Count(Page& page, int sign);
+  std::unique_ptr<Page> NewPage(int layer, int64_t first_position, PageState life,
+                                const Rung& key_rung, const Rung& value_rung);
+  void Free(Page* page);
+  // Adds the page to the accounts, or takes it out. Cannot fail: NewPage has made its account.
+  void Count(const Page& page, int sign);
+  Status PlaceRead(Page* page, const PackedStrips& strips);
   // Strips of a packed page in an arena's memory.
   static Result<std::shared_ptr<const PackedPage>> Place(
       PackedArena* arena, std::span<const std::byte> bytes, const std::vector<uint32_t>& ends,
       const std::shared_ptr<const PackDictionaries>& dictionaries, bool spilled);
+  void ForgetPacked(const Page& page);
   Status Spill(Page* page);
 
   CacheShape shape_;
@@ -109,15 +125,12 @@ class PageStore {
   std::unique_ptr<PackedArena> spill_arena_;  // in it
   std::map<uint64_t, Page*> packed_;          // in memory, by packed_at
   uint64_t packed_bytes_ = 0;                 // of those
+  uint64_t packed_slot_bytes_ = 0;            // that all packed pages would take raw
   uint64_t last_packed_at_ = 0;
   uint64_t num_spilled_ = 0;
   uint64_t bytes_spilled_ = 0;
   uint64_t spill_refused_ = 0;
-  struct Sum {
-    uint64_t pages = 0;
-    uint64_t bytes = 0;
-  };
-  std::map<Account, Sum> accounts_;
+  std::map<Rungs, ByState> accounts_;
   uint64_t num_pages_ = 0;
   uint64_t num_unread_ = 0;
   uint64_t bytes_unread_ = 0;

@@ -10,34 +10,32 @@ namespace varve {
 
 Status UnpackStrip(const CacheShape& shape, const Page& page, const PackedPage& packed, Part part,
                    int head, std::byte* out) {
-  const bool key = part == Part::kKey;
   const size_t strip = StripIndex(part, head);
-  const size_t strip_bytes = key ? page.key_strip_bytes : page.value_strip_bytes;
-  const Status status =
-      store::Unpack(packed.Strip(strip), packed.DictionaryOf(strip), {{out, strip_bytes}, 0});
+  const Status status = store::Unpack(packed.Strip(strip), packed.DictionaryOf(strip),
+                                      {{out, page.part(part).strip_bytes}, 0});
   if (status.ok()) return status;
-  return Status(status.code(), "layer " + std::to_string(page.layer) + ", page at " +
-                                   std::to_string(page.first_position) + ", " + (key ? "K" : "V") +
-                                   " of head " + std::to_string(head) + " of " +
-                                   std::to_string(shape.num_kv_heads) +
-                                   " cannot be restored: " + status.message());
+  return Status(
+      status.code(),
+      "layer " + std::to_string(page.layer) + ", page at " + std::to_string(page.first_position) +
+          ", " + (part == Part::kKey ? "K" : "V") + " of head " + std::to_string(head) + " of " +
+          std::to_string(shape.num_kv_heads) + " cannot be restored: " + status.message());
 }
 
 Status RestorePage(const CacheShape& shape, const Page& page, const PackedPage& packed,
                    std::byte* out) {
   for (int head = 0; head < shape.num_kv_heads; ++head) {
-    VARVE_RETURN_IF_ERROR(UnpackStrip(shape, page, packed, Part::kKey, head, out));
-    out += page.key_strip_bytes;
-    VARVE_RETURN_IF_ERROR(UnpackStrip(shape, page, packed, Part::kValue, head, out));
-    out += page.value_strip_bytes;
+    for (const Part part : kParts) {
+      VARVE_RETURN_IF_ERROR(UnpackStrip(shape, page, packed, part, head, out));
+      out += page.part(part).strip_bytes;
+    }
   }
   return Status();
 }
 
 const std::byte* StripReader::Get(const Page& page, Part part, int head, size_t slot) {
-  if (page.HasRaw()) return part == Part::kKey ? page.KeyStrip(head) : page.ValueStrip(head);
+  if (page.HasRaw()) return page.Strip(part, head);
   const auto begin = std::chrono::steady_clock::now();
-  const size_t strip_bytes = part == Part::kKey ? page.key_strip_bytes : page.value_strip_bytes;
+  const size_t strip_bytes = page.part(part).strip_bytes;
   // The kernels read whole vectors, aligned.
   constexpr size_t kAlign = 64;
   if (buffers_.size() <= slot) buffers_.resize(slot + 1);
@@ -45,7 +43,7 @@ const std::byte* StripReader::Get(const Page& page, Part part, int head, size_t 
   if (buffer.size() < strip_bytes + kAlign) buffer.resize(strip_bytes + kAlign);
   const size_t misaligned = reinterpret_cast<uintptr_t>(buffer.data()) % kAlign;
   std::byte* out = buffer.data() + (misaligned == 0 ? 0 : kAlign - misaligned);
-  const Status status = UnpackStrip(*shape_, page, *page.packed, part, head, out);
+  const Status status = UnpackStrip(*shape_, page, *page.packed()->packed, part, head, out);
   if (!status.ok() && status_.ok()) status_ = status;
   ++strips_;
   bytes_ += strip_bytes;

@@ -1,0 +1,49 @@
+// Sequence: one conversation of a cache: a page table per layer, and where it stands.
+
+#ifndef VARVE_PAGES_SEQUENCE_H_
+#define VARVE_PAGES_SEQUENCE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "pages/page_table.h"
+#include "retention/retention.h"
+
+namespace varve {
+
+struct LayerTable : PageTable {
+  using PageTable::PageTable;
+
+  // What retention has decided and not yet carried out; drawn up for these entries, this position.
+  struct Pending {
+    RetentionPlan plan;
+    int64_t next_position = 0;
+    uint64_t edits = 0;
+  };
+  std::optional<Pending> pending;
+  uint64_t plan_bytes = 0;  // of the decision in force
+
+  // True if what is pending still is about these entries.
+  bool PendingFits(int64_t next_position) const {
+    return pending && pending->edits == edits() && pending->next_position == next_position &&
+           pending->plan.levels.size() == size();
+  }
+};
+
+struct Sequence {
+  int64_t next_position = 0;
+  bool prompt_ended = false;  // EndPrompt has been called
+  // Positions that folding with fold_positions=restart has given up.
+  int64_t tokens_restarted = 0;
+  int64_t tokens_seen() const { return next_position + tokens_restarted; }
+  std::vector<LayerTable> layers;
+};
+
+using SequenceMap = std::unordered_map<uint64_t, std::unique_ptr<Sequence>>;
+
+}  // namespace varve
+
+#endif  // VARVE_PAGES_SEQUENCE_H_
