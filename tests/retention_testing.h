@@ -115,8 +115,9 @@ struct RetentionRun {
     all.insert(all.end(), out.begin(), out.end());
   }
 
-  // Feeds positions up to `until`, in steps of at most `step_tokens`.
-  void Feed(SequenceId id, int64_t until, int step_tokens = 1 << 20) {
+  // Feeds positions up to `until`, in steps of at most `step_tokens`; 0: a page.
+  void Feed(SequenceId id, int64_t until, int step_tokens = 0) {
+    if (step_tokens == 0) step_tokens = cache->shape().page_tokens;
     for (int64_t first = *cache->NextPosition(id); first < until;) {
       const int count = static_cast<int>(
           std::min<int64_t>({step_tokens, *cache->MaxStepTokens(id), until - first}));

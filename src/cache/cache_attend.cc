@@ -74,8 +74,8 @@ AttendRequest CacheImpl::Piece(const AttendRequest& whole, int first, int count)
 
 // Cuts a request where pages take another form, and into passes. A row's result does not depend on
 // the rows beside it.
-void CacheImpl::CutRequest(int layer, const AttendRequest& request, bool causal,
-                           std::vector<QueryRun>* runs) {
+Status CacheImpl::CutRequest(int layer, const AttendRequest& request, bool causal,
+                             std::vector<QueryRun>* runs) {
   const Sequence& sequence = **Find(request.sequence);
   const LayerTable& table = sequence.layers[static_cast<size_t>(layer)];
   StepSequence* step = FindInStep(request.sequence);
@@ -83,7 +83,7 @@ void CacheImpl::CutRequest(int layer, const AttendRequest& request, bool causal,
   const int64_t first = end - request.num_queries;
   std::span<const PageForms> forms;
   if (step != nullptr) {
-    AgeInStep(*step, layer);
+    VARVE_RETURN_IF_ERROR(AgeInStep(*step, layer));
     forms = step->layers[static_cast<size_t>(layer)].forms;
   }
   size_t form = 0;
@@ -102,6 +102,7 @@ void CacheImpl::CutRequest(int layer, const AttendRequest& request, bool causal,
     runs->push_back({Piece(request, query, count), pages, position});
     query += count;
   }
+  return Status();
 }
 
 class CacheImpl::MassTap final : public AttentionObserver {
@@ -139,7 +140,8 @@ Status CacheImpl::AttendLayer(int layer, std::span<const AttendRequest> requests
     VARVE_RETURN_IF_ERROR(ReadIn(sequences.back()->layers[static_cast<size_t>(layer)]));
   }
   std::vector<QueryRun> runs;
-  for (const AttendRequest& request : requests) CutRequest(layer, request, options.causal, &runs);
+  for (const AttendRequest& request : requests)
+    VARVE_RETURN_IF_ERROR(CutRequest(layer, request, options.causal, &runs));
   if (packing_.active()) VARVE_RETURN_IF_ERROR(packing_.Prepare(layer, sequences));
   const Status status = AttendRuns(layer, runs, options);
   if (packing_.active()) packing_.Finish(layer);

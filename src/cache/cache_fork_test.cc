@@ -18,7 +18,7 @@ void Fill(Cache& cache, SequenceId id, int64_t tokens, uint64_t seed = 1) {
   const std::vector<float> rows =
       RowRandom(seed).Gaussians(shape.page_tokens * shape.num_kv_heads * widest);
   while (tokens > 0) {
-    const int count = static_cast<int>(std::min<int64_t>(tokens, *cache.MaxStepTokens(id)));
+    const int count = static_cast<int>(std::min<int64_t>(tokens, shape.page_tokens));
     const StepEntry entry = {id, count};
     ASSERT_OK(cache.BeginStep({&entry, 1}));
     for (int layer = 0; layer < shape.num_layers; ++layer) {

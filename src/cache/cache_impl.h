@@ -99,7 +99,7 @@ class CacheImpl final : public Cache {
   const Rung& OwnRung(int layer, const Rung& rung) const;
   void AddSequences(const std::shared_ptr<const CacheFile>& file, std::vector<uint64_t>* ids);
   // Brings pages of the table that still are in a file into memory.
-  Status ReadIn(const LayerTable& table) const;
+  Status ReadIn(const PageTable& table) const;
 
   // What a step takes. Without `seen` only what must be reserved; else also what must be read and
   // encoded, each page in `seen` once.
@@ -120,7 +120,7 @@ class CacheImpl final : public Cache {
                    const RowsView& values) const;
   Status AppendRows(int layer, SequenceId id, const RowsView& keys, const RowsView& values);
   // The forms of pages that fall due before the step's last token; once per step and layer.
-  void AgeInStep(StepSequence& step, int layer);
+  Status AgeInStep(StepSequence& step, int layer);
   Status CompleteStep();
   void CommitLayer(StepSequence& step, int layer);
   // What falls due with the step's last token.
@@ -128,8 +128,8 @@ class CacheImpl final : public Cache {
 
   Status CheckRequest(int layer, const AttendRequest& request, bool causal);
   AttendRequest Piece(const AttendRequest& whole, int first, int count) const;
-  void CutRequest(int layer, const AttendRequest& request, bool causal,
-                  std::vector<QueryRun>* runs);
+  Status CutRequest(int layer, const AttendRequest& request, bool causal,
+                    std::vector<QueryRun>* runs);
   Status AttendLayer(int layer, std::span<const AttendRequest> requests,
                      const AttendOptions& options);
   Status AttendRuns(int layer, std::span<const QueryRun> runs, const AttendOptions& options);

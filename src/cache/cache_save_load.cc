@@ -225,7 +225,7 @@ void CacheImpl::AddSequences(const std::shared_ptr<const CacheFile>& file,
   }
 }
 
-Status CacheImpl::ReadIn(const LayerTable& table) const {
+Status CacheImpl::ReadIn(const PageTable& table) const {
   if (store_.num_unread() == 0) return Status();
   std::vector<Page*> unread;
   for (const TableEntry& entry : table.entries()) {

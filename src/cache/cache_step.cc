@@ -224,25 +224,27 @@ Status CacheImpl::AppendRows(int layer, SequenceId id, const RowsView& keys,
 
 // --- end ---
 
-void CacheImpl::AgeInStep(StepSequence& step, int layer) {
+Status CacheImpl::AgeInStep(StepSequence& step, int layer) {
   StepLayer& step_layer = step.layers[static_cast<size_t>(layer)];
-  if (step_layer.aged) return;
+  if (step_layer.aged) return Status();
   const LayerPlan& plan = layer_plans_[static_cast<size_t>(layer)];
   const LayerTable& table = step.sequence->layers[static_cast<size_t>(layer)];
   const int64_t begin = step.sequence->next_position;
   const int64_t last = begin + step.tokens - 1;
   step_layer.aged = true;
   int64_t position = std::max(table.NextEvent(), begin + 1);
-  if (position > last) return;
+  if (position > last) return Status();
   PageTable seen = table;
   step_layer.forms.push_back({begin, table.entries()});
   while (position <= last) {
     const bool all = ageing_.Apply(plan, position, seen, &step_layer.counters);
+    VARVE_RETURN_IF_ERROR(ReadIn(seen));  // adopted pages may be in a file still
     step_layer.forms.push_back({position, seen.entries()});
     // Without memory the rest waits for the step's end.
     if (!all) break;
     position = std::max(seen.NextEvent(), position + 1);
   }
+  return Status();
 }
 
 void CacheImpl::CommitLayer(StepSequence& step, int layer) {
@@ -269,7 +271,8 @@ Status CacheImpl::CompleteStep() {
                                 ": " + std::to_string(step.layers[layer].appended) + " of " +
                                 std::to_string(step.tokens) + " rows appended; step rolled back");
     }
-    for (int layer = 0; layer < shape_.num_layers; ++layer) AgeInStep(step, layer);
+    for (int layer = 0; layer < shape_.num_layers; ++layer)
+      VARVE_RETURN_IF_ERROR(AgeInStep(step, layer));
   }
   return Status();
 }

@@ -193,10 +193,10 @@ TEST_F(CacheSteps, RefusedEntriesOpenNoStep) {
   };
   EXPECT_EQ(begin({}), "BeginStep: no sequence given");
   EXPECT_EQ(begin({{a_, 1}, {b_, 1}, {a_, 1}}), "BeginStep: sequence 1 is given twice");
-  EXPECT_EQ(begin({{b_, 1}, {a_, 16}}),
-            "BeginStep: sequence 1: num_tokens 16 is outside 1 … 15 (MaxStepTokens)");
+  EXPECT_EQ(begin({{b_, 1}, {a_, 4097}}),
+            "BeginStep: sequence 1: num_tokens 4097 is outside 1 … 4096 (MaxStepTokens)");
   EXPECT_EQ(begin({{a_, 0}}),
-            "BeginStep: sequence 1: num_tokens 0 is outside 1 … 15 (MaxStepTokens)");
+            "BeginStep: sequence 1: num_tokens 0 is outside 1 … 4096 (MaxStepTokens)");
   EXPECT_EQ(begin({{a_, 1}, {{42}, 1}}), "sequence 42 does not exist");
   EXPECT_EQ(cache_.EndStep().code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(StatsText(cache_.Stats()), before);

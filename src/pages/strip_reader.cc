@@ -14,11 +14,10 @@ Status UnpackStrip(const CacheShape& shape, const Page& page, const PackedPage& 
   const Status status = store::Unpack(packed.Strip(strip), packed.DictionaryOf(strip),
                                       {{out, page.part(part).strip_bytes}, 0});
   if (status.ok()) return status;
-  return Status(
-      status.code(),
-      "layer " + std::to_string(page.layer) + ", page at " + std::to_string(page.first_position) +
-          ", " + (part == Part::kKey ? "K" : "V") + " of head " + std::to_string(head) + " of " +
-          std::to_string(shape.num_kv_heads) + " cannot be restored: " + status.message());
+  return DataLoss("layer " + std::to_string(page.layer) + ", page at " +
+                  std::to_string(page.first_position) + ", " + (part == Part::kKey ? "K" : "V") +
+                  " of head " + std::to_string(head) + " of " + std::to_string(shape.num_kv_heads) +
+                  " cannot be restored: " + status.message());
 }
 
 Status RestorePage(const CacheShape& shape, const Page& page, const PackedPage& packed,
