@@ -134,13 +134,13 @@ TEST(CachePacking, TheDecodeCacheKeepsToItsPages) {
   for (const bool prefetch : {false, true}) {
     RetentionRun run(
         Shape(),
-        "pack=store,hot=16/32,step=32,decode_cache=8,prefetch=" + std::to_string(prefetch ? 1 : 0),
+        "pack=store,hot=16/32,step=32,decode_cache=4,prefetch=" + std::to_string(prefetch ? 1 : 0),
         work);
     const SequenceId id = *run.cache->CreateSequence();
     run.after_step = [&] {
       run.cache->WaitForPacking();
       // A quarter more while workers restore ahead.
-      EXPECT_LE(run.cache->Stats().lossless.decode_cache_bytes, (prefetch ? 10u : 8u) * 8192);
+      EXPECT_LE(run.cache->Stats().lossless.decode_cache_bytes, (prefetch ? 5u : 4u) * 8192);
     };
     run.Feed(id, 512, 16);
     const LosslessStats stats = run.cache->Stats().lossless;

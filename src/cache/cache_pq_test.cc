@@ -107,7 +107,11 @@ TEST(CachePq, TheNewest128TokensStayExactUnlessThePlanSaysOtherwise) {
       run.Feed(id, next, 1);
       // A page at a time, as soon as its last token is old enough.
       const uint64_t sealed = next < c.open ? 0 : static_cast<uint64_t>((next - c.open) / 16);
-      ASSERT_EQ(PagesIn(*run.cache, "pq32x8/pq16x8"), 2 * sealed) << next;
+      // Codes may lie ready beside exact rows, for a page of which they are due soon.
+      const auto pages = static_cast<uint64_t>((next + 15) / 16);
+      ASSERT_EQ(PagesIn(*run.cache, "f16"), 2 * (pages - sealed)) << next;
+      ASSERT_GE(PagesIn(*run.cache, "pq32x8/pq16x8"), 2 * sealed) << next;
+      ASSERT_LE(PagesIn(*run.cache, "pq32x8/pq16x8"), 2 * sealed + 4) << next;
     }
     const int64_t exact_from = (220 - c.open) / 16 * 16;
     for (int layer = 0; layer < 2; ++layer) {

@@ -305,6 +305,11 @@ Status CacheImpl::EndStep() {
       if (packing_.active()) packing_.Advance(*step.sequence, step.tokens);
     });
   }
+  // Exact pages of a long step were many, and all are free at once: no such step follows soon.
+  const bool long_step = std::any_of(step_.begin(), step_.end(), [this](const StepSequence& step) {
+    return step.tokens > shape_.page_tokens;
+  });
+  if (long_step) store_.pool().DropWarm();
   step_.clear();
   if (packing_.active()) packing_.EndStep();
   return Status();

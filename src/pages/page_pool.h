@@ -63,6 +63,11 @@ class PagePool {
     return max_bytes_ == 0 || OutsideBytes() + used_pages_bytes_ + bytes <= max_bytes_;
   }
 
+  // Gives every warm slot back to the system.
+  void DropWarm() {
+    while (warm_ != nullptr) TrimWarm();
+  }
+
   // Bytes that are held elsewhere and count under the cap; read whenever room is checked.
   void CountOutside(const uint64_t* bytes) { outside_bytes_ = bytes; }
 
