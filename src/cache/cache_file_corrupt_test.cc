@@ -210,7 +210,8 @@ TEST(CacheFileCorrupt, SequenceAndTableFieldsAreNamed) {
   table([](TableRecord& r) { r.plan_bytes = ~uint64_t{0}; },
         "sequence 1, layer 1: plan_bytes 18446744073709551615 > 1099511627776");
   table([](TableRecord& r) { r.flags = 2; }, "sequence 1, layer 1: flags 0x2 are not known here");
-  table([](TableRecord& r) { r.reserved = 2; }, "sequence 1, layer 1: reserved is not 0");
+  table([](TableRecord& r) { r.prompt_positions = 2; },
+        "sequence 1, layer 1: prompt_positions 2 is not in 0 … 0 or not that of layer 0");
 }
 
 TEST(CacheFileCorrupt, EntryFieldsAreNamed) {
