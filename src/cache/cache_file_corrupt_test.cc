@@ -197,7 +197,7 @@ TEST(CacheFileCorrupt, SequenceAndTableFieldsAreNamed) {
            "sequence 1: num_tokens 18446744073709551615 > 1, those left");
   sequence([](SequenceRecord& r) { r.num_tokens = 0; },
            "section tokens: 1 of 4 belong to no sequence");
-  sequence([](SequenceRecord& r) { r.flags = 2; }, "sequence 1: flags 0x2 are not known");
+  sequence([](SequenceRecord& r) { r.flags = 2; }, "sequence 1: flags 0x2 are not known here");
   sequence([](SequenceRecord& r) { r.tokens_restarted = 2; },
            "sequence 1: tokens_restarted 2 where the plan restarts no positions");
   const auto table = [](const std::function<void(TableRecord&)>& change, const char* message) {
