@@ -15,6 +15,8 @@ double Ratio(uint64_t before, uint64_t after) {
 
 std::string FoldLine(const FoldStats& stats) {
   if (stats.layers == 0) return {};
+  if (stats.prompts == 0 && stats.prompts_skipped > 0)
+    return fmt::format("fold: {} prompts ended unfolded, as asked", stats.prompts_skipped);
   if (stats.prompts == 0) return "fold: no prompt was long enough to be folded";
   const auto layers = static_cast<uint64_t>(stats.layers);
   return fmt::format(

@@ -212,7 +212,7 @@ TEST(CompressorFile, BlocksMayComeInAnotherOrder) {
     const Bytes bytes = SerializeCompressor(compressor, order);
     const std::string said = "varve: parts=iv,tv,ik,tk slots=6,0,3";
     EXPECT_EQ(bytes.size(), SerializeCompressor(compressor).size() + said.size());
-    // The file says its order; whoever knows another one is wrong.
+    // The file says its order. A caller that says another one is refused.
     for (const auto& given : {std::optional<CompressorOrder>(), std::optional(order)}) {
       const Result<Compressor> back = ParseCompressor(bytes, "f", given);
       ASSERT_TRUE(back.ok()) << back.status().message();
