@@ -169,7 +169,7 @@ class Program {
       case 10:
         return Attend();
       case 11:
-        return folds_ ? EndPrompt() : Step();
+        return folds_ ? Prompt() : Step();
       default:
         return Step();
     }
@@ -217,7 +217,13 @@ class Program {
     Expect("SlideWindow", twin_.SlideWindow(id, tokens, bytes_.Next() % 64));
   }
 
-  void EndPrompt() { ExpectOrFull("EndPrompt", twin_.EndPrompt(Pick())); }
+  // Ends a prompt, without folding it now and then, or begins one.
+  void Prompt() {
+    const SequenceId id = Pick();
+    const int how = bytes_.Next() % 8;
+    if (how < 3) return Expect("BeginPrompt", twin_.BeginPrompt(id));
+    ExpectOrFull("EndPrompt", twin_.EndPrompt(id, how > 3));
+  }
 
   // One entry for every live sequence that a bit mask names and that has room.
   std::vector<StepEntry> Entries() {

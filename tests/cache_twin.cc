@@ -90,9 +90,15 @@ Status CacheTwin::SlideWindow(SequenceId id, int64_t num_tokens, int64_t sink_to
   return Compare();
 }
 
-Status CacheTwin::EndPrompt(SequenceId id) {
-  VARVE_RETURN_IF_ERROR(cache_->EndPrompt(id));
-  reference_.EndPrompt(id);
+Status CacheTwin::BeginPrompt(SequenceId id) {
+  VARVE_RETURN_IF_ERROR(cache_->BeginPrompt(id));
+  reference_.BeginPrompt(id);
+  return Compare();
+}
+
+Status CacheTwin::EndPrompt(SequenceId id, bool fold) {
+  VARVE_RETURN_IF_ERROR(cache_->EndPrompt(id, {.fold = fold}));
+  reference_.EndPrompt(id, fold);
   return Compare();
 }
 

@@ -57,7 +57,8 @@ class CacheTwin {
   Status RemoveRange(SequenceId id, int64_t begin, int64_t end);
   Status KeepOnly(SequenceId id, int64_t begin, int64_t end);
   Status SlideWindow(SequenceId id, int64_t num_tokens, int64_t sink_tokens);
-  Status EndPrompt(SequenceId id);
+  Status BeginPrompt(SequenceId id);
+  Status EndPrompt(SequenceId id, bool fold = true);
 
   // A whole step with random rows; in every layer all of its tokens attend and are compared.
   Status Step(std::span<const StepEntry> entries, const AttendOptions& options = {});

@@ -154,7 +154,8 @@ void ReferenceCache::Truncate(SequenceId id, int64_t position) {
     }
   }
   sequence.next_position = position;
-  if (position == 0) sequence.tokens_restarted = 0;
+  sequence.prompt_begin = std::min(sequence.prompt_begin, position);
+  std::erase_if(sequence.restarts, [&](const auto& restart) { return restart.first >= position; });
 }
 
 void ReferenceCache::RemoveRange(SequenceId id, int64_t begin, int64_t end) {

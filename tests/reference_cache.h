@@ -78,7 +78,8 @@ class ReferenceCache {
   // step.
   void Append(int layer, SequenceId id, const float* keys, const float* values, int num_tokens);
   void Commit(SequenceId id, int num_tokens);
-  void EndPrompt(SequenceId id);
+  void BeginPrompt(SequenceId id);
+  void EndPrompt(SequenceId id, bool fold = true);
   // True if the position lies inside a folded row of some layer: no cut may go there.
   bool IsInsideRow(SequenceId id, int64_t position) const;
 
@@ -89,7 +90,9 @@ class ReferenceCache {
 
   int64_t next_position(SequenceId id) const { return sequences_.at(id.value).next_position; }
   int64_t tokens_seen(SequenceId id) const {
-    return next_position(id) + sequences_.at(id.value).tokens_restarted;
+    int64_t seen = next_position(id);
+    for (const auto& [begin, lost] : sequences_.at(id.value).restarts) seen += lost;
+    return seen;
   }
   const std::vector<ReferencePage>& pages(SequenceId id, int layer) const {
     return sequences_.at(id.value).layers[layer];
@@ -106,8 +109,10 @@ class ReferenceCache {
  private:
   struct Sequence {
     int64_t next_position = 0;
-    int64_t tokens_restarted = 0;
-    bool prompt_ended = false;
+    // Folded prompts whose positions have restarted: where they begin, and the positions less.
+    std::vector<std::pair<int64_t, int64_t>> restarts;
+    bool prompt_open = true;
+    int64_t prompt_begin = 0;
     std::vector<std::vector<ReferencePage>> layers;
     // Of the open step, by layer and token: what the token's query sees.
     std::vector<std::vector<std::vector<ReferencePage>>> views;
@@ -126,12 +131,12 @@ class ReferenceCache {
   bool Sinks(int layer, const ReferencePage& page, int64_t next_position) const;
   // The layer's prompt will be folded: until then the plan leaves it alone.
   bool Waits(const Sequence& sequence, int layer) const {
-    return RuleOf(layer).fold && !sequence.prompt_ended;
+    return RuleOf(layer).fold && sequence.prompt_open;
   }
   // Drops, seals and demotes what is due.
   void Age(Pages& pages, int layer, int64_t next_position) const;
-  // The pages that take the place of a prompt's; empty where nothing is long enough.
-  Pages Folded(int layer, int64_t next_position, const Pages& pages) const;
+  // The pages of a layer once its prompt is folded; empty where nothing is long enough.
+  Pages Folded(int layer, const Sequence& sequence) const;
   ReferenceRow FoldRow(int layer, bool image, const ReferenceRow* first) const;
   // Passes all rows of one part through a rung.
   void Store(Part part, const Rung& rung, int layer, ReferencePage& page) const;

@@ -34,29 +34,35 @@ ReferenceRow ReferenceCache::FoldRow(int layer, bool image, const ReferenceRow* 
   return folded;
 }
 
-ReferenceCache::Pages ReferenceCache::Folded(int layer, int64_t next_position,
-                                             const Pages& pages) const {
+ReferenceCache::Pages ReferenceCache::Folded(int layer, const Sequence& sequence) const {
+  Pages folded;
   std::vector<ReferenceRow> rows;
-  for (const ReferencePage& page : pages) {
+  for (const ReferencePage& page : sequence.layers[layer]) {
+    if (page.end_position() <= sequence.prompt_begin) {
+      folded.push_back(page);
+      continue;
+    }
     std::copy_if(page.rows.begin(), page.rows.end(), std::back_inserter(rows),
                  [](const ReferenceRow& row) { return row.live; });
   }
-  const int64_t image_tokens = RuleOf(layer).image_tokens.value_or(0);
-  const int64_t open_begin = next_position - OpenTokens(layer);
-  enum Kind { kImage, kText, kOpen };
+  const size_t num_kept = folded.size();
+  const int64_t image_tokens =
+      sequence.prompt_begin == 0 ? RuleOf(layer).image_tokens.value_or(0) : 0;
+  const int64_t open_begin = sequence.next_position - OpenTokens(layer);
+  enum Kind { kBefore, kImage, kText, kOpen };
   const auto kind_of = [&](size_t i) {
+    if (rows[i].position < sequence.prompt_begin) return kBefore;
     if (rows[i].position >= open_begin) return kOpen;
     return rows[i].position < image_tokens ? kImage : kText;
   };
   const Rung* open = OpenRung(layer);
   const int factor = compressor_->factor;
-  Pages folded;
   bool any = false;
   // Rows of one kind that follow each other share pages.
   const auto add = [&](const ReferenceRow& row, int tokens_per_row, bool image,
                        bool* is_image_page) {
     const int64_t first = row.position - tokens_per_row + 1;
-    const bool joins = !folded.empty() && folded.back().tokens_per_row == tokens_per_row &&
+    const bool joins = folded.size() > num_kept && folded.back().tokens_per_row == tokens_per_row &&
                        folded.back().end_position() == first && *is_image_page == image &&
                        static_cast<int>(folded.back().rows.size()) < shape_.page_tokens;
     if (!joins) folded.push_back({first, {}, open, open, -1, tokens_per_row});
@@ -74,42 +80,54 @@ ReferenceCache::Pages ReferenceCache::Folded(int layer, int64_t next_position,
     const bool image = kind == kImage;
     size_t groups = (end - begin) / static_cast<size_t>(factor);
     if (groups < static_cast<size_t>(std::max(1, compressor_->min_groups))) groups = 0;
-    if (kind == kOpen || (image && !compressor_->has_image)) groups = 0;
+    if (kind == kBefore || kind == kOpen || (image && !compressor_->has_image)) groups = 0;
     for (size_t group = 0; group < groups; ++group, begin += static_cast<size_t>(factor))
       add(FoldRow(layer, image, &rows[begin]), factor, image, &is_image_page);
     any = any || groups > 0;
     for (; begin < end; ++begin) add(rows[begin], 1, false, &is_image_page);
   }
   if (!any) return {};
-  for (ReferencePage& page : folded) {
-    Store(Part::kKey, *open, layer, page);
-    Store(Part::kValue, *open, layer, page);
+  for (size_t i = num_kept; i < folded.size(); ++i) {
+    Store(Part::kKey, *open, layer, folded[i]);
+    Store(Part::kValue, *open, layer, folded[i]);
   }
   return folded;
 }
 
-void ReferenceCache::EndPrompt(SequenceId id) {
+void ReferenceCache::BeginPrompt(SequenceId id) {
+  Sequence& sequence = sequences_.at(id.value);
+  if (sequence.prompt_open) return;
+  sequence.prompt_open = true;
+  sequence.prompt_begin = sequence.next_position;
+}
+
+void ReferenceCache::EndPrompt(SequenceId id, bool fold) {
   Sequence& sequence = sequences_.at(id.value);
   bool restart = false;
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
-    if (!Waits(sequence, layer)) continue;
-    Pages folded = Folded(layer, sequence.next_position, sequence.layers[layer]);
+    if (!fold || !Waits(sequence, layer)) continue;
+    Pages folded = Folded(layer, sequence);
     if (folded.empty()) continue;
     restart = RuleOf(layer).fold_positions == "restart";
     sequence.layers[layer] = std::move(folded);
   }
-  sequence.prompt_ended = true;
+  sequence.prompt_open = false;
   if (restart) {
+    // The prompt's rows are counted from where it begins.
     int64_t next = 0;
     for (Pages& pages : sequence.layers) {
-      next = 0;
+      next = sequence.prompt_begin;
       for (ReferencePage& page : pages) {
-        page.first_position = next;
-        page.tokens_per_row = 1;
-        for (ReferenceRow& row : page.rows) row.position = next++;
+        if (page.end_position() <= sequence.prompt_begin) continue;
+        if (page.first_position >= sequence.prompt_begin) {
+          page.first_position = next;
+          page.tokens_per_row = 1;
+          for (ReferenceRow& row : page.rows) row.position = next++;
+        }
+        next = page.end_position();
       }
     }
-    sequence.tokens_restarted = sequence.next_position - next;
+    sequence.restarts.emplace_back(sequence.prompt_begin, sequence.next_position - next);
     sequence.next_position = next;
   }
   for (int layer = 0; layer < shape_.num_layers; ++layer) {

@@ -45,7 +45,7 @@ Status DecodeLane::SetDepth(const SyntheticRows& rows, int64_t depth) {
   const uint64_t before = ResidentBytes();
   const StageTimes stages_before = cache_->Stats().stages;
   if (cache_->Stats().fold.layers > 0) {
-    // A sequence folds its first prompt only.
+    // A depth is one prompt: all of it is folded, not what it has more than the depth before.
     VARVE_RETURN_IF_ERROR(cache_->Free(sequence_));
     VARVE_ASSIGN_OR_RETURN(SequenceId fresh, cache_->CreateSequence());
     sequence_ = fresh;

@@ -14,9 +14,10 @@ constexpr float kOpen = 256;
 template <typename Fill>
 Compressor Make(const Compressor& like, const Fill& fill) {
   Compressor made = like;
+  made.num_slots = kMaxCompressorSlots;
   for (auto& layer : made.layers) {
     for (size_t part = 0; part < (like.has_image ? 4u : 2u); ++part) {
-      for (int slot = 0; slot < kCompressorSlots; ++slot) {
+      for (int slot = 0; slot < kMaxCompressorSlots; ++slot) {
         CompressorLinear& linear = layer[part].slots[static_cast<size_t>(slot)];
         linear.rows = like.head_dim;
         linear.cols = slot == 0 ? like.factor * like.head_dim : like.head_dim;

@@ -35,6 +35,22 @@ Status CheckOutput(const FoldConvertOptions& options) {
   return CheckWritable("OUTPUT", options.output);
 }
 
+// Which networks are asked for: a list that names none of an image's leaves them out.
+Status ChooseParts(const std::string& prefix_order, bool* text_only) {
+  if (prefix_order.empty()) return Status();
+  int text = 0, image = 0;
+  for (const std::string_view name : SplitList(prefix_order))
+    ++(name.ends_with("tk") || name.ends_with("tv") ? text : image);
+  if (text != 2 || (image != 0 && image != 2)) {
+    return InvalidArgument(
+        fmt::format("--prefix-order \"{}\": name compress_tk and compress_tv, and either both or "
+                    "none of compress_ik and compress_iv",
+                    prefix_order));
+  }
+  *text_only = *text_only || image == 0;
+  return Status();
+}
+
 std::string RenderIgnored(const ConvertedCompressor& converted) {
   constexpr size_t kMaxListed = 20;
   const std::vector<std::string>& keys = converted.ignored;
@@ -52,22 +68,27 @@ std::string RenderIgnored(const ConvertedCompressor& converted) {
 }  // namespace
 
 Status ConvertCompressor(const FoldConvertOptions& options) {
-  const Result<CompressorDtype> dtype = ReadDtype(options.dtype);
-  if (!dtype.ok()) return dtype.status();
+  VARVE_ASSIGN_OR_RETURN(const CompressorDtype dtype, ReadDtype(options.dtype));
   VARVE_ASSIGN_OR_RETURN(const auto order,
                          ParseCompressorOrder(options.prefix_order, options.slot_order));
   VARVE_RETURN_IF_ERROR(CheckOutput(options));
   VARVE_ASSIGN_OR_RETURN(const auto file, MappedFile::Open(options.input));
   CompressorConvertOptions convert = options.convert;
-  convert.dtype = *dtype;
+  convert.dtype = dtype;
+  VARVE_RETURN_IF_ERROR(ChooseParts(options.prefix_order, &convert.text_only));
+  if (!options.slot_order.empty()) {
+    VARVE_ASSIGN_OR_RETURN(convert.slots, ParseSlotNames(options.slot_order));
+  }
   VARVE_ASSIGN_OR_RETURN(const auto converted,
                          ConvertPthCompressor(file->bytes(), options.input, convert));
   VARVE_RETURN_IF_ERROR(SaveCompressor(converted.compressor, options.output, order));
   std::string text = RenderCompressor(options.output, converted.compressor, UseColour(stdout));
   text += fmt::format("{:<12}  {}{}\n", "from", options.input,
                       converted.state_dict.empty() ? "" : ", " + converted.state_dict);
-  if (order != CompressorOrder()) {
-    text += fmt::format("{:<12}  not the default: readers must be told\n", "order");
+  const std::string said = PrintCompressorMetadata(order);
+  if (said != PrintCompressorMetadata(CompressorOrder())) {
+    text += fmt::format("{:<12}  not the default; the file says so, but only Varve reads that\n",
+                        "order");
   }
   text += RenderIgnored(converted);
   std::fwrite(text.data(), 1, text.size(), stdout);
@@ -78,10 +99,10 @@ void AddFoldConvert(CLI::App* parent, int* exit_code) {
   CLI::App* command =
       parent->add_subcommand("convert", "Make a compressor of a .pth; nothing in it is run");
   auto options = std::make_shared<FoldConvertOptions>();
-  command->add_option("INPUT", options->input, "A file of torch.save")
+  command->add_option("INPUT,--input", options->input, "A file of torch.save")
       ->required()
       ->type_name("FILE.pth");
-  command->add_option("OUTPUT", options->output, "Compressor to write")
+  command->add_option("OUTPUT,--output", options->output, "Compressor to write")
       ->required()
       ->type_name("FILE.bin");
   command->add_option("--dtype", options->dtype, "Of the numbers written")
@@ -90,12 +111,15 @@ void AddFoldConvert(CLI::App* parent, int* exit_code) {
   command
       ->add_option("--prefix-order", options->prefix_order,
                    "Networks in the order of the file (default: "
-                   "compress_tk,compress_tv,compress_ik,compress_iv)")
+                   "compress_tk,compress_tv,compress_ik,compress_iv); those that are not named "
+                   "are left out")
       ->type_name("NAMES");
   command
       ->add_option("--slot-order", options->slot_order,
-                   "Layers of a network in the order of the file (default: 0,3,6)")
-      ->type_name("NUMBERS");
+                   "Linear layers of a network as the .pth calls them, in the order of the file "
+                   "(default: 0,3,6); one to three. Numbers are computed in ascending order, "
+                   "names as they stand here")
+      ->type_name("NAMES");
   CompressorConvertOptions& convert = options->convert;
   command
       ->add_option("--compression-factor", convert.factor, "Tokens per row; 0: what the shapes say")
@@ -121,6 +145,7 @@ void AddFoldConvert(CLI::App* parent, int* exit_code) {
       "are read; a file that names anything else is refused.\n\n"
       "Examples:\n"
       "  varve fold convert compressor.pth compressor.bin\n"
+      "  varve fold convert --input compressor.pth --output compressor.bin --dtype fp16\n"
       "  varve fold convert compressor.pth text.bin --dtype fp32 --text-only --num-heads 8");
   command->callback([options, exit_code] {
     const Status status = ConvertCompressor(*options);

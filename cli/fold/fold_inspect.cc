@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -50,7 +51,7 @@ template <typename Visit>
 void ForEachBlock(const Compressor& compressor, const Visit& visit) {
   for (size_t i = 0; i < (compressor.has_image ? 4u : 2u); ++i) {
     const auto part = static_cast<CompressorPart>(i);
-    for (size_t slot = 0; slot < kCompressorSlots; ++slot) {
+    for (size_t slot = 0; slot < static_cast<size_t>(compressor.num_slots); ++slot) {
       visit(part, slot, compressor.Mlp(0, part).slots[slot], Summarize(compressor, part, slot));
     }
   }
@@ -83,6 +84,7 @@ Json Row(const std::string& name, const Compressor& compressor) {
           {"head_dim", compressor.head_dim},
           {"compression_factor", compressor.factor},
           {"min_seq_len", compressor.min_groups},
+          {"num_slots", compressor.num_slots},
           {"has_image", compressor.has_image},
           {"bytes", compressor.bytes()},
           {"hash", fmt::format("{:016x}", CompressorHash(compressor))},
@@ -133,8 +135,10 @@ std::string RenderCompressor(const std::string& name, const Compressor& compress
 }
 
 Status InspectCompressor(const FoldInspectOptions& options) {
-  VARVE_ASSIGN_OR_RETURN(const auto order,
-                         ParseCompressorOrder(options.prefix_order, options.slot_order));
+  std::optional<CompressorOrder> order;
+  if (!options.prefix_order.empty() || !options.slot_order.empty()) {
+    VARVE_ASSIGN_OR_RETURN(order, ParseCompressorOrder(options.prefix_order, options.slot_order));
+  }
   VARVE_ASSIGN_OR_RETURN(const auto compressor, LoadCompressor(options.path, order));
   if (options.json != "-") {
     const std::string text = RenderCompressor(options.path, *compressor, UseColour(stdout));
@@ -148,10 +152,14 @@ void AddFoldInspect(CLI::App* parent, int* exit_code) {
   CLI::App* command = parent->add_subcommand("inspect", "Say what a compressor is");
   auto options = std::make_shared<FoldInspectOptions>();
   command->add_option("FILE", options->path, "A compressor")->required();
-  command->add_option("--prefix-order", options->prefix_order, "As it was written")
+  command
+      ->add_option("--prefix-order", options->prefix_order,
+                   "As it was written, if the file does not say it")
       ->type_name("NAMES");
-  command->add_option("--slot-order", options->slot_order, "As it was written")
-      ->type_name("NUMBERS");
+  command
+      ->add_option("--slot-order", options->slot_order,
+                   "As it was written, if the file does not say it")
+      ->type_name("NAMES");
   command->add_option("--json", options->json, "Write JSON to FILE (- is stdout)");
   command->footer(
       "Outputs and inputs are those of layer 0; rms and largest are of the weights of all "

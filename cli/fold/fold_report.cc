@@ -15,6 +15,8 @@ double Ratio(uint64_t before, uint64_t after) {
 
 std::string FoldLine(const FoldStats& stats) {
   if (stats.layers == 0) return {};
+  if (stats.prompts == 0 && stats.prompts_skipped > 0)
+    return fmt::format("fold: {} prompts ended unfolded, as asked", stats.prompts_skipped);
   if (stats.prompts == 0) return "fold: no prompt was long enough to be folded";
   const auto layers = static_cast<uint64_t>(stats.layers);
   return fmt::format(
@@ -33,12 +35,16 @@ void PrintFold(const std::string& plan, const FoldStats& stats, std::FILE* out) 
 
 nlohmann::ordered_json FoldJson(const FoldStats& stats) {
   if (stats.layers == 0) return nullptr;
-  return {
-      {"layers", stats.layers},           {"prompts", stats.prompts},
-      {"tokens", stats.tokens},           {"rows", stats.rows},
-      {"rows_raw", stats.rows_raw},       {"bytes_before", stats.bytes_before},
-      {"bytes_after", stats.bytes_after}, {"ratio", Ratio(stats.bytes_before, stats.bytes_after)},
-      {"fold_us", stats.fold_us}};
+  return {{"layers", stats.layers},
+          {"prompts", stats.prompts},
+          {"prompts_skipped", stats.prompts_skipped},
+          {"tokens", stats.tokens},
+          {"rows", stats.rows},
+          {"rows_raw", stats.rows_raw},
+          {"bytes_before", stats.bytes_before},
+          {"bytes_after", stats.bytes_after},
+          {"ratio", Ratio(stats.bytes_before, stats.bytes_after)},
+          {"fold_us", stats.fold_us}};
 }
 
 }  // namespace varve::cli

@@ -76,6 +76,8 @@ class TextRun {
   // Generates behind what the sequence holds and shows the text. Continues the prompt's text unless
   // it is an answer.
   Result<std::string> Show(std::span<const int32_t> prompt, bool is_answer);
+  // One turn of a conversation; the last message is the user's. False: the context is full.
+  Result<bool> Answer(const std::string& format, std::vector<ChatMessage>* messages);
   void Write(const std::string& text);
   void NoteStop();
   Status Save() const;
@@ -189,13 +191,42 @@ Status TextRun::Once() {
   return Status();
 }
 
+Result<bool> TextRun::Answer(const std::string& format, std::vector<ChatMessage>* messages) {
+  VARVE_ASSIGN_OR_RETURN(std::vector<int32_t> tokens,
+                         EncodeChat(options_, setup_.model, format, *messages));
+  tokens.insert(tokens.begin(), loaded_.begin(), loaded_.end());
+  // The cache keeps what the new prompt begins with; the last token must give its logits anew.
+  const size_t most = std::min(fed_.size(), tokens.size() - 1);
+  const auto mismatch =
+      std::mismatch(fed_.begin(), fed_.begin() + static_cast<ptrdiff_t>(most), tokens.begin());
+  VARVE_ASSIGN_OR_RETURN(const CutPoint cut,
+                         lane_.cache->FindCut(lane_.sequence, mismatch.first - fed_.begin()));
+  const auto kept = static_cast<size_t>(cut.num_tokens);
+  const int64_t end = cut.position + static_cast<int64_t>(tokens.size() - kept);
+  if (end > setup_.generate.max_context) {
+    WriteNote(fmt::format(
+        "varve: with this message the conversation ends at position {} > context {}; write a "
+        "shorter one, or Ctrl-D\n",
+        end, setup_.generate.max_context));
+    messages->pop_back();
+    return true;
+  }
+  VARVE_RETURN_IF_ERROR(lane_.cache->Truncate(lane_.sequence, cut.position));
+  fed_.resize(kept);
+  const InterruptScope scope;
+  VARVE_ASSIGN_OR_RETURN(std::string answer, Show(std::span(tokens).subspan(kept), true));
+  NoteStop();
+  messages->push_back({"assistant", answer});
+  return totals_.stop != StopReason::kContext;
+}
+
 Status TextRun::Converse() {
   VARVE_ASSIGN_OR_RETURN(std::string format, ChatFormatOf(options_, setup_.model));
   std::vector<ChatMessage> messages;
   if (!options_.system.empty()) messages.push_back({"system", options_.system});
   WriteNote(fmt::format("{}, chat format {}; Ctrl-D ends, Ctrl-C stops an answer\n",
                         setup_.model.name, format));
-  for (;;) {
+  for (bool goes_on = true; goes_on;) {
     std::string line;
     {
       const InterruptScope scope;
@@ -206,29 +237,7 @@ Status TextRun::Converse() {
     if (line.empty()) continue;
     start_ = Clock::now();
     messages.push_back({"user", line});
-    VARVE_ASSIGN_OR_RETURN(std::vector<int32_t> tokens,
-                           EncodeChat(options_, setup_.model, format, messages));
-    tokens.insert(tokens.begin(), loaded_.begin(), loaded_.end());
-    if (static_cast<int64_t>(tokens.size()) > setup_.generate.max_context) {
-      WriteNote(fmt::format(
-          "varve: with this message the conversation has {} tokens > context {}; a shorter one, or "
-          "Ctrl-D\n",
-          tokens.size(), setup_.generate.max_context));
-      messages.pop_back();
-      continue;
-    }
-    // The cache keeps what the new prompt begins with; the last token must give its logits anew.
-    const size_t most = std::min(fed_.size(), tokens.size() - 1);
-    const auto mismatch =
-        std::mismatch(fed_.begin(), fed_.begin() + static_cast<ptrdiff_t>(most), tokens.begin());
-    const auto kept = static_cast<size_t>(mismatch.first - fed_.begin());
-    VARVE_RETURN_IF_ERROR(lane_.cache->Truncate(lane_.sequence, static_cast<int64_t>(kept)));
-    fed_.resize(kept);
-    const InterruptScope scope;
-    VARVE_ASSIGN_OR_RETURN(std::string answer, Show(std::span(tokens).subspan(kept), true));
-    NoteStop();
-    if (totals_.stop == StopReason::kContext) break;
-    messages.push_back({"assistant", answer});
+    VARVE_ASSIGN_OR_RETURN(goes_on, Answer(format, &messages));
   }
   WriteNote("\n");
   return Status();
@@ -242,7 +251,7 @@ Status TextRun::WriteTraceFile() const {
   trace.num_layers = shape.num_layers;
   trace.page_tokens = shape.page_tokens;
   trace.prompt_tokens = totals_.prompt_tokens;
-  trace.end_position = static_cast<int64_t>(fed_.size());
+  VARVE_ASSIGN_OR_RETURN(trace.end_position, lane_.cache->NextPosition(lane_.sequence));
   trace.f16_row_bytes =
       2 * static_cast<uint64_t>(shape.num_kv_heads) * (shape.key_dim + shape.value_dim);
   VARVE_RETURN_IF_ERROR(WriteTrace(options_.trace, trace));

@@ -250,13 +250,14 @@ struct LosslessStats {
 
 // What the learned compressor (fold=) did, since creation; summed over the layers that fold.
 struct FoldStats {
-  int layers = 0;             // with fold=; if 0, nothing else here means anything
-  uint64_t prompts = 0;       // sequences whose prompt was folded
-  uint64_t tokens = 0;        // of those prompts
-  uint64_t rows = 0;          // that they have become,
-  uint64_t rows_raw = 0;      // of which so many are tokens as they were
-  uint64_t bytes_before = 0;  // held by the pages that were folded,
-  uint64_t bytes_after = 0;   // and by the new ones when they were made, in the open rung
+  int layers = 0;                // with fold=; if 0, nothing else here means anything
+  uint64_t prompts = 0;          // that were folded
+  uint64_t prompts_skipped = 0;  // that ended with EndPromptOptions::fold = false
+  uint64_t tokens = 0;           // of those prompts
+  uint64_t rows = 0;             // that they have become,
+  uint64_t rows_raw = 0;         // of which so many are tokens as they were
+  uint64_t bytes_before = 0;     // held by the pages that were folded,
+  uint64_t bytes_after = 0;      // and by the new ones when they were made, in the open rung
   double fold_us = 0;
 };
 
@@ -320,8 +321,8 @@ struct SequenceInfo {
   std::vector<PageSpan> pages;
 };
 
-// A sequence with the ids of its tokens, which the cache does not know by itself. By position;
-// there may be fewer, or more: tokens that have not been fed yet.
+// A sequence with the ids of its tokens, which the cache does not know by itself. In the order in
+// which they were fed; there may be fewer, or more: tokens that have not been fed yet.
 struct SequenceTokens {
   SequenceId sequence;
   std::vector<int32_t> tokens;
@@ -336,6 +337,17 @@ struct SaveOptions {
 
 struct LoadOptions {
   uint64_t model_fingerprint = 0;  // that the file must have; 0: any
+};
+
+struct EndPromptOptions {
+  bool fold = true;  // false: the rows of this prompt stay as they are, and are sealed as the plan
+                     // says
+};
+
+// A place where a sequence can be cut (Truncate).
+struct CutPoint {
+  int64_t num_tokens = 0;  // that stay
+  int64_t position = 0;    // for Truncate
 };
 
 class Cache {
@@ -371,6 +383,10 @@ class Cache {
   // Tokens that the sequence has been fed: its next position, unless folding has restarted
   // positions (fold_positions=restart).
   virtual Result<int64_t> TokensSeen(SequenceId sequence) const = 0;
+  // Where to cut so that at most the first num_tokens tokens stay; num_tokens counts as TokensSeen
+  // does. Callers that know tokens and not positions need it: a folded row cannot be cut, so fewer
+  // tokens may stay, and a prompt whose positions have restarted stays whole or goes.
+  virtual Result<CutPoint> FindCut(SequenceId sequence, int64_t num_tokens) const = 0;
   // The pages of one layer. Inside a step live_rows counts the rows appended so far.
   virtual Result<SequenceInfo> Describe(SequenceId sequence, int layer) const = 0;
 
@@ -393,10 +409,15 @@ class Cache {
   virtual Status EndStep() = 0;
   // Rolls the open step back; nothing happens without one.
   virtual void AbortStep() = 0;
-  // Tells that a sequence's prompt is complete: layers with fold= are folded, all or none, the
-  // first time this is called; policies that look at the prompt's end decide. On failure (no memory
-  // for the folded pages beside the old ones) nothing has changed.
-  virtual Status EndPrompt(SequenceId sequence) = 0;
+  // Says that what is appended from here on is a prompt, up to EndPrompt: layers with fold= keep it
+  // exact and fold it then. A new sequence begins with a prompt; while one is open, this changes
+  // nothing. Without the call, tokens behind EndPrompt are taken as generated and never folded.
+  virtual Status BeginPrompt(SequenceId sequence) = 0;
+  // Says that the open prompt is complete: layers with fold= are folded, all or none; policies that
+  // look at the prompt's end decide. On failure (no memory for the folded pages beside the old
+  // ones) nothing has changed and the prompt stays open: call again once there is room, or with
+  // fold = false, which needs no memory.
+  virtual Status EndPrompt(SequenceId sequence, const EndPromptOptions& options = {}) = 0;
 
   // --- content ---
 

@@ -15,8 +15,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "varve/status.h"
@@ -33,7 +35,6 @@ inline constexpr int kMaxCompressorFactor = 64;
 inline constexpr int kMaxCompressorGroups = 1 << 24;  // of the threshold
 // Of a block: the widest input that factor and head_dim allow. Hidden widths have the same limit.
 inline constexpr int kMaxCompressorWidth = kMaxCompressorFactor * kMaxCompressorDim;
-
 
 // How numbers are stored; the values are those of the file.
 enum class CompressorDtype : uint16_t { kF16 = 0, kBF16 = 1, kF32 = 2 };
@@ -52,12 +53,12 @@ struct CompressorLinear {
   bool operator==(const CompressorLinear&) const = default;
 };
 
-inline constexpr int kCompressorSlots = 3;
+inline constexpr int kMaxCompressorSlots = 3;
 // What the MLP's layers are called in a state dict: a ReLU and a dropout lie between them.
-inline constexpr std::array<int, kCompressorSlots> kCompressorSlotNumbers = {0, 3, 6};
+inline constexpr std::array<int, kMaxCompressorSlots> kCompressorSlotNumbers = {0, 3, 6};
 // A row of factor * head_dim values to one of head_dim; a ReLU between the layers.
 struct CompressorMlp {
-  std::array<CompressorLinear, kCompressorSlots> slots;
+  std::array<CompressorLinear, kMaxCompressorSlots> slots;  // the first num_slots; others are empty
   bool operator==(const CompressorMlp&) const = default;
 };
 
@@ -78,6 +79,7 @@ struct Compressor {
   int head_dim = 0;    // a multiple of 16 up to 512; K and V alike
   int factor = 0;      // tokens a row, 2 … 64
   int min_groups = 0;  // a segment of fewer groups stays as it is (min_seq_len of the file)
+  int num_slots = kMaxCompressorSlots;  // linear layers of each network, 1 … 3
   bool has_image = false;
   // Per layer by CompressorPart; without has_image the last two are empty.
   std::vector<std::array<CompressorMlp, kCompressorParts>> layers;
@@ -95,29 +97,36 @@ struct Compressor {
 // head_dim in, head_dim out. The message names layer, block, field, value and limit.
 Status CheckCompressor(const Compressor& compressor);
 
-// The order of blocks within a layer, which a file does not store: prefix by prefix, in each slot
-// by slot.
+// The order of blocks within a layer of a file: prefix by prefix, in each slot by slot.
 struct CompressorOrder {
   std::array<CompressorPart, kCompressorParts> parts = {
       CompressorPart::kTextKey, CompressorPart::kTextValue, CompressorPart::kImageKey,
       CompressorPart::kImageValue};
-  std::array<int, kCompressorSlots> slots = {0, 1, 2};  // which of the MLP's layers comes when
+  std::vector<int> slots = {0, 1, 2};  // which of the MLP's layers comes when; one to three
   bool operator==(const CompressorOrder&) const = default;
 };
+
+// "tv/tk/ik/iv:6/3/0", as the clause fold_order= has it: parts that are not named follow in the
+// default order; behind a colon come one to three slots. Either side may be missing.
+Result<CompressorOrder> ParseCompressorOrder(std::string_view text);
 
 // Whether the bytes begin as a compressor file does.
 bool IsCompressor(std::span<const std::byte> bytes);
 
-// The file (docs/format/compressor.md). Serialize requires CheckCompressor to be ok.
+// The file (docs/format/compressor.md). Serialize requires CheckCompressor to be ok. Slots that the
+// compressor does not have are left out of the order. An order that is not the default is written
+// into the file's metadata.
 std::vector<std::byte> SerializeCompressor(const Compressor& compressor,
                                            const CompressorOrder& order = {});
-// `name` is for messages. Whatever the bytes are, the answer is a Compressor that passes
-// CheckCompressor, or a Status: kInvalidArgument if it is no compressor, kUnimplemented for another
-// version, kDataLoss if it is damaged.
+// `order` is for files that do not say theirs, which files of other programs do not; without it
+// they have the default. If a file says another one it is refused. `name` is for messages. Whatever
+// the bytes are, the answer is a Compressor that passes CheckCompressor, or a Status:
+// kInvalidArgument if it is no compressor, kUnimplemented for another version, kDataLoss if it is
+// damaged.
 Result<Compressor> ParseCompressor(std::span<const std::byte> bytes, const std::string& name,
-                                   const CompressorOrder& order = {});
-Result<std::shared_ptr<const Compressor>> LoadCompressor(const std::string& path,
-                                                         const CompressorOrder& order = {});
+                                   const std::optional<CompressorOrder>& order = std::nullopt);
+Result<std::shared_ptr<const Compressor>> LoadCompressor(
+    const std::string& path, const std::optional<CompressorOrder>& order = std::nullopt);
 // Atomic: the file is there whole or not at all.
 Status SaveCompressor(const Compressor& compressor, const std::string& path,
                       const CompressorOrder& order = {});

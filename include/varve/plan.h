@@ -75,6 +75,7 @@ struct LayerRule {
   std::optional<std::string> fold;            // fold=FILE, or fold=shipped: the one of the model
   std::optional<int64_t> image_tokens;        // image=N
   std::optional<std::string> fold_positions;  // true|restart
+  std::optional<std::string> fold_order;      // order of blocks in a file that does not say it
   std::optional<std::string> cross;           // cross=RUNG
   std::optional<std::string> fallback;        // fallback=RUNG
 

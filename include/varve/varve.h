@@ -184,8 +184,18 @@ varve_status varve_sequence_live_rows(const varve_cache* cache, uint64_t sequenc
 varve_status varve_sequence_max_step_tokens(const varve_cache* cache, uint64_t sequence,
                                             int32_t* num_tokens);
 
-// Tells policies that a sequence's prompt is complete.
+// Says that what is appended from here on is a prompt, up to varve_sequence_end_prompt: layers with
+// fold= fold it then. A new sequence begins with a prompt.
+varve_status varve_sequence_begin_prompt(varve_cache* cache, uint64_t sequence);
+// Says that a sequence's prompt is complete: it is folded (fold=), and policies that look at its
+// end decide. If folding fails, nothing has changed: call again, or end it without folding.
 varve_status varve_sequence_end_prompt(varve_cache* cache, uint64_t sequence);
+// The same, but the prompt is not folded. Needs no memory.
+varve_status varve_sequence_end_prompt_unfolded(varve_cache* cache, uint64_t sequence);
+// Where to cut so that at most the first num_tokens tokens stay: tokens_left of them, by
+// varve_sequence_truncate at position. Tokens and positions differ where prompts were folded.
+varve_status varve_sequence_find_cut(const varve_cache* cache, uint64_t sequence,
+                                     int64_t num_tokens, int64_t* tokens_left, int64_t* position);
 
 // --- a step ---
 

@@ -256,7 +256,29 @@ varve_status varve_sequence_max_step_tokens(const varve_cache* cache, uint64_t s
       [&](const Cache& from) { return varve::Store(from.MaxStepTokens({sequence}), num_tokens); });
 }
 
+varve_status varve_sequence_begin_prompt(varve_cache* cache, uint64_t sequence) {
+  return WithCache(cache, "varve_sequence_begin_prompt", {},
+                   [&](Cache& to) { return to.BeginPrompt({sequence}); });
+}
+
 varve_status varve_sequence_end_prompt(varve_cache* cache, uint64_t sequence) {
   return WithCache(cache, "varve_sequence_end_prompt", {},
                    [&](Cache& to) { return to.EndPrompt({sequence}); });
+}
+
+varve_status varve_sequence_end_prompt_unfolded(varve_cache* cache, uint64_t sequence) {
+  return WithCache(cache, "varve_sequence_end_prompt_unfolded", {},
+                   [&](Cache& to) { return to.EndPrompt({sequence}, {.fold = false}); });
+}
+
+varve_status varve_sequence_find_cut(const varve_cache* cache, uint64_t sequence,
+                                     int64_t num_tokens, int64_t* tokens_left, int64_t* position) {
+  return WithCache(cache, "varve_sequence_find_cut",
+                   {{"tokens_left", tokens_left}, {"position", position}}, [&](const Cache& from) {
+                     Result<varve::CutPoint> cut = from.FindCut({sequence}, num_tokens);
+                     if (!cut.ok()) return cut.status();
+                     *tokens_left = cut->num_tokens;
+                     *position = cut->position;
+                     return varve::Status();
+                   });
 }

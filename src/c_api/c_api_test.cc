@@ -195,6 +195,14 @@ TEST_F(CApi, SequencesGrowForkAndShrink) {
   EXPECT_EQ(LiveRows(), 8);
   EXPECT_EQ(NextPosition(), 40);
   ASSERT_EQ(varve_sequence_end_prompt(cache_, sequence_), VARVE_OK);
+  ASSERT_EQ(varve_sequence_begin_prompt(cache_, sequence_), VARVE_OK);
+  ASSERT_EQ(varve_sequence_end_prompt_unfolded(cache_, sequence_), VARVE_OK);
+  int64_t left = 0, position = 0;
+  ASSERT_EQ(varve_sequence_find_cut(cache_, sequence_, 30, &left, &position), VARVE_OK);
+  EXPECT_EQ(left, 30);
+  EXPECT_EQ(position, 30);
+  EXPECT_EQ(varve_sequence_find_cut(cache_, sequence_, 41, &left, &position),
+            VARVE_INVALID_ARGUMENT);
 }
 
 TEST_F(CApi, PagesAreTakenWhenTokensArrive) {
@@ -230,7 +238,10 @@ TEST_F(CApi, AFreedSequenceIsNotFoundByAnyCall) {
   EXPECT_EQ(varve_sequence_next_position(cache_, sequence_, &number), VARVE_NOT_FOUND);
   EXPECT_EQ(varve_sequence_live_rows(cache_, sequence_, 0, &number), VARVE_NOT_FOUND);
   EXPECT_EQ(varve_sequence_max_step_tokens(cache_, sequence_, &tokens), VARVE_NOT_FOUND);
+  EXPECT_EQ(varve_sequence_begin_prompt(cache_, sequence_), VARVE_NOT_FOUND);
   EXPECT_EQ(varve_sequence_end_prompt(cache_, sequence_), VARVE_NOT_FOUND);
+  EXPECT_EQ(varve_sequence_end_prompt_unfolded(cache_, sequence_), VARVE_NOT_FOUND);
+  EXPECT_EQ(varve_sequence_find_cut(cache_, sequence_, 0, &number, &number), VARVE_NOT_FOUND);
   EXPECT_EQ(Begin(1), VARVE_NOT_FOUND);
   const varve_attend_request request = Request(1);
   EXPECT_EQ(varve_attend(cache_, 0, &request, 1, nullptr), VARVE_NOT_FOUND);
@@ -270,7 +281,14 @@ TEST_F(CApi, NullArgumentsAreNamed) {
               "varve_sequence_live_rows: num_rows");
   expect_null(varve_sequence_max_step_tokens(cache_, 1, nullptr),
               "varve_sequence_max_step_tokens: num_tokens");
+  expect_null(varve_sequence_begin_prompt(nullptr, 1), "varve_sequence_begin_prompt: cache");
   expect_null(varve_sequence_end_prompt(nullptr, 1), "varve_sequence_end_prompt: cache");
+  expect_null(varve_sequence_end_prompt_unfolded(nullptr, 1),
+              "varve_sequence_end_prompt_unfolded: cache");
+  expect_null(varve_sequence_find_cut(cache_, 1, 0, nullptr, &count),
+              "varve_sequence_find_cut: tokens_left");
+  expect_null(varve_sequence_find_cut(cache_, 1, 0, &count, nullptr),
+              "varve_sequence_find_cut: position");
   expect_null(varve_step_begin(nullptr, nullptr, 0), "varve_step_begin: cache");
   expect_null(varve_step_begin(cache_, nullptr, 1), "varve_step_begin: entries");
   expect_null(varve_step_append(nullptr, 0, 1, &rows, &rows), "varve_step_append: cache");

@@ -126,8 +126,7 @@ TEST(CacheAttention, RaggedBatchesOfSequencesInOneCall) {
     ASSERT_OK(twin.Grow(a, 300));
     ASSERT_OK(twin.Grow(b, 17));
     for (int step = 0; step < 25; ++step) {
-      const std::vector<StepEntry> entries = {
-          {c, step % 3 == 0 ? 45 : 1}, {a, 1}, {b, 1}};
+      const std::vector<StepEntry> entries = {{c, step % 3 == 0 ? 45 : 1}, {a, 1}, {b, 1}};
       ASSERT_OK(twin.Step(entries));
     }
   }

@@ -197,7 +197,7 @@ TEST(CacheFileCorrupt, SequenceAndTableFieldsAreNamed) {
            "sequence 1: num_tokens 18446744073709551615 > 1, those left");
   sequence([](SequenceRecord& r) { r.num_tokens = 0; },
            "section tokens: 1 of 4 belong to no sequence");
-  sequence([](SequenceRecord& r) { r.flags = 2; }, "sequence 1: flags 0x2 are not known");
+  sequence([](SequenceRecord& r) { r.flags = 2; }, "sequence 1: flags 0x2 are not known here");
   sequence([](SequenceRecord& r) { r.tokens_restarted = 2; },
            "sequence 1: tokens_restarted 2 where the plan restarts no positions");
   const auto table = [](const std::function<void(TableRecord&)>& change, const char* message) {
@@ -210,7 +210,8 @@ TEST(CacheFileCorrupt, SequenceAndTableFieldsAreNamed) {
   table([](TableRecord& r) { r.plan_bytes = ~uint64_t{0}; },
         "sequence 1, layer 1: plan_bytes 18446744073709551615 > 1099511627776");
   table([](TableRecord& r) { r.flags = 2; }, "sequence 1, layer 1: flags 0x2 are not known here");
-  table([](TableRecord& r) { r.reserved = 2; }, "sequence 1, layer 1: reserved is not 0");
+  table([](TableRecord& r) { r.prompt_positions = 2; },
+        "sequence 1, layer 1: prompt_positions 2 is not in 0 … 0 or not that of layer 0");
 }
 
 TEST(CacheFileCorrupt, EntryFieldsAreNamed) {

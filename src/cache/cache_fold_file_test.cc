@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -123,6 +124,42 @@ TEST(CacheFoldFile, ACacheThatDoesNotFoldRefusesTheFile) {
   const Status status = plain.cache->Load(path, {}).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("fold=shipped"), std::string::npos) << status.message();
+}
+
+// What cannot be told from shapes: keys and values. The file says its order, or the plan does.
+TEST(CacheFoldFile, ACompressorInAnotherOrderIsNotSwapped) {
+  const TempFolder folder;
+  const auto compressor = MakeCompressor({.factor = 4});
+  const CompressorOrder order = *ParseCompressorOrder("tv/tk/iv/ik");
+  ASSERT_OK(SaveCompressor(*compressor, folder.File("says.bin"), order));
+  // The same bytes without the metadata, as another program would write them.
+  std::vector<std::byte> silent = ReadFileBytes(folder.File("says.bin"));
+  uint32_t metadata = 0;
+  std::memcpy(&metadata, silent.data() + 40, sizeof(metadata));
+  ASSERT_GT(metadata, 0u);
+  silent.erase(silent.begin() + 44, silent.begin() + 44 + metadata);
+  std::memset(silent.data() + 40, 0, sizeof(metadata));
+  WriteFileBytes(folder.File("silent.bin"), silent);
+  const auto fold = [&](const std::string& clauses) {
+    FoldRun run("f32,open_rung=f32,fold=" + folder.File(clauses), nullptr);
+    EXPECT_OK(run.Feed(64));
+    EXPECT_OK(run.cache->EndPrompt(run.id));
+    run.compressor = compressor;
+    return run;
+  };
+  fold("says.bin").ExpectRows({{0, 16, 4}}, 1e-5);
+  fold("silent.bin,fold_order=tv/tk/iv/ik").ExpectRows({{0, 16, 4}}, 1e-5);
+  const auto refusal = [&](const std::string& clauses) {
+    CacheOptions options;
+    options.plan = *ParsePlan("fold=" + clauses);
+    options.compressor = compressor;
+    return Cache::Create(FoldShape(), std::move(options)).status().message();
+  };
+  EXPECT_NE(refusal(folder.File("says.bin") + ",fold_order=tk").find("its order of blocks is"),
+            std::string::npos);
+  EXPECT_NE(refusal(folder.File("silent.bin") + ",fold_order=tz").find("\"tz\" is not one of"),
+            std::string::npos);
+  EXPECT_NE(refusal("shipped,fold_order=tk").find("fold_order= is for a file"), std::string::npos);
 }
 
 }  // namespace cache_fold_file_test

@@ -209,16 +209,6 @@ TEST(CacheFold, TheSameBitsWithAnyNumberOfThreads) {
   }
 }
 
-TEST(CacheFold, OnlyTheFirstPromptIsFolded) {
-  FoldRun run("fold=shipped", MakeCompressor({.factor = 4}));
-  ASSERT_OK(run.Feed(64));
-  ASSERT_OK(run.cache->EndPrompt(run.id));
-  ASSERT_OK(run.Feed(64));
-  ASSERT_OK(run.cache->EndPrompt(run.id));
-  EXPECT_EQ(run.cache->Describe(run.id, 0)->live_rows, 16 + 64);
-  EXPECT_EQ(run.cache->Stats().fold.prompts, 1u);
-}
-
 TEST(CacheFold, ForksShareFoldedPages) {
   FoldRun run("fold=shipped", MakeCompressor({.factor = 4}));
   ASSERT_OK(run.Feed(256));

@@ -183,11 +183,12 @@ TEST(CacheFoldTogether, AFileAtAnyMomentGoesOnAsItsCacheDoes) {
             policy,
         std::string("0: q8_0,fold=shipped; 1-: f16,evict=h2o") + policy}) {
     SCOPED_TRACE(plan);
-    // Saved in the prompt, at its end, later.
-    for (const int moment : {0, 1, 3}) {
+    // Saved in the prompt, at its end, later; when another one begins, and in it.
+    for (const int moment : {0, 1, 3, 4, 5}) {
       FoldRun run(plan, compressor);
       const auto step = [](FoldRun& on, int at) {
-        if (at == 1) return on.cache->EndPrompt(on.id);
+        if (at == 1 || at == 6) return on.cache->EndPrompt(on.id);
+        if (at == 4) return on.cache->BeginPrompt(on.id);
         return on.Feed(at == 0 ? 120 : at == 2 ? 16 : 50);
       };
       ASSERT_OK(run.Feed(83));
@@ -201,7 +202,7 @@ TEST(CacheFoldTogether, AFileAtAnyMomentGoesOnAsItsCacheDoes) {
       other.id = loaded->front().sequence;
       other.fed = run.fed;
       ExpectAlike(run, other);
-      for (int at = moment + 1; at < 5; ++at) {
+      for (int at = moment + 1; at < 8; ++at) {
         ASSERT_OK(step(run, at));
         ASSERT_OK(step(other, at));
         ExpectAlike(run, other);

@@ -168,8 +168,13 @@ Status CacheImpl::Truncate(SequenceId id, int64_t position) {
   VARVE_RETURN_IF_ERROR(CheckCut(sequence, position, sequence.next_position));
   for (LayerTable& table : sequence.layers) table.Truncate(position);
   sequence.next_position = position;
-  // Of a prompt that is gone nothing has been seen.
-  if (position == 0) sequence.tokens_restarted = 0;
+  sequence.prompt_begin = std::min(sequence.prompt_begin, position);
+  // Of a prompt that is gone nothing has been seen. Of one that is cut in the middle nobody knows
+  // which tokens are left: all count.
+  std::erase_if(sequence.restarts,
+                [position](const PositionRestart& restart) { return restart.begin >= position; });
+  if (!sequence.restarts.empty())
+    sequence.restarts.back().end = std::min(sequence.restarts.back().end, position);
   return Status();
 }
 

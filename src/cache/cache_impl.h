@@ -49,6 +49,7 @@ class CacheImpl final : public Cache {
 
   Result<int64_t> NextPosition(SequenceId id) const override;
   Result<int64_t> TokensSeen(SequenceId id) const override;
+  Result<CutPoint> FindCut(SequenceId id, int64_t num_tokens) const override;
   Result<int> MaxStepTokens(SequenceId id) const override;
   Status BeginStep(std::span<const StepEntry> entries) override;
   Status Append(int layer, SequenceId id, const RowsView& keys, const RowsView& values) override;
@@ -56,7 +57,8 @@ class CacheImpl final : public Cache {
                 const AttendOptions& options) override;
   Status EndStep() override;
   void AbortStep() override;
-  Status EndPrompt(SequenceId id) override;
+  Status BeginPrompt(SequenceId id) override;
+  Status EndPrompt(SequenceId id, const EndPromptOptions& options) override;
 
   Result<int64_t> ReadRows(SequenceId id, int layer, int kv_head, Part part, int64_t begin,
                            int64_t end, float* out) const override;

@@ -87,11 +87,14 @@ Status CacheImpl::SaveThrough(const std::string& path, const SaveOptions& option
       return InvalidArgument(fmt::format("Save: next_position {} > {}",
                                          item.sequence->next_position, kMaxFilePosition));
     }
-    if (item.sequence->tokens_restarted > std::numeric_limits<uint32_t>::max()) {
-      return InvalidArgument(fmt::format("Save: {} folded tokens > {}",
-                                         item.sequence->tokens_restarted,
-                                         std::numeric_limits<uint32_t>::max()));
+    constexpr int64_t kMaxCount = std::numeric_limits<uint32_t>::max();
+    if (item.sequence->tokens_restarted() > kMaxCount) {
+      return InvalidArgument(
+          fmt::format("Save: {} folded tokens > {}", item.sequence->tokens_restarted(), kMaxCount));
     }
+    const int64_t prompt = item.sequence->next_position - item.sequence->prompt_begin;
+    if (item.sequence->prompt_ended && item.sequence->prompt_open && prompt > kMaxCount)
+      return InvalidArgument(fmt::format("Save: {} tokens of a prompt > {}", prompt, kMaxCount));
   }
   return WriteCacheFile(path, content, ops);
 }
@@ -198,15 +201,25 @@ void CacheImpl::AddSequences(const std::shared_ptr<const CacheFile>& file,
   for (size_t i = 0; i < file->sequences().size(); ++i) {
     auto sequence = std::make_unique<Sequence>();
     sequence->next_position = file->sequences()[i].next_position;
-    sequence->prompt_ended = (file->sequences()[i].flags & SequenceRecord::kPromptEnded) != 0;
-    sequence->tokens_restarted = file->sequences()[i].tokens_restarted;
+    const SequenceRecord& record = file->sequences()[i];
+    sequence->prompt_ended = (record.flags & SequenceRecord::kPromptEnded) != 0;
+    const bool later_prompt = (record.flags & SequenceRecord::kPromptOpen) != 0;
+    sequence->prompt_open = !sequence->prompt_ended || later_prompt;
+    if (later_prompt) {
+      sequence->prompt_begin = record.next_position - file->table(i, 0).prompt_positions;
+    }
+    // Which of the prompts restarted where is not in the file: all of them are one.
+    if (record.tokens_restarted > 0) {
+      sequence->restarts.push_back({0, later_prompt ? sequence->prompt_begin : record.next_position,
+                                    record.tokens_restarted});
+    }
     for (int layer = 0; layer < shape_.num_layers; ++layer) {
-      const TableRecord& record = file->table(i, layer);
+      const TableRecord& table_record = file->table(i, layer);
       LayerTable& table = sequence->layers.emplace_back(&schedules_[static_cast<size_t>(layer)]);
-      table.plan_bytes = record.plan_bytes;
-      table.Reserve(record.num_entries);
-      for (uint64_t at = 0; at < record.num_entries; ++at) {
-        const EntryRecord& entry = file->entries()[record.first_entry + at];
+      table.plan_bytes = table_record.plan_bytes;
+      table.Reserve(table_record.num_entries);
+      for (uint64_t at = 0; at < table_record.num_entries; ++at) {
+        const EntryRecord& entry = file->entries()[table_record.first_entry + at];
         table.Add(MakeEntry(entry, pages[entry.page]));
       }
     }

@@ -329,23 +329,4 @@ void CacheImpl::AgeAtEnd(StepSequence& step) {
   ageing_.Count(counters);
 }
 
-Status CacheImpl::EndPrompt(SequenceId id) {
-  VARVE_ASSIGN_OR_RETURN(auto found, FindIdle(id, "EndPrompt"));
-  Sequence& sequence = *found;
-  if (folding_.active()) {
-    const Status status = folding_.Fold(sequence);
-    if (!status.ok()) return Status(status.code(), "EndPrompt: " + status.message());
-  }
-  // Age comes before policies, as at the end of a step: they decide with the bytes that pages have
-  // once sealed.
-  Ageing::Counters counters;
-  for (size_t layer = 0; layer < layer_plans_.size(); ++layer) {
-    if (!layer_plans_[layer].fold) continue;
-    ageing_.Apply(layer_plans_[layer], sequence.next_position, sequence.layers[layer], &counters);
-  }
-  ageing_.Count(counters);
-  retention_.EndPrompt(sequence);
-  return Status();
-}
-
 }  // namespace varve

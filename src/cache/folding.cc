@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -14,10 +15,18 @@
 namespace varve {
 namespace {
 
+// How many pages at the front of a table hold nothing from `position` on.
+size_t PagesBefore(const LayerTable& table, int64_t position) {
+  const auto first =
+      std::find_if(table.entries().begin(), table.entries().end(),
+                   [&](const TableEntry& entry) { return entry.EndPosition() > position; });
+  return static_cast<size_t>(first - table.entries().begin());
+}
+
 // Runs of positions of which every row lives.
-std::vector<PositionRun> RunsOf(const LayerTable& table) {
+std::vector<PositionRun> RunsOf(std::span<const TableEntry> entries) {
   std::vector<PositionRun> runs;
-  for (const TableEntry& entry : table.entries()) {
+  for (const TableEntry& entry : entries) {
     for (int row = 0; row < entry.rows; ++row) {
       if (!entry.live.Get(row)) continue;
       const int64_t position = entry.page->first_position + row;
@@ -28,7 +37,7 @@ std::vector<PositionRun> RunsOf(const LayerTable& table) {
   return runs;
 }
 
-// The f32 rows of positions [begin, end) of one strip of a table without folded pages.
+// The f32 rows of positions [begin, end) of one strip, where no page of the table is folded.
 void ReadRows(const LayerTable& table, Part part, const StripShape& shape, int64_t begin,
               int64_t end, StripReader& reader, float* out) {
   for (const TableEntry& entry : table.entries()) {
@@ -58,24 +67,43 @@ PageScore ScoreOf(const LayerTable& table, int64_t begin, int64_t end) {
   return PageScore::Blend(shares);
 }
 
-uint64_t HeldBytes(const std::vector<TableEntry>& entries) {
+uint64_t HeldBytes(std::span<const TableEntry> entries) {
   uint64_t bytes = 0;
   for (const TableEntry& entry : entries) bytes += entry.page->HeldBytes();
   return bytes;
 }
 
+// What a prompt's pages hold.
+struct PromptRows {
+  uint64_t rows = 0;
+  uint64_t raw = 0;  // of them: rows of one token
+};
+
+// Rows that live at or behind `prompt_begin`.
+PromptRows CountRows(std::span<const TableEntry> entries, int64_t prompt_begin) {
+  PromptRows count;
+  for (const TableEntry& entry : entries) {
+    for (int row = 0; row < entry.rows; ++row) {
+      if (!entry.live.Get(row) || entry.page->RowPosition(row) < prompt_begin) continue;
+      ++count.rows;
+      if (entry.page->tokens_per_row == 1) ++count.raw;
+    }
+  }
+  return count;
+}
+
 }  // namespace
 
 struct Folding::FreshTable {
-  int64_t rows() const {
-    int64_t rows = 0;
-    for (const TableEntry& entry : entries) rows += entry.rows;
-    return rows;
-  }
+  std::span<const TableEntry> made() const { return std::span(entries).subspan(num_kept); }
+  std::span<TableEntry> made() { return std::span(entries).subspan(num_kept); }
 
   bool changes = false;  // false: nothing is long enough to be folded, the table stays
+  // The first num_kept are the table's own, from before the prompt; the others are new.
   std::vector<TableEntry> entries;
-  std::vector<bool> images;  // per entry: folded by the networks for images
+  size_t num_kept = 0;
+  std::vector<bool> images;  // per new entry: folded by the networks for images
+  PromptRows rows;           // of the new entries
 };
 
 Folding::Folding(const CacheShape& shape, const std::vector<LayerPlan>& plans, PageStore* store,
@@ -87,11 +115,23 @@ Folding::Folding(const CacheShape& shape, const std::vector<LayerPlan>& plans, P
 void Folding::Begin(Sequence& sequence) const {
   for (size_t layer = 0; layer < plans_.size(); ++layer) {
     LayerTable& table = sequence.layers[layer];
-    // A file may say that a folded prompt has not ended.
-    table.SetHeld(plans_[layer].fold && !sequence.prompt_ended &&
-                  std::all_of(table.entries().begin(), table.entries().end(),
-                              [](const TableEntry& e) { return e.page->tokens_per_row == 1; }));
+    const auto prompt =
+        std::span(table.entries()).subspan(PagesBefore(table, sequence.prompt_begin));
+    // A file may say of a prompt that it has not ended, though it has been folded.
+    table.SetHeld(plans_[layer].fold && sequence.prompt_open &&
+                  std::all_of(prompt.begin(), prompt.end(), [](const TableEntry& entry) {
+                    return entry.page->tokens_per_row == 1;
+                  }));
   }
+}
+
+void Folding::Skip(Sequence& sequence) {
+  bool any = false;
+  for (LayerTable& table : sequence.layers) {
+    any = any || table.held();
+    table.SetHeld(false);
+  }
+  if (any) ++stats_.prompts_skipped;
 }
 
 Status Folding::Fold(Sequence& sequence) {
@@ -102,27 +142,29 @@ Status Folding::Fold(Sequence& sequence) {
   bool restart = false;
   for (size_t layer = 0; layer < plans_.size(); ++layer) {
     FreshTable& made = fresh.emplace_back();
-    const LayerTable& table = sequence.layers[layer];
-    if (!table.held()) continue;
-    const Status status = FoldLayer(static_cast<int>(layer), sequence.next_position, table, &made);
+    if (!sequence.layers[layer].held()) continue;
+    const Status status = FoldLayer(static_cast<int>(layer), sequence, &made);
     if (!status.ok())
       return Status(status.code(), fmt::format("fold, layer {}: {}", layer, status.message()));
     any = any || made.changes;
     restart = plans_[layer].fold->restart_positions;
   }
   restart = restart && any;
-  if (restart) VARVE_RETURN_IF_ERROR(CheckRestart(fresh));
+  if (restart) {
+    VARVE_RETURN_IF_ERROR(Restart(sequence.prompt_begin, fresh));
+    sequence.restarts.reserve(sequence.restarts.size() + 1);
+  }
 
   // Nothing fails from here on.
-  const int64_t rows = fresh.front().rows();
   for (size_t layer = 0; layer < plans_.size(); ++layer) {
     LayerTable& table = sequence.layers[layer];
-    if (fresh[layer].changes) Install(table, fresh[layer], restart);
+    if (fresh[layer].changes) Install(sequence.prompt_begin, table, fresh[layer]);
     table.SetHeld(false);
   }
   if (restart) {
-    sequence.tokens_restarted += sequence.next_position - rows;
-    sequence.next_position = rows;
+    const int64_t end = sequence.layers.front().back().EndPosition();
+    sequence.restarts.push_back({sequence.prompt_begin, end, sequence.next_position - end});
+    sequence.next_position = end;
   }
   if (any) ++stats_.prompts;
   stats_.fold_us +=
@@ -130,25 +172,34 @@ Status Folding::Fold(Sequence& sequence) {
   return Status();
 }
 
-Status Folding::FoldLayer(int layer, int64_t next_position, const LayerTable& table,
-                          FreshTable* fresh) {
+Status Folding::FoldLayer(int layer, const Sequence& sequence, FreshTable* fresh) {
   const LayerPlan& plan = plans_[static_cast<size_t>(layer)];
+  const LayerTable& table = sequence.layers[static_cast<size_t>(layer)];
   const FoldRule& rule = *plan.fold;
   const Compressor& compressor = *rule.compressor;
+  const size_t num_kept = PagesBefore(table, sequence.prompt_begin);
+  const auto prompt = std::span(table.entries()).subspan(num_kept);
+  FoldSizes sizes = {.factor = compressor.factor, .min_groups = compressor.min_groups};
+  // An image lies at the very beginning.
+  if (sequence.prompt_begin == 0) sizes.image_tokens = rule.image_tokens;
+  sizes.has_image = compressor.has_image;
+  sizes.fold_begin = sequence.prompt_begin;
   // What open=N keeps exact is not folded.
-  const int64_t fold_end = next_position - plan.stages.front().from_age;
-  const std::vector<FoldPiece> pieces =
-      CutForFold(RunsOf(table), {compressor.factor, compressor.min_groups, rule.image_tokens,
-                                 compressor.has_image, fold_end});
+  sizes.fold_end = sequence.next_position - plan.stages.front().from_age;
+  const std::vector<FoldPiece> pieces = CutForFold(RunsOf(prompt), sizes);
   fresh->changes = std::any_of(pieces.begin(), pieces.end(),
                                [](const FoldPiece& piece) { return piece.tokens_per_row > 1; });
   if (!fresh->changes) return Status();
   std::vector<Page*> unread;
-  for (const TableEntry& entry : table.entries()) unread.push_back(entry.page.get());
+  for (const TableEntry& entry : prompt) unread.push_back(entry.page.get());
   VARVE_RETURN_IF_ERROR(store_->Read(unread, executor_));
-  VARVE_RETURN_IF_ERROR(MakePages(layer, next_position, pieces, fresh));
+  fresh->entries.assign(table.entries().begin(),
+                        table.entries().begin() + static_cast<ptrdiff_t>(num_kept));
+  fresh->num_kept = num_kept;
+  VARVE_RETURN_IF_ERROR(MakePages(layer, sequence.next_position, pieces, fresh));
   VARVE_RETURN_IF_ERROR(ComputeRows(layer, table, *fresh));
-  for (TableEntry& entry : fresh->entries)
+  fresh->rows = CountRows(fresh->made(), sequence.prompt_begin);
+  for (TableEntry& entry : fresh->made())
     entry.score = ScoreOf(table, entry.page->first_position, entry.EndPosition());
   return Status();
 }
@@ -187,8 +238,9 @@ Status Folding::ComputeRows(int layer, const LayerTable& table, const FreshTable
               : (part == Part::kKey ? CompressorPart::kTextKey : CompressorPart::kTextValue);
     return static_cast<size_t>(which);
   };
-  for (size_t i = 0; i < fresh.entries.size(); ++i) {
-    if (fresh.entries[i].page->tokens_per_row == 1) continue;
+  const std::span<const TableEntry> made = fresh.made();
+  for (size_t i = 0; i < made.size(); ++i) {
+    if (made[i].page->tokens_per_row == 1) continue;
     for (const Part part : {Part::kKey, Part::kValue}) {
       const size_t index = index_of(fresh.images[i], part);
       if (networks[index]) continue;
@@ -197,10 +249,10 @@ Status Folding::ComputeRows(int layer, const LayerTable& table, const FreshTable
     }
   }
   const auto heads = static_cast<size_t>(shape_.num_kv_heads);
-  std::vector<Status> failed(fresh.entries.size() * heads * 2);
+  std::vector<Status> failed(made.size() * heads * 2);
   executor_->ParallelFor(failed.size(), [&](size_t task, int) {
     const size_t index = task / (2 * heads);
-    const Page& page = *fresh.entries[index].page;
+    const Page& page = *made[index].page;
     const int head = static_cast<int>(task / 2 % heads);
     const Part part = task % 2 == 0 ? Part::kKey : Part::kValue;
     const StripShape shape = store_->ShapeOf(part, layer, head);
@@ -233,31 +285,32 @@ Status Folding::ComputeRows(int layer, const LayerTable& table, const FreshTable
   return Status();
 }
 
-// With positions that restart, every layer must end at the same one.
-Status Folding::CheckRestart(const std::vector<FreshTable>& fresh) const {
-  for (size_t layer = 1; layer < fresh.size(); ++layer) {
-    if (fresh[layer].rows() == fresh[0].rows()) continue;
-    return FailedPrecondition(
-        fmt::format("fold_positions=restart: layer {} has {} rows, layer 0 has {}", layer,
-                    fresh[layer].rows(), fresh[0].rows()));
+// Numbers the prompt's rows one after the other. Every layer must end at the same position.
+Status Folding::Restart(int64_t prompt_begin, std::vector<FreshTable>& fresh) {
+  std::optional<int64_t> end;
+  for (size_t layer = 0; layer < fresh.size(); ++layer) {
+    int64_t next = prompt_begin;
+    for (TableEntry& entry : fresh[layer].made()) {
+      // Tokens from before the prompt that lay in a page with its first ones keep their positions.
+      if (entry.page->first_position >= prompt_begin) entry.page->first_position = next;
+      entry.page->tokens_per_row = 1;
+      next = std::max(next, entry.EndPosition());
+    }
+    if (!end) end = next;
+    if (next == *end) continue;
+    return FailedPrecondition(fmt::format(
+        "fold_positions=restart: layer {} ends at position {}, layer 0 at {}", layer, next, *end));
   }
   return Status();
 }
 
-void Folding::Install(LayerTable& table, FreshTable& fresh, bool restart) {
-  stats_.bytes_before += HeldBytes(table.entries());
-  stats_.bytes_after += HeldBytes(fresh.entries);
-  stats_.tokens += static_cast<uint64_t>(table.live_rows());
-  stats_.rows += static_cast<uint64_t>(fresh.rows());
-  int64_t position = 0;
-  for (TableEntry& entry : fresh.entries) {
-    if (entry.page->tokens_per_row == 1) stats_.rows_raw += static_cast<uint64_t>(entry.rows);
-    if (restart) {
-      entry.page->first_position = position;
-      entry.page->tokens_per_row = 1;
-    }
-    position += entry.rows;
-  }
+void Folding::Install(int64_t prompt_begin, LayerTable& table, FreshTable& fresh) {
+  const auto prompt = std::span(table.entries()).subspan(fresh.num_kept);
+  stats_.bytes_before += HeldBytes(prompt);
+  stats_.bytes_after += HeldBytes(fresh.made());
+  stats_.tokens += CountRows(prompt, prompt_begin).rows;
+  stats_.rows += fresh.rows.rows;
+  stats_.rows_raw += fresh.rows.raw;
   table.Assign(std::move(fresh.entries));
   table.CountEdit();
 }

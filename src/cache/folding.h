@@ -5,8 +5,11 @@
 // before any table changes: if one fails, nothing has happened but work. From then on folded pages
 // are pages like any other: ageing seals them, policies drop them, packing packs them.
 //
-// Until then nothing of such a layer is sealed, dropped or packed (LayerTable::unfolded): the
-// networks were trained on exact rows, and a policy would leave holes.
+// Until then nothing of such a layer is sealed or dropped (PageTable::held): the networks were
+// trained on exact rows, and a policy would leave holes.
+//
+// A later prompt begins at Sequence::prompt_begin. Pages that end before it stay. The page that it
+// shares with its first tokens is made anew, with the older tokens as they are.
 //
 // Owned by the cache; not thread-safe, parallel inside. Results do not depend on the number of
 // threads.
@@ -33,8 +36,10 @@ class Folding {
 
   // True if some layer folds.
   bool active() const { return stats_.layers > 0; }
-  // A sequence whose prompt has not ended yet waits with these layers.
+  // Says of every layer whether it waits for the end of the sequence's prompt.
   void Begin(Sequence& sequence) const;
+  // No layer waits any more; nothing is folded.
+  void Skip(Sequence& sequence);
 
   // Folds every layer that waits. Memory for the new pages comes on top of the old ones', which go
   // when all is done. On failure the message names the layer, and nothing has changed.
@@ -43,15 +48,15 @@ class Folding {
   const FoldStats& stats() const { return stats_; }
 
  private:
-  // What a table becomes; owns a reference of every page until it is installed.
+  // What a table becomes.
   struct FreshTable;
 
-  Status FoldLayer(int layer, int64_t next_position, const LayerTable& table, FreshTable* fresh);
+  Status FoldLayer(int layer, const Sequence& sequence, FreshTable* fresh);
   Status MakePages(int layer, int64_t next_position, const std::vector<FoldPiece>& pieces,
                    FreshTable* fresh);
   Status ComputeRows(int layer, const LayerTable& table, const FreshTable& fresh);
-  Status CheckRestart(const std::vector<FreshTable>& fresh) const;
-  void Install(LayerTable& table, FreshTable& fresh, bool restart);
+  static Status Restart(int64_t prompt_begin, std::vector<FreshTable>& fresh);
+  void Install(int64_t prompt_begin, LayerTable& table, FreshTable& fresh);
 
   const CacheShape shape_;
   const std::vector<LayerPlan>& plans_;

@@ -130,7 +130,8 @@ struct SequenceRecord {
   uint32_t flags = 0;
   uint32_t tokens_restarted = 0;  // positions that folding has given up (fold_positions=restart)
 
-  static constexpr uint32_t kPromptEnded = 1;  // flag
+  static constexpr uint32_t kPromptEnded = 1;  // flag: EndPrompt has been called
+  static constexpr uint32_t kPromptOpen = 2;   // flag: a later prompt has begun and not ended
   static constexpr uint32_t kBytes = 32;
   template <typename Io, typename Record>
   static void Fields(Io& io, Record& r) {
@@ -144,13 +145,14 @@ struct TableRecord {
   uint64_t num_entries = 0;
   uint64_t plan_bytes = 0;  // of the policy's decision in force
   uint32_t flags = 0;
-  uint32_t reserved = 0;
+  // Of a later prompt that has not ended: its positions, up to next_position. All layers alike.
+  uint32_t prompt_positions = 0;
 
   static constexpr uint32_t kPlanPending = 1;  // flag: a decision is made, not yet carried out
   static constexpr uint32_t kBytes = 32;
   template <typename Io, typename Record>
   static void Fields(Io& io, Record& r) {
-    io(r.first_entry), io(r.num_entries), io(r.plan_bytes), io(r.flags), io(r.reserved);
+    io(r.first_entry), io(r.num_entries), io(r.plan_bytes), io(r.flags), io(r.prompt_positions);
   }
 };
 

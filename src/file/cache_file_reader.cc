@@ -261,10 +261,15 @@ Status CacheFile::ParseSequences() {
       return Bad("sequence {}: num_tokens {} > {}, those left", i, record.num_tokens,
                  tokens_.size() - next);
     }
-    if ((record.flags & ~SequenceRecord::kPromptEnded) != 0)
-      return Bad("sequence {}: flags {:#x} are not known", i, record.flags);
+    const bool ended = (record.flags & SequenceRecord::kPromptEnded) != 0;
+    const bool open = (record.flags & SequenceRecord::kPromptOpen) != 0;
+    const bool folds = std::any_of(layer_plans_.begin(), layer_plans_.end(),
+                                   [](const LayerPlan& plan) { return plan.fold.has_value(); });
+    if (record.flags > (SequenceRecord::kPromptEnded | SequenceRecord::kPromptOpen) ||
+        (open && !(ended && folds)))
+      return Bad("sequence {}: flags {:#x} are not known here", i, record.flags);
     const std::optional<FoldRule>& fold = layer_plans_.front().fold;
-    const bool restarts = fold && fold->restart_positions && record.flags != 0;
+    const bool restarts = fold && fold->restart_positions && ended;
     if (record.tokens_restarted != 0 && !restarts) {
       return Bad("sequence {}: tokens_restarted {} where the plan restarts no positions", i,
                  record.tokens_restarted);

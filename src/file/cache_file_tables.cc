@@ -147,7 +147,13 @@ Status CacheFile::CheckTable(size_t sequence, int layer, std::vector<bool>* used
   if ((record.flags & ~TableRecord::kPlanPending) != 0 || (record.flags != 0 && !has_policy))
     return Bad("sequence {}, layer {}: flags {:#x} are not known here", sequence, layer,
                record.flags);
-  if (record.reserved != 0) return Bad("sequence {}, layer {}: reserved is not 0", sequence, layer);
+  const SequenceRecord& owner = sequences_[sequence];
+  const bool prompt_open = (owner.flags & SequenceRecord::kPromptOpen) != 0;
+  const int64_t most = prompt_open ? owner.next_position : 0;
+  if (record.prompt_positions > most ||
+      record.prompt_positions != table(sequence, 0).prompt_positions)
+    return Bad("sequence {}, layer {}: prompt_positions {} is not in 0 … {} or not that of layer 0",
+               sequence, layer, record.prompt_positions, most);
   if (record.plan_bytes > kMaxPlanBytes || (record.plan_bytes != 0 && !has_policy))
     return Bad("sequence {}, layer {}: plan_bytes {} > {}", sequence, layer, record.plan_bytes,
                has_policy ? kMaxPlanBytes : 0);

@@ -173,8 +173,13 @@ class Writer {
       record.next_position = sequence.next_position;
       record.first_token = num_tokens_;
       record.num_tokens = item.tokens.size();
-      record.flags = sequence.prompt_ended ? SequenceRecord::kPromptEnded : 0;
-      record.tokens_restarted = static_cast<uint32_t>(sequence.tokens_restarted);
+      // The first prompt is open until it has ended; a later one matters where it will be folded.
+      const bool later_prompt = sequence.prompt_ended &&
+                                std::any_of(sequence.layers.begin(), sequence.layers.end(),
+                                            [](const LayerTable& table) { return table.held(); });
+      record.flags = (sequence.prompt_ended ? SequenceRecord::kPromptEnded : 0) |
+                     (later_prompt ? SequenceRecord::kPromptOpen : 0);
+      record.tokens_restarted = static_cast<uint32_t>(sequence.tokens_restarted());
       Put(record, &sequence_bytes_);
       num_tokens_ += item.tokens.size();
       cache_file_internal::Put put{&token_bytes_};
@@ -187,6 +192,10 @@ class Writer {
         // The decision is a function of the sequence: it is enough to say that there is one.
         table_record.flags =
             table.PendingFits(sequence.next_position) ? TableRecord::kPlanPending : 0;
+        if (later_prompt) {
+          table_record.prompt_positions =
+              static_cast<uint32_t>(sequence.next_position - sequence.prompt_begin);
+        }
         Put(table_record, &table_bytes_);
         num_entries_ += table.size();
         for (const TableEntry& entry : table.entries())

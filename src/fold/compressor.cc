@@ -89,9 +89,14 @@ Status CheckLinear(const CompressorLinear& linear, CompressorDtype dtype, int co
 
 Status CheckMlp(const Compressor& compressor, const CompressorMlp& mlp, CompressorPart part) {
   int cols = compressor.factor * compressor.head_dim;
-  for (int slot = 0; slot < kCompressorSlots; ++slot) {
+  for (int slot = 0; slot < kMaxCompressorSlots; ++slot) {
     const CompressorLinear& linear = mlp.slots[static_cast<size_t>(slot)];
-    const int rows = slot == kCompressorSlots - 1 ? compressor.head_dim : 0;
+    if (slot >= compressor.num_slots) {
+      if (linear == CompressorLinear()) continue;
+      return InvalidArgument(fmt::format("{} is there, but num_slots is {}",
+                                         CompressorBlockName(part, slot), compressor.num_slots));
+    }
+    const int rows = slot == compressor.num_slots - 1 ? compressor.head_dim : 0;
     const Status status =
         CheckLinear(linear, compressor.dtype, cols, rows,
                     slot == 0 ? "factor * head_dim" : "the rows of the block before");
@@ -167,6 +172,7 @@ Status CheckCompressor(const Compressor& compressor) {
   VARVE_RETURN_IF_ERROR(
       CheckRange("factor", compressor.factor, kMinCompressorFactor, kMaxCompressorFactor));
   VARVE_RETURN_IF_ERROR(CheckRange("min_groups", compressor.min_groups, 0, kMaxCompressorGroups));
+  VARVE_RETURN_IF_ERROR(CheckRange("num_slots", compressor.num_slots, 1, kMaxCompressorSlots));
   for (size_t layer = 0; layer < compressor.layers.size(); ++layer) {
     for (size_t i = 0; i < kCompressorParts; ++i) {
       const auto part = static_cast<CompressorPart>(i);

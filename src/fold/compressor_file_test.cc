@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -105,6 +106,102 @@ TEST(CompressorFile, HasTheFormOfTheDocument) {
   EXPECT_EQ(F16ToF32(bias), first.bias[0]);
 }
 
+// As a program writes it that knows no metadata.
+Bytes WithoutMetadata(Bytes bytes) {
+  uint32_t size = 0;
+  std::memcpy(&size, bytes.data() + 40, sizeof(size));
+  const auto metadata = bytes.begin() + kCompressorHeaderBytes;
+  bytes.erase(metadata, metadata + size);
+  std::memset(bytes.data() + 40, 0, sizeof(size));
+  return bytes;
+}
+
+Bytes WithMetadata(Bytes bytes, const std::string& text) {
+  const auto size = static_cast<uint32_t>(text.size());
+  std::memcpy(bytes.data() + 40, &size, sizeof(size));
+  const auto* begin = reinterpret_cast<const std::byte*>(text.data());
+  bytes.insert(bytes.begin() + kCompressorHeaderBytes, begin, begin + size);
+  return bytes;
+}
+
+// Keys and values have the same shapes: only what the file says keeps them apart.
+TEST(CompressorFile, KeysAndValuesInAnotherOrderAreNotSwapped) {
+  const Compressor compressor = SmallCompressor();
+  const Bytes bytes = SerializeCompressor(compressor, *ParseCompressorOrder("tv,tk", ""));
+  const Result<Compressor> back = ParseCompressor(bytes, "f");
+  ASSERT_TRUE(back.ok()) << back.status().message();
+  EXPECT_TRUE(*back == compressor);
+  const Result<Compressor> swapped = ParseCompressor(WithoutMetadata(bytes), "f");
+  ASSERT_TRUE(swapped.ok()) << swapped.status().message();
+  EXPECT_TRUE(swapped->Mlp(0, CompressorPart::kTextKey) ==
+              compressor.Mlp(0, CompressorPart::kTextValue));
+}
+
+TEST(CompressorFile, MetadataOfOursMustBeRight) {
+  const auto refusal = [](const std::string& text) {
+    return ParseCompressor(WithMetadata(GoodFile(), text), "f").status().message();
+  };
+  EXPECT_EQ(refusal("varve: parts=tk,tk"),
+            "f: metadata: prefix order \"tk,tk\": \"tk\" comes twice");
+  EXPECT_EQ(refusal("varve: slots=0,3,6,9"),
+            "f: metadata: slot order \"0,3,6,9\" has 4 slots, not 1 … 3");
+  EXPECT_EQ(refusal("varve: slots=0,3"), "f: weight_count_per_layer 12 is not 8 or 4 (text only)");
+  // Words that a later version may add, and what others write.
+  EXPECT_EQ(refusal("varve: trained=2025 parts=tk"), "");
+  EXPECT_EQ(refusal("parts=tk,tk"), "");
+  EXPECT_EQ(refusal("varve"), "");
+}
+
+// Files of the converter that the format comes from need not say them.
+TEST(CompressorFile, SizesThatTheHeaderLeavesOpenFollowFromTheBlocks) {
+  for (const auto& [head_dim, hidden_size] : {std::pair{0u, 0u}, {0u, 32u}, {16u, 0u}}) {
+    Bytes bytes = With<uint32_t>(20, head_dim);
+    std::memcpy(bytes.data() + 24, &hidden_size, sizeof(hidden_size));
+    const Result<Compressor> back = ParseCompressor(bytes, "f");
+    ASSERT_TRUE(back.ok()) << back.status().message();
+    EXPECT_TRUE(*back == SmallCompressor());
+  }
+  Bytes bytes = With<uint32_t>(20, 0);
+  const uint32_t wrong = 64;
+  std::memcpy(bytes.data() + 24, &wrong, sizeof(wrong));
+  ExpectRefused(bytes, "hidden_size 64 is not compression_factor 2 * head_dim 16, 32");
+  // What the blocks say is checked like what the header says.
+  CompressorSpec spec;
+  spec.head_dim = 24;
+  bytes = SerializeCompressor(RandomCompressor(spec));
+  std::memset(bytes.data() + 20, 0, 8);
+  ExpectRefused(bytes, "head_dim 24 is not a multiple of 16");
+}
+
+TEST(CompressorFile, NetworksMayHaveFewerLayers) {
+  for (const int num_slots : {1, 2, 3}) {
+    for (const bool has_image : {false, true}) {
+      CompressorSpec spec;
+      spec.num_slots = num_slots;
+      spec.has_image = has_image;
+      spec.hidden = 24;
+      const Compressor compressor = RandomCompressor(spec);
+      ASSERT_TRUE(CheckCompressor(compressor).ok());
+      for (const char* slots : {"0,3,6", "6,3,0"}) {
+        const Bytes bytes = SerializeCompressor(compressor, *ParseCompressorOrder("", slots));
+        const Result<Compressor> back = ParseCompressor(bytes, "f");
+        ASSERT_TRUE(back.ok()) << back.status().message();
+        EXPECT_TRUE(*back == compressor) << num_slots << has_image << slots;
+      }
+    }
+  }
+  Compressor compressor = SmallCompressor();
+  compressor.num_slots = 2;
+  EXPECT_EQ(CheckCompressor(compressor).message(),
+            "layer 0: compress_tk.6 is there, but num_slots is 2");
+  compressor.num_slots = 4;
+  EXPECT_EQ(CheckCompressor(compressor).message(), "num_slots 4 is not in 1 … 3");
+  const TempFolder folder;
+  EXPECT_EQ(SaveCompressor(SmallCompressor(), folder.File("a"), *ParseCompressorOrder("", "0,3"))
+                .message(),
+            folder.File("a") + ": order: 2 slots, but the networks have 3");
+}
+
 TEST(CompressorFile, BlocksMayComeInAnotherOrder) {
   CompressorSpec spec;
   spec.hidden = 24;
@@ -113,13 +210,25 @@ TEST(CompressorFile, BlocksMayComeInAnotherOrder) {
     const Compressor compressor = RandomCompressor(spec);
     const CompressorOrder order = *ParseCompressorOrder("iv,tv,ik,tk", "6,0,3");
     const Bytes bytes = SerializeCompressor(compressor, order);
-    EXPECT_EQ(bytes.size(), SerializeCompressor(compressor).size());
-    const Result<Compressor> back = ParseCompressor(bytes, "f", order);
-    ASSERT_TRUE(back.ok()) << back.status().message();
-    EXPECT_TRUE(*back == compressor);
-    // The file does not tell, but shapes do not chain.
-    const Status status = ParseCompressor(bytes, "f").status();
-    EXPECT_EQ(status.message(), "f: layer 0: compress_tk.0: cols 24 is not 32, factor * head_dim");
+    const std::string said = "varve: parts=iv,tv,ik,tk slots=6,0,3";
+    EXPECT_EQ(bytes.size(), SerializeCompressor(compressor).size() + said.size());
+    // The file says its order. A caller that says another one is refused.
+    for (const auto& given : {std::optional<CompressorOrder>(), std::optional(order)}) {
+      const Result<Compressor> back = ParseCompressor(bytes, "f", given);
+      ASSERT_TRUE(back.ok()) << back.status().message();
+      EXPECT_TRUE(*back == compressor);
+    }
+    EXPECT_EQ(
+        ParseCompressor(bytes, "f", CompressorOrder()).status().message(),
+        "f: its order of blocks is \"" + said + "\", not \"varve: parts=tk,tv,ik,iv slots=0,3,6\"");
+    // Other programs say nothing: a reader must be told. Where shapes do not chain, it notices.
+    const Bytes silent = WithoutMetadata(bytes);
+    const Result<Compressor> told =
+        ParseCompressor(silent, "f", *ParseCompressorOrder("iv/tv/ik/tk:6/0/3"));
+    ASSERT_TRUE(told.ok()) << told.status().message();
+    EXPECT_TRUE(*told == compressor);
+    EXPECT_EQ(ParseCompressor(silent, "f").status().message(),
+              "f: layer 0: compress_tk.0: cols 24 is not 32, factor * head_dim");
   }
   CompressorOrder order;
   order.parts[0] = CompressorPart::kImageKey;
@@ -127,7 +236,7 @@ TEST(CompressorFile, BlocksMayComeInAnotherOrder) {
             "f: order: compress_tk does not come once among the parts");
 }
 
-TEST(CompressorFile, MetadataIsSkipped) {
+TEST(CompressorFile, MetadataOfOthersIsSkipped) {
   Bytes bytes = With<uint32_t>(40, 5);
   bytes.insert(bytes.begin() + kCompressorHeaderBytes, 5, std::byte{0xEE});
   const Result<Compressor> back = ParseCompressor(bytes, "f");
@@ -174,7 +283,6 @@ TEST(CompressorFile, EveryWrongFieldOfTheHeaderIsNamed) {
                 "num_layers 1024 of 12 blocks need 147456 bytes and more, " +
                     std::to_string(GoodFile().size() - kCompressorHeaderBytes) + " are left");
   ExpectRefused(With<uint32_t>(16, 1025), "num_heads 1025 is not in 0 … 1024");
-  ExpectRefused(With<uint32_t>(20, 0), "head_dim 0 is not in 16 … 512");
   ExpectRefused(With<uint32_t>(20, 17), "head_dim 17 is not a multiple of 16");
   ExpectRefused(With<uint32_t>(20, 0x80000010), "head_dim 2147483664 is not in 16 … 512");
   ExpectRefused(With<uint32_t>(24, 33),
@@ -182,9 +290,12 @@ TEST(CompressorFile, EveryWrongFieldOfTheHeaderIsNamed) {
   ExpectRefused(With<uint32_t>(28, 1), "compression_factor 1 is not in 2 … 64");
   ExpectRefused(With<uint32_t>(28, 0x10000002), "compression_factor 268435458 is not in 2 … 64");
   ExpectRefused(With<uint32_t>(32, 0x80000000), "min_seq_len 2147483648 is not in 0 … 16777216");
-  ExpectRefused(With<uint32_t>(36, 0), "weight_count_per_layer 0 is neither 12 nor 6 (text only)");
-  ExpectRefused(With<uint32_t>(36, 13),
-                "weight_count_per_layer 13 is neither 12 nor 6 (text only)");
+  ExpectRefused(
+      With<uint32_t>(36, 0),
+      "weight_count_per_layer 0 is not 12 or 6 (text only), nor 8, 4 or 2 of shorter networks");
+  ExpectRefused(
+      With<uint32_t>(36, 13),
+      "weight_count_per_layer 13 is not 12 or 6 (text only), nor 8, 4 or 2 of shorter networks");
 }
 
 TEST(CompressorFile, EveryWrongFieldOfABlockIsNamed) {

@@ -120,7 +120,7 @@ TEST(Compressor, OrdersAreRead) {
   EXPECT_EQ(order->parts[0], CompressorPart::kImageValue);
   EXPECT_EQ(order->parts[1], CompressorPart::kImageKey);
   EXPECT_EQ(order->parts[2], CompressorPart::kTextKey);
-  EXPECT_EQ(order->slots, (std::array<int, 3>{2, 0, 1}));
+  EXPECT_EQ(order->slots, (std::vector<int>{2, 0, 1}));
   const auto message = [](const char* parts, const char* slots) {
     return ParseCompressorOrder(parts, slots).status().message();
   };
@@ -129,9 +129,28 @@ TEST(Compressor, OrdersAreRead) {
             "compress_iv");
   EXPECT_EQ(message("tk,compress_tk", ""),
             "prefix order \"tk,compress_tk\": \"compress_tk\" comes twice");
-  EXPECT_EQ(message("", "0,3"), "slot order \"0,3\" has 2 slots, not 3");
-  EXPECT_EQ(message("", "0,3,5"), "slot order \"0,3,5\": \"5\" is not one of 0 3 6");
-  EXPECT_EQ(message("", "0,3,3"), "order: slot 3 does not come once among the slots");
+  EXPECT_EQ(message("", "0,3,5,9"), "slot order \"0,3,5,9\" has 4 slots, not 1 … 3");
+  EXPECT_EQ(message("", "0,3,3"), "slot order \"0,3,3\": \"3\" comes twice");
+  EXPECT_EQ(message("", "a.b"), "slot order \"a.b\": \"a.b\" is no name of a slot");
+}
+
+TEST(Compressor, SlotsAreNumbersThatAscendOrNamesInOrder) {
+  const auto slots = [](const char* list) { return ParseCompressorOrder("", list)->slots; };
+  EXPECT_EQ(slots("0,2,4"), (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(slots("10,2,4"), (std::vector<int>{2, 0, 1}));
+  EXPECT_EQ(slots("6,3"), (std::vector<int>{1, 0}));
+  EXPECT_EQ(slots("up,down"), (std::vector<int>{0, 1}));
+  EXPECT_EQ(*ParseSlotNames("10,2,4"), (std::vector<std::string>{"2", "4", "10"}));
+  EXPECT_EQ(*ParseSlotNames("up,down"), (std::vector<std::string>{"up", "down"}));
+}
+
+TEST(Compressor, AClauseSaysPartsAndSlots) {
+  EXPECT_TRUE(*ParseCompressorOrder("") == CompressorOrder());
+  EXPECT_TRUE(*ParseCompressorOrder("tv/tk:6/3/0") == *ParseCompressorOrder("tv,tk", "6,3,0"));
+  EXPECT_TRUE(*ParseCompressorOrder(":0/3") == *ParseCompressorOrder("", "0,3"));
+  EXPECT_EQ(ParseCompressorOrder("tv/tx").status().message(),
+            "prefix order \"tv/tx\": \"tx\" is not one of compress_tk compress_tv compress_ik "
+            "compress_iv");
 }
 
 }  // namespace compressor_test

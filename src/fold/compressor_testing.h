@@ -23,6 +23,7 @@ struct CompressorSpec {
   bool has_bias = true;
   int hidden = 0;  // width between the layers; 0: head_dim
   uint64_t seed = 1;
+  int num_slots = kMaxCompressorSlots;
 };
 
 // Weights within 1 / sqrt(cols), as PyTorch begins with.
@@ -52,15 +53,18 @@ inline Compressor RandomCompressor(const CompressorSpec& spec) {
   compressor.head_dim = spec.head_dim;
   compressor.factor = spec.factor;
   compressor.min_groups = spec.min_groups;
+  compressor.num_slots = spec.num_slots;
   compressor.has_image = spec.has_image;
   compressor.layers.resize(static_cast<size_t>(spec.num_layers));
   for (auto& layer : compressor.layers) {
     for (size_t part = 0; part < (spec.has_image ? 4u : 2u); ++part) {
       auto& slots = layer[part].slots;
-      slots[0] =
-          RandomLinear(spec.dtype, hidden, spec.factor * spec.head_dim, spec.has_bias, random);
-      slots[1] = RandomLinear(spec.dtype, hidden, hidden, spec.has_bias, random);
-      slots[2] = RandomLinear(spec.dtype, spec.head_dim, hidden, spec.has_bias, random);
+      for (int slot = 0; slot < spec.num_slots; ++slot) {
+        const int rows = slot + 1 == spec.num_slots ? spec.head_dim : hidden;
+        const int cols = slot == 0 ? spec.factor * spec.head_dim : hidden;
+        slots[static_cast<size_t>(slot)] =
+            RandomLinear(spec.dtype, rows, cols, spec.has_bias, random);
+      }
     }
   }
   return compressor;

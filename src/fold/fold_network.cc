@@ -22,9 +22,9 @@ void Decode(CompressorDtype dtype, const std::vector<std::byte>& stored, std::ve
 }  // namespace
 
 FoldNetwork::FoldNetwork(const CompressorMlp& mlp, CompressorDtype dtype) {
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    const CompressorLinear& from = mlp.slots[i];
-    Layer& layer = layers_[i];
+  for (const CompressorLinear& from : mlp.slots) {
+    if (from.rows == 0) break;  // networks may have fewer
+    Layer& layer = layers_.emplace_back();
     layer.rows = from.rows;
     layer.cols = from.cols;
     layer.weights.resize(static_cast<size_t>(from.rows) * static_cast<size_t>(from.cols));
@@ -35,15 +35,16 @@ FoldNetwork::FoldNetwork(const CompressorMlp& mlp, CompressorDtype dtype) {
 
 void FoldNetwork::Run(const float* inputs, int num_rows, float* outputs,
                       std::vector<float>* scratch) const {
-  const auto rows = static_cast<size_t>(num_rows);
-  const size_t first = rows * static_cast<size_t>(layers_[0].rows);
-  const size_t second = rows * static_cast<size_t>(layers_[1].rows);
-  scratch->resize(std::max(scratch->size(), first + second));
-  float* const outs[] = {scratch->data(), scratch->data() + first, outputs};
+  size_t between = 0;  // values between the layers
+  for (size_t i = 0; i + 1 < layers_.size(); ++i)
+    between += static_cast<size_t>(num_rows) * static_cast<size_t>(layers_[i].rows);
+  scratch->resize(std::max(scratch->size(), between));
+  float* next = scratch->data();
   const float* in = inputs;
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
-    float* out = outs[i];
+    float* out = i + 1 < layers_.size() ? next : outputs;
+    next += static_cast<ptrdiff_t>(num_rows) * layer.rows;
     ActiveKernels().multiply_dense(
         {layer.weights.data(), layer.rows, layer.cols, in, layer.cols, num_rows, out, layer.rows});
     const bool last = i + 1 == layers_.size();

@@ -30,7 +30,7 @@ class FoldNetwork {
     std::vector<float> weights;  // [rows, cols]
     std::vector<float> bias;     // [rows] or empty
   };
-  std::array<Layer, kCompressorSlots> layers_;
+  std::vector<Layer> layers_;  // one to kMaxCompressorSlots
 };
 
 }  // namespace varve

@@ -80,5 +80,25 @@ TEST(FoldNetwork, ANaNOfTheInputIsNotHiddenByTheReLU) {
   }
 }
 
+TEST(FoldNetwork, ShorterNetworksEndWithoutARelu) {
+  for (const int num_slots : {1, 2}) {
+    const Compressor compressor =
+        RandomCompressor({.factor = 3, .hidden = 24, .num_slots = num_slots});
+    const CompressorMlp& mlp = compressor.Mlp(0, CompressorPart::kTextValue);
+    SplitMix64 random(4);
+    std::vector<float> inputs(5 * 3 * 16);
+    for (float& value : inputs) value = static_cast<float>(random.Next() >> 40) * 0x1p-23f - 1.0f;
+    std::vector<float> outputs(5 * 16), scratch;
+    FoldNetwork(mlp, compressor.dtype).Run(inputs.data(), 5, outputs.data(), &scratch);
+    const std::vector<double> expected = FoldReference(mlp, compressor.dtype, inputs.data(), 5);
+    bool any_negative = false;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      EXPECT_NEAR(outputs[i], expected[i], 1e-5);
+      any_negative = any_negative || outputs[i] < 0;
+    }
+    EXPECT_TRUE(any_negative);
+  }
+}
+
 }  // namespace fold_network_test
 }  // namespace varve

@@ -28,9 +28,11 @@ void AddSegment(int64_t begin, int64_t end, bool image, const FoldSizes& sizes,
 std::vector<FoldPiece> CutForFold(std::span<const PositionRun> runs, const FoldSizes& sizes) {
   std::vector<FoldPiece> pieces;
   for (const PositionRun& run : runs) {
-    const int64_t end = std::clamp(sizes.fold_end, run.begin, run.end);
-    const int64_t border = std::clamp(sizes.image_tokens, run.begin, end);
-    AddSegment(run.begin, border, true, sizes, &pieces);
+    const int64_t begin = std::clamp(sizes.fold_begin, run.begin, run.end);
+    const int64_t end = std::clamp(sizes.fold_end, begin, run.end);
+    const int64_t border = std::clamp(sizes.image_tokens, begin, end);
+    AddRaw(run.begin, begin, &pieces);
+    AddSegment(begin, border, true, sizes, &pieces);
     AddSegment(border, end, false, sizes, &pieces);
     AddRaw(end, run.end, &pieces);
   }

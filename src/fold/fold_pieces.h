@@ -20,6 +20,8 @@ struct FoldSizes {
   int min_groups = 0;
   int64_t image_tokens = 0;
   bool has_image = false;  // without networks for it the image stays as it is
+  // Positions before it stay as they are: they are no part of this prompt.
+  int64_t fold_begin = 0;
   // Positions from here on stay as they are: the newest tokens matter most to what follows.
   int64_t fold_end = std::numeric_limits<int64_t>::max();
 };

@@ -90,5 +90,14 @@ TEST(FoldPieces, EveryPositionIsInExactlyOnePiece) {
   }
 }
 
+TEST(FoldPieces, WhatLiesBeforeThePromptStays) {
+  const std::vector<FoldPiece> expected = {{0, 7, 1, false}, {7, 4, 3, false}, {19, 1, 1, false}};
+  EXPECT_EQ(Cut(20, {.factor = 3, .min_groups = 2, .fold_begin = 7}), expected);
+  // Too short: one piece with what lies before.
+  const std::vector<FoldPiece> whole = {{0, 20, 1, false}};
+  EXPECT_EQ(Cut(20, {.factor = 3, .min_groups = 2, .fold_begin = 15}), whole);
+  EXPECT_EQ(Cut(20, {.factor = 3, .min_groups = 2, .fold_begin = 100}), whole);
+}
+
 }  // namespace fold_pieces_test
 }  // namespace varve

@@ -14,8 +14,9 @@ namespace varve {
 inline std::vector<double> FoldReference(const CompressorMlp& mlp, CompressorDtype dtype,
                                          const float* inputs, int num_rows) {
   std::vector<double> values(inputs, inputs + static_cast<ptrdiff_t>(num_rows) * mlp.slots[0].cols);
-  for (size_t slot = 0; slot < mlp.slots.size(); ++slot) {
+  for (size_t slot = 0; slot < mlp.slots.size() && mlp.slots[slot].rows > 0; ++slot) {
     const CompressorLinear& linear = mlp.slots[slot];
+    const bool last = slot + 1 == mlp.slots.size() || mlp.slots[slot + 1].rows == 0;
     const auto rows = static_cast<size_t>(linear.rows);
     const auto cols = static_cast<size_t>(linear.cols);
     std::vector<double> out(static_cast<size_t>(num_rows) * rows);
@@ -24,7 +25,7 @@ inline std::vector<double> FoldReference(const CompressorMlp& mlp, CompressorDty
         double sum = linear.bias.empty() ? 0 : linear.bias[row];
         for (size_t col = 0; col < cols; ++col)
           sum += values[token * cols + col] * LoadWeight(dtype, linear, row * cols + col);
-        out[token * rows + row] = slot + 1 < mlp.slots.size() && sum < 0 ? 0 : sum;
+        out[token * rows + row] = !last && sum < 0 ? 0 : sum;
       }
     }
     values = std::move(out);

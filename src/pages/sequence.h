@@ -33,13 +33,29 @@ struct LayerTable : PageTable {
   }
 };
 
+// A prompt that fold_positions=restart has renumbered: positions [begin, end) stand for `lost`
+// tokens more than they are. Which of the tokens a position stands for is not known any more.
+struct PositionRestart {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t lost = 0;
+};
+
 struct Sequence {
   int64_t next_position = 0;
   bool prompt_ended = false;  // EndPrompt has been called
-  // Positions that folding with fold_positions=restart has given up.
-  int64_t tokens_restarted = 0;
-  int64_t tokens_seen() const { return next_position + tokens_restarted; }
+  // A prompt is being fed: what has been appended since prompt_begin is folded when it ends.
+  bool prompt_open = true;
+  int64_t prompt_begin = 0;
+  std::vector<PositionRestart> restarts;  // ascending, disjoint
   std::vector<LayerTable> layers;
+
+  int64_t tokens_restarted() const {
+    int64_t lost = 0;
+    for (const PositionRestart& restart : restarts) lost += restart.lost;
+    return lost;
+  }
+  int64_t tokens_seen() const { return next_position + tokens_restarted(); }
 };
 
 using SequenceMap = std::unordered_map<uint64_t, std::unique_ptr<Sequence>>;

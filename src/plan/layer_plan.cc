@@ -151,6 +151,7 @@ Status CheckCombination(const LayerRule& rule) {
   const std::pair<bool, const char*> of_folding[] = {
       {rule.image_tokens.has_value(), "image"},
       {rule.fold_positions.has_value(), "fold_positions"},
+      {rule.fold_order.has_value(), "fold_order"},
   };
   for (const auto& [said, clause] : of_folding) {
     if (!said || rule.fold) continue;

@@ -1,5 +1,6 @@
 #include "plan/plan_compressors.h"
 
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -23,12 +24,17 @@ Status PlanCompressors::CheckFits(const Compressor& compressor, const std::strin
 }
 
 Result<const Compressor*> PlanCompressors::Get(const LayerRule& rule) {
-  std::shared_ptr<const Compressor>& given = given_[*rule.fold];
+  std::shared_ptr<const Compressor>& given = given_[{*rule.fold, rule.fold_order.value_or("")}];
   if (given != nullptr) return given.get();
   std::shared_ptr<const Compressor> found = shipped_;
   if (*rule.fold != kShippedCompressor) {
-    VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const Compressor> loaded, LoadCompressor(*rule.fold));
-    found = std::move(loaded);
+    std::optional<CompressorOrder> order;
+    if (rule.fold_order) {
+      VARVE_ASSIGN_OR_RETURN(order, ParseCompressorOrder(*rule.fold_order));
+    }
+    VARVE_ASSIGN_OR_RETURN(found, LoadCompressor(*rule.fold, order));
+  } else if (rule.fold_order) {
+    return InvalidArgument("fold_order= is for a file; leave it out");
   } else if (found == nullptr) {
     return FailedPrecondition(
         "no compressor comes with this model; name a file that `varve fold convert` has made");
@@ -42,7 +48,7 @@ Result<const Compressor*> PlanCompressors::Get(const LayerRule& rule) {
 
 uint64_t PlanCompressors::bytes() const {
   uint64_t bytes = 0;
-  for (const auto& [name, compressor] : given_) {
+  for (const auto& [clauses, compressor] : given_) {
     if (compressor != nullptr) bytes += compressor->bytes();
   }
   return bytes;

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "varve/cache.h"
 #include "varve/compressor.h"
@@ -38,7 +39,8 @@ class PlanCompressors {
 
   std::shared_ptr<const Compressor> shipped_;
   CacheShape shape_;
-  std::map<std::string, std::shared_ptr<const Compressor>> given_;  // by the clause's value
+  // By the values of fold= and fold_order=.
+  std::map<std::pair<std::string, std::string>, std::shared_ptr<const Compressor>> given_;
 };
 
 }  // namespace varve

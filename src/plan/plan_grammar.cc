@@ -72,6 +72,7 @@ constexpr ClauseSpec kClauses[] = {
      .kind = ClauseKind::kWord,
      .text = &LayerRule::fold_positions,
      .words = "true restart"},
+    {.name = "fold_order", .kind = ClauseKind::kFile, .text = &LayerRule::fold_order},
     {.name = "cross", .kind = ClauseKind::kRung, .text = &LayerRule::cross},
     {.name = "fallback", .kind = ClauseKind::kRung, .text = &LayerRule::fallback},
 };

@@ -62,6 +62,7 @@ Result<Generation> Generate(LlamaRunner& runner, Cache& cache, SequenceId sequen
   }
   VARVE_ASSIGN_OR_RETURN(int64_t begin, cache.NextPosition(sequence));
   VARVE_RETURN_IF_ERROR(CheckPrompt(prompt, begin, context, config.vocab_size));
+  VARVE_RETURN_IF_ERROR(cache.BeginPrompt(sequence));
 
   Generation result;
   std::vector<float> logits(static_cast<size_t>(config.vocab_size));  // [vocab_size]
@@ -86,7 +87,8 @@ Result<Generation> Generate(LlamaRunner& runner, Cache& cache, SequenceId sequen
   Sampler sampler(options.sampler);
   for (const int32_t token : options.history) sampler.Observe(token);
   for (const int32_t token : prompt) sampler.Observe(token);
-  int64_t position = *cache.NextPosition(sequence);  // folding may have restarted it
+  // Folding may have restarted it.
+  VARVE_ASSIGN_OR_RETURN(int64_t position, cache.NextPosition(sequence));
   const auto decode_start = std::chrono::steady_clock::now();
   while (static_cast<int64_t>(result.tokens.size()) < options.max_tokens) {
     if (!result.tokens.empty()) {

@@ -42,8 +42,8 @@ std::string_view TakePiece(std::string_view& text) {
   return piece;
 }
 
-// compress_tk.0.3.weight; nothing for other keys.
-std::optional<WeightKey> ReadKey(std::string_view text) {
+// compress_tk.0.3.weight; nothing for other keys. `slots` are the names that may stand for the 3.
+std::optional<WeightKey> ReadKey(std::string_view text, const std::vector<std::string>& slots) {
   WeightKey key;
   const std::string_view prefix = TakePiece(text);
   const std::string_view layer_text = TakePiece(text);
@@ -54,15 +54,12 @@ std::optional<WeightKey> ReadKey(std::string_view text) {
     ++part;
   }
   const std::optional<int> layer = ReadNumber(layer_text, 1 << 30);
-  const std::optional<int> number = ReadNumber(slot_text, 1 << 30);
-  if (part == kCompressorParts || !layer || !number) return std::nullopt;
-  const auto slot =
-      std::find(kCompressorSlotNumbers.begin(), kCompressorSlotNumbers.end(), *number);
-  if (slot == kCompressorSlotNumbers.end()) return std::nullopt;
+  const auto slot = std::find(slots.begin(), slots.end(), slot_text);
+  if (part == kCompressorParts || !layer || slot == slots.end()) return std::nullopt;
   if (text != "weight" && text != "bias") return std::nullopt;
   key.part = static_cast<CompressorPart>(part);
   key.layer = *layer;
-  key.slot = static_cast<int>(slot - kCompressorSlotNumbers.begin());
+  key.slot = static_cast<int>(slot - slots.begin());
   key.is_bias = text == "bias";
   return key;
 }
@@ -106,9 +103,9 @@ class Converter {
   // `dims`: 2 of a weight, 1 of a bias; sizes 1 … the widest block.
   Result<PthTensor> ReadTensor(const std::string& key, const PickleValue& value, size_t dims);
   Result<float> ReadNumber(const std::string& key, const PthTensor& tensor, int64_t at) const;
-  static std::string KeyOf(int layer, CompressorPart part, int slot, const char* what) {
+  std::string KeyOf(int layer, CompressorPart part, int slot, const char* what) const {
     return fmt::format("{}.{}.{}.{}", CompressorPartName(part), layer,
-                       kCompressorSlotNumbers[static_cast<size_t>(slot)], what);
+                       options_.slots[static_cast<size_t>(slot)], what);
   }
   Status Bad(const std::string& message) const {
     return InvalidArgument(fmt::format("{}: {}", name_, message));
@@ -156,7 +153,7 @@ Status Converter::FindStateDict() {
 
 Status Converter::SortKeys() {
   for (const PthEntry& entry : entries_) {
-    const std::optional<WeightKey> key = ReadKey(entry.key);
+    const std::optional<WeightKey> key = ReadKey(entry.key, options_.slots);
     const bool is_image = key && key->part >= CompressorPart::kImageKey;
     if (!key || (is_image && options_.text_only)) {
       out_.ignored.push_back(PrintableName(entry.key));
@@ -170,7 +167,8 @@ Status Converter::SortKeys() {
   }
   if (num_layers_ > 0) return Status();
   return Bad(fmt::format(
-      "has no key like compress_tk.0.0.weight{}; its state dict has {} keys{}",
+      "has no key like {}{}; its state dict has {} keys{}",
+      KeyOf(0, CompressorPart::kTextKey, 0, "weight"),
       out_.state_dict.empty() ? " and no dict compressor"
                               : fmt::format(" under {}", out_.state_dict),
       entries_.size(),
@@ -183,8 +181,10 @@ Status Converter::ReadHeader() {
   compressor.dtype = options_.dtype;
   compressor.num_heads = options_.num_heads;
   compressor.min_groups = options_.min_groups;
+  compressor.num_slots = static_cast<int>(options_.slots.size());
   const std::string first_key = KeyOf(0, CompressorPart::kTextKey, 0, "weight");
-  const std::string last_key = KeyOf(0, CompressorPart::kTextKey, 2, "weight");
+  const std::string last_key =
+      KeyOf(0, CompressorPart::kTextKey, compressor.num_slots - 1, "weight");
   const PickleValue* first = Find(first_key);
   const PickleValue* last = Find(last_key);
   if (first == nullptr) return Bad(fmt::format("{} is missing", first_key));
@@ -210,7 +210,7 @@ Status Converter::ReadLayer(int layer) {
   auto& mlps = out_.compressor.layers.emplace_back();
   const int num_parts = out_.compressor.has_image ? kCompressorParts : 2;
   for (int i = 0; i < num_parts; ++i) {
-    for (int slot = 0; slot < kCompressorSlots; ++slot) {
+    for (int slot = 0; slot < out_.compressor.num_slots; ++slot) {
       VARVE_RETURN_IF_ERROR(
           ReadLinear(layer, static_cast<CompressorPart>(i), slot,
                      mlps[static_cast<size_t>(i)].slots[static_cast<size_t>(slot)]));
@@ -300,6 +300,10 @@ Result<ConvertedCompressor> ConvertPthCompressor(std::span<const std::byte> byte
                                                  const CompressorConvertOptions& options) {
   if (bytes.size() >= 4 && IsCompressor(bytes)) {
     return InvalidArgument(fmt::format("{}: is a compressor already, not a .pth", name));
+  }
+  if (options.slots.empty() || options.slots.size() > kMaxCompressorSlots) {
+    return InvalidArgument(
+        fmt::format("{} slots, not 1 … {}", options.slots.size(), kMaxCompressorSlots));
   }
   VARVE_ASSIGN_OR_RETURN(PthFile file, PthFile::Open(bytes, name));
   return Converter(std::move(file), name, bytes.size(), options).Run();

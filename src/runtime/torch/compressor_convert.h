@@ -20,10 +20,13 @@ namespace varve {
 struct CompressorConvertOptions {
   CompressorDtype dtype = CompressorDtype::kF16;
   int factor = 0;     // 0: inputs of slot 0 / head_dim
-  int head_dim = 0;   // 0: outputs of slot 6
+  int head_dim = 0;   // 0: outputs of the last slot
   int num_heads = 0;  // written as it is
   int min_groups = 2;
   bool text_only = false;  // image networks are ignored
+  // What the linear layers of a network are called, in the order in which they are computed. One to
+  // kMaxCompressorSlots.
+  std::vector<std::string> slots = {"0", "3", "6"};
 };
 
 struct ConvertedCompressor {

@@ -39,7 +39,7 @@ Result<ConvertedCompressor> Convert(const FoldGolden& golden,
 // One network in double precision.
 std::vector<double> Apply(const Compressor& compressor, const CompressorMlp& mlp,
                           std::vector<double> x) {
-  for (size_t slot = 0; slot < kCompressorSlots; ++slot) {
+  for (size_t slot = 0; slot < kMaxCompressorSlots; ++slot) {
     const CompressorLinear& linear = mlp.slots[slot];
     std::vector<double> y(linear.bias.begin(), linear.bias.end());
     y.resize(static_cast<size_t>(linear.rows));
@@ -47,7 +47,7 @@ std::vector<double> Apply(const Compressor& compressor, const CompressorMlp& mlp
       for (size_t col = 0; col < x.size(); ++col) {
         y[row] += x[col] * LoadWeight(compressor.dtype, linear, row * x.size() + col);
       }
-      if (slot + 1 < kCompressorSlots) y[row] = std::max(y[row], 0.0);
+      if (slot + 1 < kMaxCompressorSlots) y[row] = std::max(y[row], 0.0);
     }
     x = std::move(y);
   }

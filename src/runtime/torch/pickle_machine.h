@@ -57,7 +57,7 @@ class PickleMachine {
   size_t Available() const { return stack_.size() - (marks_.empty() ? 0 : marks_.back()); }
 
   Status Bad(std::string_view message) const {
-    return Status(StatusCode::kDataLoss, fmt::format("{}: at {}: {}", name_, at_, message));
+    return DataLoss(fmt::format("{}: at {}: {}", name_, at_, message));
   }
   Status Refused(std::string_view message) const {
     return Unimplemented(fmt::format("{}: at {}: {}", name_, at_, message));

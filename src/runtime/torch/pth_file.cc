@@ -70,7 +70,7 @@ double PthTensor::At(int64_t number) const {
 }
 
 Status PthFile::Bad(const std::string& message) const {
-  return Status(StatusCode::kDataLoss, fmt::format("{}: {}", name_, message));
+  return DataLoss(fmt::format("{}: {}", name_, message));
 }
 
 Result<PthFile> PthFile::Open(std::span<const std::byte> bytes, const std::string& name) {

@@ -82,7 +82,7 @@ uint32_t ZipCrc(std::span<const std::byte> bytes) {
 }
 
 Status ZipReader::Bad(const std::string& message) const {
-  return Status(StatusCode::kDataLoss, fmt::format("{}: {}", name_, message));
+  return DataLoss(fmt::format("{}: {}", name_, message));
 }
 
 Result<ZipReader> ZipReader::Open(std::span<const std::byte> bytes, const std::string& name) {
