@@ -8,6 +8,7 @@
 
 #include "cli/bench/decode_lane.h"
 #include "fold/compressor_testing.h"
+#include "runtime/model/open_model.h"
 #include "tests/gguf_testing.h"
 #include "tests/tiny_model.h"
 
@@ -20,7 +21,7 @@ class BenchDecodeTest : public ::testing::Test {
     bytes_ = TinyModel().Build();
     Result<std::shared_ptr<const GgufFile>> file = GgufFile::FromMemory(bytes_, "tiny");
     ASSERT_TRUE(file.ok()) << file.status().message();
-    model_ = *LlamaModel::Load(*file);
+    model_ = *LoadDecoderModel(*file);
     options_.plans = {"q8_0", "age=q8_0:64/q4_0"};
     options_.depths = {130, 0};
     options_.steps = 70;  // beyond the end of a page
@@ -32,7 +33,7 @@ class BenchDecodeTest : public ::testing::Test {
   void TearDown() override { std::fclose(sink_); }
 
   std::vector<std::byte> bytes_;
-  std::shared_ptr<const LlamaModel> model_;
+  std::shared_ptr<const DecoderModel> model_;
   BenchDecodeOptions options_;
   std::FILE* sink_ = nullptr;
 };
@@ -167,18 +168,18 @@ TEST_F(BenchDecodeTest, StepsLeaveTheDepthAsItWas) {
   std::unique_ptr<Executor> executor = MakeThreadPool(2);
   const SyntheticRows rows(model_->cache_shape(), 1, *executor);
   auto lane = DecodeLane::Make("q4_0", *ParsePlan("q4_0"), *model_, *executor).value();
-  LlamaRunner runner(model_, *executor);
+  const std::unique_ptr<DecoderRunner> runner = model_->MakeRunner(*executor);
   ASSERT_TRUE(lane->SetDepth(rows, 192).ok());
   std::vector<int32_t> first;
   std::vector<int32_t> again;
-  ASSERT_TRUE(lane->TimeSteps(runner, 40, &first).ok());
+  ASSERT_TRUE(lane->TimeSteps(*runner, 40, &first).ok());
   EXPECT_EQ(first.size(), 40u);
-  ASSERT_TRUE(lane->TimeSteps(runner, 40, &again).ok());
+  ASSERT_TRUE(lane->TimeSteps(*runner, 40, &again).ok());
   EXPECT_EQ(again, first);
   // Growing step by step is the same as growing at once.
   auto grown = DecodeLane::Make("q4_0", *ParsePlan("q4_0"), *model_, *executor).value();
   for (const int64_t depth : {7, 64, 100, 192}) ASSERT_TRUE(grown->SetDepth(rows, depth).ok());
-  ASSERT_TRUE(grown->TimeSteps(runner, 40, &again).ok());
+  ASSERT_TRUE(grown->TimeSteps(*runner, 40, &again).ok());
   EXPECT_EQ(again, first);
 }
 
@@ -193,7 +194,7 @@ TEST_F(BenchDecodeTest, EveryDepthIsAPromptThatIsFolded) {
           .ok());
   std::unique_ptr<Executor> executor = MakeThreadPool(2);
   const SyntheticRows rows(shape, 1, *executor);
-  LlamaRunner runner(model_, *executor);
+  const std::unique_ptr<DecoderRunner> runner = model_->MakeRunner(*executor);
   for (const char* positions : {"true", "restart"}) {
     const std::string plan = "fold=" + file + ",fold_positions=" + positions;
     auto lane = DecodeLane::Make(plan, *ParsePlan(plan), *model_, *executor).value();
@@ -205,7 +206,7 @@ TEST_F(BenchDecodeTest, EveryDepthIsAPromptThatIsFolded) {
       EXPECT_EQ(lane->cache().Stats().bytes_f16, static_cast<uint64_t>(depth / 4 + depth % 4) *
                                                      row_bytes *
                                                      static_cast<uint64_t>(shape.num_layers));
-      EXPECT_TRUE(lane->TimeSteps(runner, 3, &tokens).ok());
+      EXPECT_TRUE(lane->TimeSteps(*runner, 3, &tokens).ok());
     }
   }
 }

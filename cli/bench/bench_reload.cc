@@ -46,14 +46,14 @@ class RemoveWhenDone {
 }  // namespace
 
 Result<Json> MeasureReload(const BenchReloadOptions& options, const std::string& plan,
-                           std::shared_ptr<const LlamaModel> model, Executor& executor) {
+                           std::shared_ptr<const DecoderModel> model, Executor& executor) {
   CacheOptions cache_options = CacheOptionsFor(*model);
   VARVE_ASSIGN_OR_RETURN(Plan parsed, ReadKvOption(plan));
   cache_options.plan = parsed;
   cache_options.executor = &executor;
   const CacheShape shape = model->cache_shape();
-  const auto vocab = static_cast<size_t>(model->config().vocab_size);
-  LlamaRunner runner(std::move(model), executor);
+  const auto vocab = static_cast<size_t>(model->vocab_size());
+  const std::unique_ptr<DecoderRunner> runner = model->MakeRunner(executor);
   VARVE_ASSIGN_OR_RETURN(std::unique_ptr<Cache> cache, Cache::Create(shape, cache_options));
   VARVE_ASSIGN_OR_RETURN(SequenceId id, cache->CreateSequence());
   SplitMix64 random(options.model.seed);
@@ -63,7 +63,7 @@ Result<Json> MeasureReload(const BenchReloadOptions& options, const std::string&
   Progress progress("prefill", static_cast<double>(tokens.size()));
   const Clock::time_point prefill = Clock::now();
   VARVE_RETURN_IF_ERROR(
-      runner.Forward(*cache, id, tokens, Logits::kLast, logits.data(), [&](int64_t done) {
+      runner->Forward(*cache, id, tokens, Logits::kLast, logits.data(), [&](int64_t done) {
         progress.Update(static_cast<double>(done));
         return true;
       }));
@@ -88,11 +88,11 @@ Result<Json> MeasureReload(const BenchReloadOptions& options, const std::string&
   for (int step = 0; step < options.steps; ++step) {
     const auto token = static_cast<int32_t>(random.Next() % vocab);
     const DecodeEntry entry{loaded.front().sequence, token};
-    VARVE_RETURN_IF_ERROR(runner.Decode(*other, {&entry, 1}, again.data()));
+    VARVE_RETURN_IF_ERROR(runner->Decode(*other, {&entry, 1}, again.data()));
     if (step == 0) first_token_s = SecondsSince(load);
     const DecodeEntry expected{id, token};
     const Clock::time_point decode = Clock::now();
-    VARVE_RETURN_IF_ERROR(runner.Decode(*cache, {&expected, 1}, logits.data()));
+    VARVE_RETURN_IF_ERROR(runner->Decode(*cache, {&expected, 1}, logits.data()));
     if (step == 0) decode_token_s = SecondsSince(decode);
     if (std::memcmp(again.data(), logits.data(), vocab * sizeof(float)) != 0) {
       return Internal(
@@ -115,7 +115,7 @@ Result<Json> MeasureReload(const BenchReloadOptions& options, const std::string&
 Status BenchReload(const BenchReloadOptions& options) {
   VARVE_RETURN_IF_ERROR(CheckWritable("--json", options.model.json));
   VARVE_RETURN_IF_ERROR(CheckWritable("--file", options.file));
-  VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const LlamaModel> model, OpenBenchModel(options.model));
+  VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const DecoderModel> model, OpenBenchModel(options.model));
   const std::unique_ptr<Executor> executor = MakeThreadPool(options.model.threads);
   Json rows = Json::array();
   TextTable table({"plan", ">tokens", ">prefill", ">save", ">load", ">first token", ">x prefill",

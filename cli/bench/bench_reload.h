@@ -33,7 +33,7 @@ Status BenchReload(const BenchReloadOptions& options);
 // "decode_token_s", "speedup", "file_bytes", "equal_steps"}. Fails where logits differ.
 Result<nlohmann::ordered_json> MeasureReload(const BenchReloadOptions& options,
                                              const std::string& plan,
-                                             std::shared_ptr<const LlamaModel> model,
+                                             std::shared_ptr<const DecoderModel> model,
                                              Executor& executor);
 
 }  // namespace varve::cli

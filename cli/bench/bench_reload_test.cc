@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "runtime/model/open_model.h"
 #include "tests/gguf_testing.h"
 #include "tests/tiny_model.h"
 
@@ -13,8 +14,8 @@ namespace bench_reload_test {
 TEST(BenchReload, MeasuresAPlanAndLeavesNoFile) {
   const TempFolder folder;
   const std::vector<std::byte> bytes = TinyModel().Build();
-  const std::shared_ptr<const LlamaModel> model =
-      *LlamaModel::Load(*GgufFile::FromMemory(bytes, "tiny"));
+  const std::shared_ptr<const DecoderModel> model =
+      *LoadDecoderModel(*GgufFile::FromMemory(bytes, "tiny"));
   const std::unique_ptr<Executor> executor = MakeThreadPool(2);
   BenchReloadOptions options;
   options.tokens = 200;

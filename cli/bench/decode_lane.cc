@@ -14,7 +14,7 @@
 namespace varve::cli {
 
 Result<std::unique_ptr<DecodeLane>> DecodeLane::Make(std::string name, const Plan& plan,
-                                                     const LlamaModel& model, Executor& executor,
+                                                     const DecoderModel& model, Executor& executor,
                                                      bool time_stages) {
   CacheOptions options = CacheOptionsFor(model);
   options.plan = plan;
@@ -37,7 +37,7 @@ Result<std::unique_ptr<DecodeLane>> DecodeLane::Make(std::string name, const Pla
   lane->name_ = std::move(name);
   lane->cache_ = std::move(*cache);
   lane->sequence_ = sequence;
-  lane->logits_.resize(static_cast<size_t>(model.config().vocab_size));
+  lane->logits_.resize(static_cast<size_t>(model.vocab_size()));
   return lane;
 }
 
@@ -62,7 +62,8 @@ Status DecodeLane::SetDepth(const SyntheticRows& rows, int64_t depth) {
   return Status();
 }
 
-Result<double> DecodeLane::TimeSteps(LlamaRunner& runner, int steps, std::vector<int32_t>* tokens) {
+Result<double> DecodeLane::TimeSteps(DecoderRunner& runner, int steps,
+                                     std::vector<int32_t>* tokens) {
   VARVE_ASSIGN_OR_RETURN(int64_t depth, cache_->NextPosition(sequence_));
   tokens->clear();
   DecodeEntry entry{sequence_, 1};

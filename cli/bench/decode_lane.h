@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cli/bench/synthetic_rows.h"
-#include "runtime/llama/llama_model.h"
+#include "runtime/model/decoder_model.h"
 #include "varve/cache.h"
 
 namespace varve::cli {
@@ -17,7 +17,7 @@ namespace varve::cli {
 class DecodeLane {
  public:
   static Result<std::unique_ptr<DecodeLane>> Make(std::string name, const Plan& plan,
-                                                  const LlamaModel& model, Executor& executor,
+                                                  const DecoderModel& model, Executor& executor,
                                                   bool time_stages = false);
 
   const std::string& name() const { return name_; }
@@ -41,7 +41,7 @@ class DecodeLane {
   Status SetDepth(const SyntheticRows& rows, int64_t depth);
   // Decodes `steps` tokens greedily behind the present depth and forgets them again. Returns the
   // microseconds of one step; `tokens` gets what was decoded.
-  Result<double> TimeSteps(LlamaRunner& runner, int steps, std::vector<int32_t>* tokens);
+  Result<double> TimeSteps(DecoderRunner& runner, int steps, std::vector<int32_t>* tokens);
   const std::vector<float>& logits() const { return logits_; }  // of the last step, [vocab_size]
 
  private:

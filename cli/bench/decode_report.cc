@@ -53,7 +53,7 @@ void ReportDecode(const DecodeCase& at, const std::vector<DecodeRow>& rows, std:
     const uint64_t read_bytes = at.weight_bytes_per_token + stats.bytes_used;
     const double fraction = static_cast<double>(read_bytes) * speed / at.read_bandwidth;
     const ForwardTimes& times = row.times;
-    const double all = times.linear_us + times.attention_us + times.cache_us + times.other_us;
+    const double all = times.total_us();
     const auto share = [&](double us) { return all > 0 ? us / all : 0.0; };
     const auto percent = [](double part) { return fmt::format("{:.1f} %", 100 * part); };
     table.AddRow({row.noise ? "f16 again (noise)" : row.lane->name(), fmt::format("{:.2f}", speed),

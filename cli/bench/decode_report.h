@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cli/bench/decode_lane.h"
-#include "runtime/llama/llama_model.h"
+#include "runtime/model/decoder_model.h"
 
 namespace varve::cli {
 

@@ -172,7 +172,7 @@ Result<KvSamples> SampleModel(const SampleOptions& options) {
   samples.model_name = model->name;
   samples.model_fingerprint = ModelFingerprint(*model->file);
   samples.text_name = options.text == "-" ? "stdin" : fs::path(options.text).filename().string();
-  const int64_t context = model->model->config().context;
+  const int64_t context = model->model->context();
   samples.ctx =
       std::min(options.ctx > 0 ? options.ctx : std::min(context, kMostContext), options.tokens);
   if (samples.ctx > context) {

@@ -99,7 +99,7 @@ std::string Count(int64_t number, const std::string& noun) {
 }
 
 void WarnBeyondContext(const EvalInputs& inputs, int64_t ctx) {
-  const int64_t context = inputs.model.model->config().context;
+  const int64_t context = inputs.model.model->context();
   if (ctx <= context) return;
   WriteNote(fmt::format(
       "varve: {} tokens are beyond the context of {} that the model was made for\n", ctx, context));

@@ -165,7 +165,7 @@ Status EvalPolicies(const EvalPoliciesOptions& options) {
   results.rows = std::move(*rows);
 
   const Tokenizer& tokenizer = *inputs.model.tokenizer;
-  const int64_t context = inputs.model.model->config().context;
+  const int64_t context = inputs.model.model->context();
   const int64_t ctx = options.ctx > 0 ? options.ctx : std::min(kPoliciesCtx, context);
   WarnBeyondContext(inputs, ctx);
   EncodeOptions encode;

@@ -46,7 +46,7 @@ Status DumpToFiles(const DumpOptions& options) {
   if (!model.ok()) return model.status();
   const Result<std::vector<int32_t>> tokens = ReadTextTokens(*model, options.text, options.ctx);
   if (!tokens.ok()) return tokens.status();
-  const int64_t context = model->model->config().context;
+  const int64_t context = model->model->context();
   if (options.ctx > context) {
     WriteNote(
         fmt::format("varve: {} tokens are beyond the context of {} that the model was made "

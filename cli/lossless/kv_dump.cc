@@ -165,8 +165,8 @@ Result<std::vector<DumpRows>> DumpModel(const LoadedModel& model, Executor& exec
   VARVE_ASSIGN_OR_RETURN(std::unique_ptr<Cache> cache,
                          Cache::Create(model.model->cache_shape(), std::move(options)));
   VARVE_ASSIGN_OR_RETURN(const SequenceId sequence, cache->CreateSequence());
-  LlamaRunner runner(model.model, executor);
-  VARVE_RETURN_IF_ERROR(runner.Forward(*cache, sequence, tokens, Logits::kNone, nullptr, progress));
+  VARVE_RETURN_IF_ERROR(model.model->MakeRunner(executor)->Forward(
+      *cache, sequence, tokens, Logits::kNone, nullptr, progress));
   std::vector<DumpRows> all;
   for (int layer = 0; layer < cache->shape().num_layers; ++layer) {
     for (const Part part : {Part::kKey, Part::kValue}) {

@@ -117,7 +117,7 @@ Status PlanComparison::WriteReference() {
 }
 
 Status PlanComparison::Score() {
-  const size_t vocab = static_cast<size_t>(setup_.model.model->config().vocab_size);
+  const size_t vocab = static_cast<size_t>(setup_.model.model->vocab_size());
   const std::vector<int32_t>& tokens = lanes_[0].result.tokens;
   std::vector<float> reference(vocab);       // [vocab]
   std::vector<double> probabilities(vocab);  // [vocab]
@@ -208,13 +208,14 @@ Status PlanComparison::Write(ComparedLane& lane) {
 }
 
 Comparison PlanComparison::Summary() const {
-  const LlamaConfig& config = setup_.model.model->config();
+  const CacheShape& shape = setup_.model.model->cache_shape();
   const MachineInfo machine = DescribeMachine();
   const SamplerOptions& sampler = setup_.generate.sampler;
   Comparison comparison;
   comparison.model = setup_.model.name;
-  comparison.shape = fmt::format("{} layers, {} heads on {} KV heads of {}", config.num_layers,
-                                 config.num_heads, config.num_kv_heads, config.head_dim);
+  comparison.shape =
+      fmt::format("{} layers, {} heads on {} KV heads of {}", shape.num_layers,
+                  shape.num_kv_heads * shape.group_size, shape.num_kv_heads, shape.key_dim);
   comparison.prompt = prompt_text_;
   comparison.prompt_tokens = static_cast<int64_t>(prompt_.size());
   comparison.scored_tokens = scored_;

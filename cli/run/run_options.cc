@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kTextTokens = 256;
 
-Result<std::vector<Plan>> ReadPlans(const RunOptions& options, const LlamaModel& model) {
+Result<std::vector<Plan>> ReadPlans(const RunOptions& options, const DecoderModel& model) {
   std::vector<Plan> plans;
   for (const std::string& text : options.plans) {
     Result<Plan> plan = ReadKvOption(text);
@@ -31,7 +31,7 @@ Result<std::vector<Plan>> ReadPlans(const RunOptions& options, const LlamaModel&
 }
 
 Result<GenerateOptions> ReadGenerateOptions(const RunOptions& options, const LoadedModel& model) {
-  const int64_t context = model.model->config().context;
+  const int64_t context = model.model->context();
   if (options.ctx > context) {
     return InvalidArgument(
         fmt::format("--ctx {} > {}, the context of {}", options.ctx, context, model.name));
@@ -78,11 +78,10 @@ Result<RunSetup> PrepareRun(const RunOptions& options) {
   if (!plans.ok()) return plans.status();
   RunSetup setup;
   setup.executor = MakeThreadPool(options.threads);
-  setup.runner =
-      std::make_unique<LlamaRunner>(model->model, *setup.executor,
-                                    options.precision == "auto"   ? FastestPrecision()
-                                    : options.precision == "bf16" ? ProductPrecision::kBF16
-                                                                  : ProductPrecision::kF32);
+  setup.runner = model->model->MakeRunner(*setup.executor,
+                                          options.precision == "auto"   ? FastestPrecision()
+                                          : options.precision == "bf16" ? ProductPrecision::kBF16
+                                                                        : ProductPrecision::kF32);
   setup.model = std::move(*model);
   setup.plans = std::move(*plans);
   setup.generate = std::move(*generate);

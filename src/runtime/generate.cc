@@ -51,21 +51,21 @@ const char* StopReasonName(StopReason reason) {
 double Generation::prompt_tokens_per_s() const { return PerSecond(prompt_tokens, prompt_us); }
 double Generation::decode_tokens_per_s() const { return PerSecond(decode_steps, decode_us); }
 
-Result<Generation> Generate(LlamaRunner& runner, Cache& cache, SequenceId sequence,
+Result<Generation> Generate(DecoderRunner& runner, Cache& cache, SequenceId sequence,
                             std::span<const int32_t> prompt, const GenerateOptions& options,
                             const GenerateCallbacks& callbacks) {
-  const LlamaConfig& config = runner.model().config();
-  const int64_t context = options.max_context > 0 ? options.max_context : config.context;
+  const DecoderModel& model = runner.model();
+  const int64_t context = options.max_context > 0 ? options.max_context : model.context();
   VARVE_RETURN_IF_ERROR(CheckSamplerOptions(options.sampler));
   if (options.max_tokens < 0) {
     return InvalidArgument(fmt::format("max_tokens {} < 0", options.max_tokens));
   }
   VARVE_ASSIGN_OR_RETURN(int64_t begin, cache.NextPosition(sequence));
-  VARVE_RETURN_IF_ERROR(CheckPrompt(prompt, begin, context, config.vocab_size));
+  VARVE_RETURN_IF_ERROR(CheckPrompt(prompt, begin, context, model.vocab_size()));
   VARVE_RETURN_IF_ERROR(cache.BeginPrompt(sequence));
 
   Generation result;
-  std::vector<float> logits(static_cast<size_t>(config.vocab_size));  // [vocab_size]
+  std::vector<float> logits(static_cast<size_t>(model.vocab_size()));  // [vocab_size]
   bool is_stopped = false;
   const auto on_prompt = [&](int64_t done) {
     result.prompt_tokens = done;

@@ -235,6 +235,12 @@ Result<std::string_view> GgufFile::GetStringOr(std::string_view key,
   return GetOr(*this, key, missing, [&] { return GetString(key); });
 }
 
+Status GgufFile::InFile(const Status& status) const {
+  const std::string prefix = name() + ": ";
+  if (status.ok() || status.message().starts_with(prefix)) return status;
+  return Status(status.code(), prefix + status.message());
+}
+
 Result<WeightMatrix> GgufFile::GetMatrix(std::string_view tensor_name, int64_t rows,
                                          int64_t cols) const {
   const GgufTensor* tensor = FindTensor(tensor_name);

@@ -54,13 +54,11 @@ constexpr std::array<Family, 6> kFamilies = {{
 }};
 
 Result<const Family*> FindFamily(std::string_view architecture) {
-  std::string known;
   for (const Family& family : kFamilies) {
     if (family.architecture == architecture) return &family;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", family.architecture);
   }
   return Unimplemented(fmt::format("general.architecture {} is not built in; these are: {}",
-                                   QuoteName(architecture), known));
+                                   QuoteName(architecture), fmt::join(LlamaArchitectures(), ", ")));
 }
 
 Status ReadHeads(const ConfigReader& read, LlamaConfig* config) {
@@ -179,6 +177,15 @@ Status ReadWindow(const ConfigReader& read, const Family& family, LlamaConfig* c
 }
 
 }  // namespace
+
+std::span<const std::string_view> LlamaArchitectures() {
+  static constexpr auto kNames = [] {
+    std::array<std::string_view, kFamilies.size()> names;
+    for (size_t i = 0; i < names.size(); ++i) names[i] = kFamilies[i].architecture;
+    return names;
+  }();
+  return kNames;
+}
 
 Result<LlamaConfig> ReadLlamaConfig(const GgufFile& file) {
   const Result<std::string_view> architecture = file.GetString("general.architecture");

@@ -7,7 +7,7 @@
 #include <ostream>
 #include <span>
 
-#include "tests/llama_testing.h"
+#include "runtime/llama/llama_testing.h"
 
 namespace varve {
 namespace llama_golden_test {
