@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/machine.h"
+#include "base/quoted.h"
 #include "cli/available_memory.h"
 #include "cli/bench/bench_report.h"
 #include "cli/bench/bench_weights.h"
@@ -49,7 +50,7 @@ class DecodeBench {
   DecodeBench(const BenchDecodeOptions& options, std::shared_ptr<const DecoderModel> model,
               std::FILE* out, Json& rows)
       : options_(options), model_(std::move(model)), out_(out), rows_(rows) {
-    name_ = PrintableText(model_->name(), kMostName);
+    name_ = Printable(model_->name(), kMostName);
     if (name_.empty()) name_ = std::filesystem::path(options.model).filename().string();
   }
   Status Run();

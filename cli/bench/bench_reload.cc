@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -13,6 +12,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/random.h"
+#include "base/timer.h"
 #include "cli/model_argument.h"
 #include "cli/report/output.h"
 #include "cli/report/progress.h"
@@ -23,11 +23,6 @@ namespace varve::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Clock = std::chrono::steady_clock;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 class RemoveWhenDone {
  public:
@@ -61,27 +56,27 @@ Result<Json> MeasureReload(const BenchReloadOptions& options, const std::string&
   for (int32_t& token : tokens) token = static_cast<int32_t>(random.Next() % vocab);
   std::vector<float> logits(vocab);  // [vocab_size]
   Progress progress("prefill", static_cast<double>(tokens.size()));
-  const Clock::time_point prefill = Clock::now();
+  const Timer prefill_timer;
   VARVE_RETURN_IF_ERROR(
       runner->Forward(*cache, id, tokens, Logits::kLast, logits.data(), [&](int64_t done) {
         progress.Update(static_cast<double>(done));
         return true;
       }));
-  const double prefill_s = SecondsSince(prefill);
+  const double prefill_s = prefill_timer.seconds();
   progress.Clear();
   VARVE_RETURN_IF_ERROR(cache->EndPrompt(id));
 
   const RemoveWhenDone remove(options.file);
-  const Clock::time_point save = Clock::now();
+  const Timer save_timer;
   SaveOptions save_options;
   save_options.sequences.push_back({id, tokens});
   VARVE_RETURN_IF_ERROR(cache->Save(options.file, save_options));
-  const double save_s = SecondsSince(save);
+  const double save_s = save_timer.seconds();
 
   VARVE_ASSIGN_OR_RETURN(std::unique_ptr<Cache> other, Cache::Create(shape, cache_options));
-  const Clock::time_point load = Clock::now();
+  const Timer load_timer;
   VARVE_ASSIGN_OR_RETURN(std::vector<SequenceTokens> loaded, other->Load(options.file, {}));
-  const double load_s = SecondsSince(load);
+  const double load_s = load_timer.seconds();
   double first_token_s = 0;
   double decode_token_s = 0;
   std::vector<float> again(vocab);  // [vocab_size]
@@ -89,11 +84,11 @@ Result<Json> MeasureReload(const BenchReloadOptions& options, const std::string&
     const auto token = static_cast<int32_t>(random.Next() % vocab);
     const DecodeEntry entry{loaded.front().sequence, token};
     VARVE_RETURN_IF_ERROR(runner->Decode(*other, {&entry, 1}, again.data()));
-    if (step == 0) first_token_s = SecondsSince(load);
+    if (step == 0) first_token_s = load_timer.seconds();
     const DecodeEntry expected{id, token};
-    const Clock::time_point decode = Clock::now();
+    const Timer decode_timer;
     VARVE_RETURN_IF_ERROR(runner->Decode(*cache, {&expected, 1}, logits.data()));
-    if (step == 0) decode_token_s = SecondsSince(decode);
+    if (step == 0) decode_token_s = decode_timer.seconds();
     if (std::memcmp(again.data(), logits.data(), vocab * sizeof(float)) != 0) {
       return Internal(
           fmt::format("--kv \"{}\": the logits of token {} behind the file differ", plan, step));

@@ -1,7 +1,6 @@
 #include "cli/codebook/codebook_command.h"
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <iterator>
 #include <memory>
@@ -10,6 +9,8 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "base/timer.h"
+#include "base/utf8.h"
 #include "cli/codebook/codebook_training.h"
 #include "cli/commands.h"
 #include "cli/inspect/inspect_codebook.h"
@@ -103,14 +104,6 @@ Result<KvSamples> GetSamples(const CodebookTrainOptions& options,
   return samples;
 }
 
-// Cut where a character ends.
-std::string Shorten(std::string text, size_t bytes) {
-  if (text.size() <= bytes) return text;
-  while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xC0) == 0x80) --bytes;
-  text.resize(bytes);
-  return text;
-}
-
 void NoteFewRows(const KvSamples& samples, const PartTraining& training) {
   const size_t rows = SampleRows(samples, training.part, training.grain).NumRows(0);
   for (const CodebookSize& size : training.sizes) {
@@ -161,8 +154,8 @@ Status TrainToFile(const CodebookTrainOptions& options) {
   codebook.num_layers = samples->num_layers;
   codebook.num_kv_heads = samples->num_kv_heads;
   codebook.model_fingerprint = samples->model_fingerprint;
-  codebook.model_name = Shorten(samples->model_name, kMaxCodebookNameBytes);
-  codebook.trained_on = Shorten(
+  codebook.model_name = std::string(Utf8Prefix(samples->model_name, kMaxCodebookNameBytes));
+  codebook.trained_on = std::string(Utf8Prefix(
       fmt::format("{} tokens of {} in windows of {}; {} iterations, seed {}{}", samples->num_tokens,
                   samples->text_name.empty() ? "a text" : samples->text_name, samples->ctx,
                   options.iterations, options.seed,
@@ -170,7 +163,7 @@ Status TrainToFile(const CodebookTrainOptions& options) {
                       ? ""
                       : fmt::format(", {} turned to principal axes{}", options.rotate,
                                     options.opq ? ", OPQ" : "")),
-      kMaxTrainedOnBytes);
+      kMaxTrainedOnBytes));
   const SampleRows key_rows(*samples, Part::kKey, *grain);
   const SampleRows value_rows(*samples, Part::kValue, *grain);
   const int groups = codebook.NumGroups(*grain);
@@ -183,7 +176,7 @@ Status TrainToFile(const CodebookTrainOptions& options) {
   const InterruptScope interrupt;
   Progress progress("train", TrainingWork(parts[0], OptionsFor(options, parts[0].part)) +
                                  TrainingWork(parts[1], OptionsFor(options, parts[1].part)));
-  const auto start = std::chrono::steady_clock::now();
+  const Timer timer;
   double before = 0;
   for (const PartTraining& part : parts) {
     Result<std::vector<CodebookTable>> tables =
@@ -196,11 +189,11 @@ Status TrainToFile(const CodebookTrainOptions& options) {
     before += TrainingWork(part, OptionsFor(options, part.part));
   }
   progress.Clear();
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const double seconds = timer.seconds();
   VARVE_RETURN_IF_ERROR(SaveCodebook(codebook, options.output));
   const std::string text = RenderCodebook(options.output, codebook, {}, UseColour(stdout));
   std::fwrite(text.data(), 1, text.size(), stdout);
-  fmt::print("\ntrained in {}\n", HumanDuration(seconds.count()));
+  fmt::print("\ntrained in {}\n", HumanDuration(seconds));
   return Status();
 }
 

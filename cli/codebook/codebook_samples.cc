@@ -10,7 +10,9 @@
 
 #include <fmt/format.h>
 
+#include "base/align.h"
 #include "base/half.h"
+#include "base/utf8.h"
 #include "cli/available_memory.h"
 #include "cli/interrupt.h"
 #include "cli/report/output.h"
@@ -29,20 +31,17 @@ constexpr int64_t kMostContext = 4096;
 constexpr size_t kBytesPerToken = 16;
 constexpr const char* kSamplesFile = "samples.json";
 
-// Bytes of UTF-8 that continue a character.
-bool IsContinuation(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
-
 // Tokens of all windows; of a text that is too short for so many, all that there are.
 std::vector<std::vector<int32_t>> CutText(const Tokenizer& tokenizer, std::string_view text,
                                           int64_t tokens, int64_t ctx) {
   std::vector<std::vector<int32_t>> windows;
-  const size_t count = static_cast<size_t>((tokens + ctx - 1) / ctx);
+  const size_t count = static_cast<size_t>(CeilDiv(tokens, ctx));
   const size_t bytes = static_cast<size_t>(ctx) * kBytesPerToken;
   // Where there is not that much text for every window, all of it is tokenized and shared out.
   if (text.size() / count < bytes) {
     const std::vector<int32_t> all = tokenizer.Encode(text, {});
     const size_t size = std::min(static_cast<size_t>(ctx), all.size());
-    const size_t wanted = std::min(count, size == 0 ? 0 : (all.size() + size - 1) / size);
+    const size_t wanted = std::min(count, size == 0 ? 0 : CeilDiv(all.size(), size));
     for (size_t w = 0; w < wanted; ++w) {
       const size_t begin = w * all.size() / wanted;
       const size_t end = std::min((w + 1) * all.size() / wanted, begin + size);
@@ -51,7 +50,7 @@ std::vector<std::vector<int32_t>> CutText(const Tokenizer& tokenizer, std::strin
     }
   } else {
     for (size_t start : WindowStarts(text.size(), bytes, count)) {
-      while (start < text.size() && IsContinuation(text[start])) ++start;
+      while (start < text.size() && IsUtf8Continuation(text[start])) ++start;
       windows.push_back(tokenizer.Encode(text.substr(start, bytes), {}));
       if (static_cast<int64_t>(windows.back().size()) > ctx) {
         windows.back().resize(static_cast<size_t>(ctx));

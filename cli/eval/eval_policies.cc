@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/align.h"
 #include "cli/eval/eval_recall.h"
 #include "cli/eval/eval_windows.h"
 #include "cli/interrupt.h"
@@ -137,7 +138,7 @@ int64_t PolicyTrigger(const EvalPoliciesOptions& options) {
   if (options.trigger > 0) return options.trigger;
   // Whole pages: of sink; of recent, which begins anywhere in one; one that is begun meanwhile; and
   // one that the policy may choose.
-  const auto pages = [&](int64_t tokens) { return (tokens + options.page - 1) / options.page; };
+  const auto pages = [&](int64_t tokens) { return CeilDiv<int64_t>(tokens, options.page); };
   const int64_t floor = (pages(options.sink) + pages(options.recent) + 3) * options.page;
   const double most = *std::max_element(options.ratios.begin(), options.ratios.end());
   return static_cast<int64_t>(std::ceil(most * static_cast<double>(floor)));

@@ -5,19 +5,18 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "base/timer.h"
 #include "store/gear_frame.h"
 #include "store/part_codec.h"
 
 namespace varve::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using store::LaneType;
 
 bool IsVarve(CodecKind kind) {
@@ -212,20 +211,20 @@ Status CodecRun::Check() {
 }
 
 double CodecRun::TimeEncode() {
-  const auto start = Clock::now();
+  const Timer timer;
   for (Item& item : items_) {
     if (!PackItem(item).ok()) return std::nan("");
   }
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  return timer.seconds();
 }
 
 double CodecRun::TimeDecode() {
   std::vector<std::byte> out;
-  const auto start = Clock::now();
+  const Timer timer;
   for (const Item& item : items_) {
     if (!UnpackItem(item, out).ok()) return std::nan("");
   }
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  return timer.seconds();
 }
 
 double EntropyBound(const DumpRows& rows) {

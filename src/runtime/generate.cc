@@ -1,16 +1,11 @@
 #include "runtime/generate.h"
 
-#include <chrono>
-
 #include <fmt/format.h>
+
+#include "base/timer.h"
 
 namespace varve {
 namespace {
-
-double MicrosSince(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
-      .count();
-}
 
 double PerSecond(int64_t count, double us) {
   return us > 0 ? static_cast<double>(count) * 1e6 / us : 0.0;
@@ -72,10 +67,10 @@ Result<Generation> Generate(DecoderRunner& runner, Cache& cache, SequenceId sequ
     is_stopped = callbacks.on_prompt && !callbacks.on_prompt(done);
     return !is_stopped;
   };
-  const auto prompt_start = std::chrono::steady_clock::now();
+  const Timer prompt_timer;
   const Status fed =
       runner.Forward(cache, sequence, prompt, Logits::kLast, logits.data(), on_prompt);
-  result.prompt_us = MicrosSince(prompt_start);
+  result.prompt_us = prompt_timer.us();
   if (is_stopped) {
     result.stop = StopReason::kStopped;
     return result;
@@ -87,9 +82,8 @@ Result<Generation> Generate(DecoderRunner& runner, Cache& cache, SequenceId sequ
   Sampler sampler(options.sampler);
   for (const int32_t token : options.history) sampler.Observe(token);
   for (const int32_t token : prompt) sampler.Observe(token);
-  // Folding may have restarted it.
-  VARVE_ASSIGN_OR_RETURN(int64_t position, cache.NextPosition(sequence));
-  const auto decode_start = std::chrono::steady_clock::now();
+  int64_t position = *cache.NextPosition(sequence);  // folding may have restarted it
+  const Timer decode_timer;
   while (static_cast<int64_t>(result.tokens.size()) < options.max_tokens) {
     if (!result.tokens.empty()) {
       if (position >= context) {
@@ -100,7 +94,7 @@ Result<Generation> Generate(DecoderRunner& runner, Cache& cache, SequenceId sequ
       VARVE_RETURN_IF_ERROR(runner.Decode(cache, {&entry, 1}, logits.data()));
       ++position;
       ++result.decode_steps;
-      result.decode_us = MicrosSince(decode_start);
+      result.decode_us = decode_timer.us();
     }
     VARVE_ASSIGN_OR_RETURN(int32_t token, sampler.Sample(logits));
     if (options.is_end && options.is_end(token)) {

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/quoted.h"
 #include "runtime/gguf/gguf_types.h"
 #include "runtime/llama/config_reader.h"
 
@@ -58,7 +59,7 @@ Result<const Family*> FindFamily(std::string_view architecture) {
     if (family.architecture == architecture) return &family;
   }
   return Unimplemented(fmt::format("general.architecture {} is not built in; these are: {}",
-                                   QuoteName(architecture), fmt::join(LlamaArchitectures(), ", ")));
+                                   Quoted(architecture), fmt::join(LlamaArchitectures(), ", ")));
 }
 
 Status ReadHeads(const ConfigReader& read, LlamaConfig* config) {

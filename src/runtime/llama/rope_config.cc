@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/quoted.h"
 #include "runtime/gguf/gguf_types.h"
 #include "runtime/kernels/weights.h"
 #include "runtime/llama/config_reader.h"
@@ -81,7 +82,7 @@ Status ReadRope(const ConfigReader& read, LlamaConfig* config) {
     if (rope.factor != 1.0) rope.scaling = RopeScaling::kLinear;
   } else {
     return Unimplemented(fmt::format("{} {} is not built in; these are: none, linear, yarn",
-                                     read.Key("rope.scaling.type"), QuoteName(*type)));
+                                     read.Key("rope.scaling.type"), Quoted(*type)));
   }
   if (rope.scaling != RopeScaling::kNone && file.FindTensor("rope_freqs.weight") != nullptr) {
     return Unimplemented(fmt::format("{} \"{}\" together with rope_freqs.weight is not built in",

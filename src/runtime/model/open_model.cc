@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/quoted.h"
 #include "runtime/gguf/gguf_types.h"
 #include "runtime/llama/llama_family.h"
 #include "runtime/model/model_family.h"
@@ -36,7 +37,7 @@ Result<std::shared_ptr<const DecoderModel>> LoadDecoderModel(std::shared_ptr<con
   const ModelFamily* family = FindFamily(&ModelFamily::architectures, *architecture, &known);
   if (family == nullptr) {
     return Unimplemented(fmt::format("{}: general.architecture {} is not built in; these are: {}",
-                                     file->name(), QuoteName(*architecture), known));
+                                     file->name(), Quoted(*architecture), known));
   }
   return family->load(std::move(file));
 }
@@ -51,7 +52,7 @@ Result<std::shared_ptr<const DecoderModel>> RandomDecoderModel(std::string_view 
   std::string known;
   const ModelFamily* family = FindFamily(&ModelFamily::random_names, name, &known);
   if (family == nullptr) {
-    return NotFound(fmt::format("random model {}: known are {}", QuoteName(name), known));
+    return NotFound(fmt::format("random model {}: known are {}", Quoted(name), known));
   }
   return family->random(name, type, seed);
 }

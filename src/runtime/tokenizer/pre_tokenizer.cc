@@ -12,8 +12,9 @@
 #include <string>
 #include <utility>
 
+#include "base/quoted.h"
+#include "base/utf8.h"
 #include "runtime/gguf/gguf_types.h"
-#include "runtime/tokenizer/utf8.h"
 
 namespace varve {
 
@@ -176,7 +177,7 @@ Result<std::unique_ptr<PreTokenizer>> PreTokenizer::Create(std::string_view pre)
         new PatternPreTokenizer(entry, std::move(codes), std::move(context)));
   }
   return Unimplemented(
-      fmt::format("tokenizer.ggml.pre: {} is not built in; there are {}", QuoteName(pre), names));
+      fmt::format("tokenizer.ggml.pre: {} is not built in; there are {}", Quoted(pre), names));
 }
 
 }  // namespace varve

@@ -11,8 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/quoted.h"
+#include "base/utf8.h"
 #include "runtime/tokenizer/pair_merge.h"
-#include "runtime/tokenizer/utf8.h"
 #include "runtime/tokenizer/vocabulary.h"
 
 namespace varve {
@@ -239,7 +240,7 @@ Result<std::unique_ptr<Tokenizer>> CreateSentencePieceTokenizer(const GgufFile& 
     if (vocabulary.value()->type(id) == TokenType::kByte && ByteOfToken(text) < 0) {
       return InvalidArgument(fmt::format(
           "tokenizer.ggml.tokens: token {}, {}, is of type byte, but not <0x00> to <0xFF>", id,
-          QuoteToken(text)));
+          Quoted(text)));
     }
   }
   Result<std::vector<uint32_t>> ranks = ReadRanks(file, **vocabulary);
