@@ -140,6 +140,8 @@ Status DecodeBench::TimeRow(DecodeRow& row, int64_t depth, int steps) {
   VARVE_ASSIGN_OR_RETURN(const double us, row.lane->TimeSteps(*runner_, steps, &tokens));
   row.times += runner_->times();
   row.us.push_back(us);
+  const std::vector<double>& step_us = row.lane->step_us();
+  row.step_us.insert(row.step_us.end(), step_us.begin(), step_us.end());
   AddStages(row.lane->step_stages(), &row.stages);
   // Behind a page that is cut in two, what the repetition before has sealed makes a difference.
   const bool is_repeatable =
@@ -165,7 +167,7 @@ Status DecodeBench::RunDepth(int64_t depth, std::vector<std::unique_ptr<DecodeLa
     VARVE_RETURN_IF_ERROR(lane->SetDepth(*synthetic_, depth));
     table.emplace_back().lane = lane.get();
     // The baseline a second time is the measure of noise.
-    if (table.size() == 1) table.push_back({lane.get(), true, {}, {}, {}, 0, {}});
+    if (table.size() == 1) table.push_back({.lane = lane.get(), .noise = true});
     if (InterruptScope::interrupted()) return Status();
   }
   VARVE_ASSIGN_OR_RETURN(int steps, ChooseSteps(*lanes[0]));

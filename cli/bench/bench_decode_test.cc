@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "cli/bench/decode_lane.h"
+#include "cli/bench/decode_report.h"
 #include "fold/compressor_testing.h"
 #include "runtime/model/open_model.h"
 #include "tests/gguf_testing.h"
@@ -46,9 +47,11 @@ TEST_F(BenchDecodeTest, EveryPlanAndDepthHasARowWithTheAgreedKeys) {
   for (size_t i = 0; i < rows.size(); ++i) {
     const auto& row = rows[i];
     EXPECT_EQ(row["depth"], i < 4 ? 0 : 130);  // small ones first
-    for (const char* key : {"tokens_per_s", "ratio_to_f16", "cache_bytes", "resident_bytes"}) {
+    for (const char* key :
+         {"tokens_per_s", "ratio_to_f16", "cache_bytes", "resident_bytes", "p50_us"}) {
       EXPECT_GT(row[key], 0) << key;
     }
+    EXPECT_GE(row["p99_us"], row["p50_us"]);
     EXPECT_EQ(row["reps"], 2);
     EXPECT_EQ(row["codebook_bytes"], 0);
     EXPECT_TRUE(row["fallbacks"].is_array());
@@ -67,6 +70,43 @@ TEST_F(BenchDecodeTest, EveryPlanAndDepthHasARowWithTheAgreedKeys) {
   EXPECT_GT(rows[6]["logit_error"], 0.0);
   EXPECT_GT(rows[7]["logit_error"], rows[6]["logit_error"]);
   EXPECT_LT(rows[6]["cache_bytes_read"], rows[4]["cache_bytes_read"]);
+}
+
+TEST_F(BenchDecodeTest, AStepThatTakesLongShowsInP99AndNotInTheMedian) {
+  std::unique_ptr<Executor> executor = MakeThreadPool(1);
+  const auto lane = DecodeLane::Make("pq4", *ParsePlan("f16"), *model_, *executor).value();
+  DecodeRow row;
+  row.lane = lane.get();
+  row.us = {8.0};
+  row.step_us.assign(98, 7000.0);
+  row.step_us.insert(row.step_us.end(), 2, 44000.0);
+  DecodeCase at;
+  at.read_bandwidth = 1e9;
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  ReportDecode(at, {row}, sink_, rows);
+  EXPECT_EQ(rows[0]["p50_us"], 7000.0);
+  EXPECT_EQ(rows[0]["p99_us"], 44000.0);
+  std::string table(1 << 12, '\0');
+  std::rewind(sink_);
+  table.resize(std::fread(table.data(), 1, table.size(), sink_));
+  EXPECT_NE(table.find("p99"), std::string::npos) << table;
+  EXPECT_NE(table.find("44.00 ms"), std::string::npos) << table;
+}
+
+TEST_F(BenchDecodeTest, EveryStepIsTimed) {
+  std::unique_ptr<Executor> executor = MakeThreadPool(2);
+  auto lane = DecodeLane::Make("q8_0", *ParsePlan("q8_0"), *model_, *executor).value();
+  const std::unique_ptr<DecoderRunner> runner = model_->MakeRunner(*executor);
+  std::vector<int32_t> tokens;
+  const Result<double> mean = lane->TimeSteps(*runner, 20, &tokens);
+  ASSERT_TRUE(mean.ok()) << mean.status().message();
+  ASSERT_EQ(lane->step_us().size(), 20u);
+  double sum = 0;
+  for (const double us : lane->step_us()) {
+    EXPECT_GT(us, 0.0);
+    sum += us;
+  }
+  EXPECT_DOUBLE_EQ(*mean, sum / 20);
 }
 
 TEST_F(BenchDecodeTest, ABreakdownIsASecondTableAndKeysOfTheRows) {

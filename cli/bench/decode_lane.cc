@@ -1,12 +1,13 @@
 #include "cli/bench/decode_lane.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
+#include <numeric>
 
 #include <fmt/format.h>
 
 #include "base/machine.h"
+#include "base/timer.h"
 #include "cli/bench/stage_report.h"
 #include "cli/bench/synthetic_codebook.h"
 #include "runtime/model_cache.h"
@@ -66,23 +67,24 @@ Result<double> DecodeLane::TimeSteps(DecoderRunner& runner, int steps,
                                      std::vector<int32_t>* tokens) {
   VARVE_ASSIGN_OR_RETURN(int64_t depth, cache_->NextPosition(sequence_));
   tokens->clear();
+  step_us_.clear();
   DecodeEntry entry{sequence_, 1};
   const StageTimes before = cache_->Stats().stages;
-  const auto start = std::chrono::steady_clock::now();
+  Timer timer;
   for (int step = 0; step < steps; ++step) {
     VARVE_RETURN_IF_ERROR(runner.Decode(*cache_, {&entry, 1}, logits_.data()));
     const auto best = std::max_element(logits_.begin(), logits_.end());
     entry.token = static_cast<int32_t>(best - logits_.begin());
     tokens->push_back(entry.token);
+    step_us_.push_back(timer.LapUs());
   }
-  const std::chrono::duration<double, std::micro> us = std::chrono::steady_clock::now() - start;
   if (!std::all_of(logits_.begin(), logits_.end(), [](float x) { return std::isfinite(x); })) {
     return Internal(fmt::format("bench decode: plan {}: logits that are not finite", name_));
   }
   stats_ = cache_->Stats();
   step_stages_ = StagesBetween(before, stats_.stages);
   VARVE_RETURN_IF_ERROR(cache_->Truncate(sequence_, depth));
-  return us.count() / steps;
+  return std::accumulate(step_us_.begin(), step_us_.end(), 0.0) / steps;
 }
 
 }  // namespace varve::cli
