@@ -108,7 +108,7 @@ Status CheckAnswers(Candidate& candidate, const Workload& workload, Executor& ex
 }
 
 Status TimeLayer(Candidate& candidate, const Workload& workload) {
-  constexpr double kLeastUs = 2000;
+  constexpr double kMinUs = 2000;
   const FilledCache& filled = *candidate.filled;
   std::vector<float> output(candidate.output.size());
   const StageTimes before = filled.cache->Stats().stages;
@@ -118,7 +118,7 @@ Status TimeLayer(Candidate& candidate, const Workload& workload) {
       VARVE_RETURN_IF_ERROR(AttendLayer(filled, workload, layer, output));
     }
     const double us = timer.us();
-    if (us < kLeastUs) continue;
+    if (us < kMinUs) continue;
     const double calls = static_cast<double>(passes) * filled.layers;
     candidate.us.push_back(us / calls);
     candidate.calls += calls;

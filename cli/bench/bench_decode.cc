@@ -29,11 +29,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMostSteps = 64;  // one page: sealing has its due share
-constexpr int kLeastSteps = 8;
+constexpr int kMaxSteps = 64;  // one page: sealing has its due share
+constexpr int kMinSteps = 8;
 constexpr int64_t kMaxDepth = 1 << 24;
 constexpr double kRepetitionUs = 1e6;
-constexpr size_t kMostName = 80;
+constexpr size_t kMaxModelName = 80;
 
 double RelativeError(const std::vector<float>& values, const std::vector<float>& exact) {
   double square = 0;
@@ -50,7 +50,7 @@ class DecodeBench {
   DecodeBench(const BenchDecodeOptions& options, std::shared_ptr<const DecoderModel> model,
               std::FILE* out, Json& rows)
       : options_(options), model_(std::move(model)), out_(out), rows_(rows) {
-    name_ = Printable(model_->name(), kMostName);
+    name_ = Printable(model_->name(), kMaxModelName);
     if (name_.empty()) name_ = std::filesystem::path(options.model).filename().string();
   }
   Status Run();
@@ -98,7 +98,7 @@ Status DecodeBench::ReadPlans() {
 }
 
 Result<std::vector<std::vector<size_t>>> DecodeBench::Groups() const {
-  const int64_t most = depths_.back() + std::max(kMostSteps, options_.steps);
+  const int64_t most = depths_.back() + std::max(kMaxSteps, options_.steps);
   std::vector<uint64_t> bytes;
   for (size_t i = 0; i < plans_.size(); ++i) {
     Result<PlanCost> cost = CostOfPlan(plans_[i], model_->cache_shape(), most);
@@ -131,7 +131,7 @@ Result<int> DecodeBench::ChooseSteps(DecodeLane& baseline) {
   if (options_.steps > 0) return options_.steps;
   std::vector<int32_t> tokens;
   VARVE_ASSIGN_OR_RETURN(double us, baseline.TimeSteps(*runner_, 3, &tokens));
-  return static_cast<int>(std::clamp<double>(kRepetitionUs / us, kLeastSteps, kMostSteps));
+  return static_cast<int>(std::clamp<double>(kRepetitionUs / us, kMinSteps, kMaxSteps));
 }
 
 Status DecodeBench::TimeRow(DecodeRow& row, int64_t depth, int steps) {

@@ -21,7 +21,7 @@ TEST(BenchReload, MeasuresAPlanAndLeavesNoFile) {
   options.tokens = 200;
   options.steps = 3;
   options.file = folder.File("a.varve");
-  Result<nlohmann::ordered_json> row = MeasureReload(options, "q8_0", model, *executor);
+  Result<nlohmann::ordered_json> row = MeasureReload(options, "q8_0", *model, *executor);
   ASSERT_TRUE(row.ok()) << row.status().message();
   for (const char* key : {"prefill_s", "save_s", "load_s", "first_token_s", "decode_token_s",
                           "speedup", "file_bytes"}) {
@@ -29,7 +29,7 @@ TEST(BenchReload, MeasuresAPlanAndLeavesNoFile) {
   }
   EXPECT_EQ((*row)["equal_steps"], 3);
   EXPECT_FALSE(std::filesystem::exists(options.file));
-  EXPECT_FALSE(MeasureReload(options, "q9_0", model, *executor).ok());
+  EXPECT_FALSE(MeasureReload(options, "q9_0", *model, *executor).ok());
 }
 
 }  // namespace bench_reload_test

@@ -10,7 +10,7 @@
 namespace varve::cli {
 namespace {
 
-constexpr size_t kMostRows = 16384;
+constexpr size_t kMaxErrorRows = 16384;
 
 // Sum of squared errors in one sub-space of one group.
 double SubspaceError(const CodebookTable& table, const UnitRows& rows, size_t group, size_t m) {
@@ -59,7 +59,7 @@ Result<double> RelativeError(const Codebook& codebook, const CodebookTable& tabl
   std::vector<double> errors(static_cast<size_t>(table.num_subspaces));
   size_t num_rows = 0;
   for (int group = 0; group < codebook.NumGroups(table.grain); ++group) {
-    Result<UnitRows> rows = ReadUnitRows(source, group, dim, kMostRows, 1);
+    Result<UnitRows> rows = ReadUnitRows(source, group, dim, kMaxErrorRows, 1);
     if (!rows.ok()) return rows.status();
     if (!table.rotation.empty()) {
       rows = Rotate(*rows, &table.rotation[static_cast<size_t>(group) * dim * dim], dim, executor);

@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using store::LaneType;
 
-constexpr int64_t kMostContext = 4096;
+constexpr int64_t kMaxSampleContext = 4096;
 // A token has a byte at least and rarely more than this; windows of a long text are cut from
 // stretches of so many bytes per token, and its other bytes are never tokenized.
 constexpr size_t kBytesPerToken = 16;
@@ -172,8 +172,8 @@ Result<KvSamples> SampleModel(const SampleOptions& options) {
   samples.model_fingerprint = ModelFingerprint(*model->file);
   samples.text_name = options.text == "-" ? "stdin" : fs::path(options.text).filename().string();
   const int64_t context = model->model->context();
-  samples.ctx =
-      std::min(options.ctx > 0 ? options.ctx : std::min(context, kMostContext), options.tokens);
+  samples.ctx = std::min(options.ctx > 0 ? options.ctx : std::min(context, kMaxSampleContext),
+                         options.tokens);
   if (samples.ctx > context) {
     WriteNote(
         fmt::format("varve: --ctx {} is beyond the context of {} that the model was made for\n",

@@ -9,7 +9,7 @@ namespace varve {
 namespace {
 
 // Elementwise work on fewer floats than this is done before another thread has woken up.
-constexpr size_t kLeastParallelFloats = 32768;
+constexpr size_t kMinParallelFloats = 32768;
 
 const float* DataOrNull(const std::vector<float>& values) {
   return values.empty() ? nullptr : values.data();
@@ -37,7 +37,7 @@ template <typename Task>
 void ForwardStep::ForTokens(int first, size_t floats, const Task& task) {
   const size_t begin = static_cast<size_t>(first);
   const size_t end = static_cast<size_t>(num_tokens_);
-  if ((end - begin) * floats < kLeastParallelFloats) {
+  if ((end - begin) * floats < kMinParallelFloats) {
     for (size_t t = begin; t < end; ++t) task(t);
     return;
   }
