@@ -229,8 +229,7 @@ Status DecodeBench::Run() {
   VARVE_ASSIGN_OR_RETURN(std::unique_ptr<DecodeLane> trial,
                          DecodeLane::Make("f16", plans_[0], *model_, *executor_));
   std::vector<int32_t> tokens;
-  const Status status = trial->TimeSteps(*runner_, 1, &tokens).status();
-  if (!status.ok()) return status;
+  VARVE_RETURN_IF_ERROR(trial->TimeSteps(*runner_, 1, &tokens).status());
   trial.reset();
   resident_before_ = ResidentBytes();  // before the buffer that only measures
   read_ = std::make_unique<ReadBandwidth>(

@@ -9,10 +9,9 @@ namespace varve::cli {
 Result<StepCost> MeasureSteps(const Workload& workload, const Plan& plan, int steps,
                               Executor& executor) {
   constexpr int kLayers = 8;
-  Result<FilledCache> filled = FillCache(workload, plan, kLayers, 1, executor);
-  if (!filled.ok()) return filled.status();
-  Cache& cache = *filled->cache;
-  const SequenceId sequence = filled->sequences[0];
+  VARVE_ASSIGN_OR_RETURN(FilledCache filled, FillCache(workload, plan, kLayers, 1, executor));
+  Cache& cache = *filled.cache;
+  const SequenceId sequence = filled.sequences[0];
   std::vector<float> output(workload.queries().size());
   std::vector<double> step_us;
   double append_us = 0;

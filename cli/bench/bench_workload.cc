@@ -176,11 +176,10 @@ Result<FilledCache> FillCache(const Workload& workload, const Plan& plan, int la
   VARVE_ASSIGN_OR_RETURN(
       std::shared_ptr<const Codebook> codebook,
       SyntheticCodebook(plan, cache_shape, workload.keys(), workload.values(), executor));
-  Result<std::unique_ptr<Cache>> cache =
-      MakeCache(cache_shape, plan, std::move(codebook), executor, time_stages);
-  if (!cache.ok()) return cache.status();
+  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<Cache> cache,
+                         MakeCache(cache_shape, plan, std::move(codebook), executor, time_stages));
   FilledCache filled;
-  filled.cache = std::move(*cache);
+  filled.cache = std::move(cache);
   filled.layers = layers;
   for (int b = 0; b < batch; ++b) {
     VARVE_ASSIGN_OR_RETURN(SequenceId sequence, filled.cache->CreateSequence());

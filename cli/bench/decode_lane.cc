@@ -23,10 +23,7 @@ Result<std::unique_ptr<DecodeLane>> DecodeLane::Make(std::string name, const Pla
   options.time_stages = time_stages;
   if (options.codebook == nullptr) {
     // The rows that fill the depth are nobody's: any codebook codes them as fast.
-    Result<std::shared_ptr<const Codebook>> codebook =
-        GaussianCodebook(plan, model.cache_shape(), executor);
-    if (!codebook.ok()) return codebook.status();
-    options.codebook = std::move(*codebook);
+    VARVE_ASSIGN_OR_RETURN(options.codebook, GaussianCodebook(plan, model.cache_shape(), executor));
   }
   Result<std::unique_ptr<Cache>> cache = Cache::Create(model.cache_shape(), std::move(options));
   if (!cache.ok()) {
@@ -48,8 +45,7 @@ Status DecodeLane::SetDepth(const SyntheticRows& rows, int64_t depth) {
   if (cache_->Stats().fold.layers > 0) {
     // A depth is one prompt: all of it is folded, not what it has more than the depth before.
     VARVE_RETURN_IF_ERROR(cache_->Free(sequence_));
-    VARVE_ASSIGN_OR_RETURN(SequenceId fresh, cache_->CreateSequence());
-    sequence_ = fresh;
+    VARVE_ASSIGN_OR_RETURN(sequence_, cache_->CreateSequence());
   }
   VARVE_ASSIGN_OR_RETURN(int64_t position, cache_->NextPosition(sequence_));
   if (position > depth) VARVE_RETURN_IF_ERROR(cache_->Truncate(sequence_, depth));

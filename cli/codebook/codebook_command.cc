@@ -31,12 +31,11 @@ Result<std::vector<CodebookSize>> ReadSizes(const char* option,
                                             const CodebookTrainOptions& options) {
   std::vector<CodebookSize> sizes;
   for (const std::string& text : texts) {
-    const Result<CodebookSize> size = ParseSize(option, text);
-    if (!size.ok()) return size.status();
-    if (std::find(sizes.begin(), sizes.end(), *size) != sizes.end()) {
+    VARVE_ASSIGN_OR_RETURN(const CodebookSize size, ParseSize(option, text));
+    if (std::find(sizes.begin(), sizes.end(), size) != sizes.end()) {
       return InvalidArgument(fmt::format("{} {}: given twice", option, text));
     }
-    sizes.push_back(*size);
+    sizes.push_back(size);
   }
   if (options.num_subspaces != 0) sizes.push_back({options.num_subspaces, options.bits});
   return sizes;
@@ -88,10 +87,9 @@ Result<KvSamples> GetSamples(const CodebookTrainOptions& options,
                              const std::vector<CodebookSize>& key_sizes,
                              const std::vector<CodebookSize>& value_sizes) {
   if (options.samples.empty()) {
-    const Result<LoadedModel> model = LoadModel(options.sample.model);
-    if (!model.ok()) return model.status();
-    VARVE_RETURN_IF_ERROR(CheckSizes(key_sizes, model->model->cache_shape().key_dim));
-    VARVE_RETURN_IF_ERROR(CheckSizes(value_sizes, model->model->cache_shape().value_dim));
+    VARVE_ASSIGN_OR_RETURN(const LoadedModel model, LoadModel(options.sample.model));
+    VARVE_RETURN_IF_ERROR(CheckSizes(key_sizes, model.model->cache_shape().key_dim));
+    VARVE_RETURN_IF_ERROR(CheckSizes(value_sizes, model.model->cache_shape().value_dim));
     return SampleModel(options.sample);
   }
   Result<KvSamples> samples = ReadSamples(options.samples);
@@ -127,50 +125,47 @@ TrainingOptions OptionsFor(const CodebookTrainOptions& options, Part part) {
 }  // namespace
 
 Status SampleToFolder(const CodebookSampleOptions& options) {
-  const Result<KvSamples> samples = SampleModel(options.sample);
-  if (!samples.ok()) return samples.status();
-  VARVE_RETURN_IF_ERROR(WriteSamples(*samples, options.folder));
+  VARVE_ASSIGN_OR_RETURN(const KvSamples samples, SampleModel(options.sample));
+  VARVE_RETURN_IF_ERROR(WriteSamples(samples, options.folder));
   uint64_t bytes = 0;
-  for (const DumpRows& rows : samples->rows) bytes += rows.bytes.size();
+  for (const DumpRows& rows : samples.rows) bytes += rows.bytes.size();
   fmt::print("{}: {} layers, {} tokens in windows of {}, K and V in f16, {}\n", options.folder,
-             samples->num_layers, samples->num_tokens, samples->ctx,
+             samples.num_layers, samples.num_tokens, samples.ctx,
              HumanBytes(static_cast<double>(bytes)));
   return Status();
 }
 
 Status TrainToFile(const CodebookTrainOptions& options) {
   VARVE_RETURN_IF_ERROR(CheckOptions(options));
-  const Result<CodebookGrain> grain = ReadGrain(options.grain);
-  if (!grain.ok()) return grain.status();
+  VARVE_ASSIGN_OR_RETURN(const CodebookGrain grain, ReadGrain(options.grain));
   const auto key_sizes = ReadSizes("--k", options.key_sizes, options);
   if (!key_sizes.ok()) return key_sizes.status();
   const auto value_sizes = ReadSizes("--v", options.value_sizes, options);
   if (!value_sizes.ok()) return value_sizes.status();
   VARVE_RETURN_IF_ERROR(CheckOutput(options.output));
-  const Result<KvSamples> samples = GetSamples(options, *key_sizes, *value_sizes);
-  if (!samples.ok()) return samples.status();
+  VARVE_ASSIGN_OR_RETURN(const KvSamples samples, GetSamples(options, *key_sizes, *value_sizes));
 
   Codebook codebook;
-  codebook.num_layers = samples->num_layers;
-  codebook.num_kv_heads = samples->num_kv_heads;
-  codebook.model_fingerprint = samples->model_fingerprint;
-  codebook.model_name = std::string(Utf8Prefix(samples->model_name, kMaxCodebookNameBytes));
+  codebook.num_layers = samples.num_layers;
+  codebook.num_kv_heads = samples.num_kv_heads;
+  codebook.model_fingerprint = samples.model_fingerprint;
+  codebook.model_name = std::string(Utf8Prefix(samples.model_name, kMaxCodebookNameBytes));
   codebook.trained_on = std::string(Utf8Prefix(
-      fmt::format("{} tokens of {} in windows of {}; {} iterations, seed {}{}", samples->num_tokens,
-                  samples->text_name.empty() ? "a text" : samples->text_name, samples->ctx,
+      fmt::format("{} tokens of {} in windows of {}; {} iterations, seed {}{}", samples.num_tokens,
+                  samples.text_name.empty() ? "a text" : samples.text_name, samples.ctx,
                   options.iterations, options.seed,
                   options.rotate == "none"
                       ? ""
                       : fmt::format(", {} turned to principal axes{}", options.rotate,
                                     options.opq ? ", OPQ" : "")),
       kMaxTrainedOnBytes));
-  const SampleRows key_rows(*samples, Part::kKey, *grain);
-  const SampleRows value_rows(*samples, Part::kValue, *grain);
-  const int groups = codebook.NumGroups(*grain);
+  const SampleRows key_rows(samples, Part::kKey, grain);
+  const SampleRows value_rows(samples, Part::kValue, grain);
+  const int groups = codebook.NumGroups(grain);
   const PartTraining parts[] = {
-      {Part::kKey, samples->key_dim, *grain, groups, *key_sizes, &key_rows},
-      {Part::kValue, samples->value_dim, *grain, groups, *value_sizes, &value_rows}};
-  for (const PartTraining& part : parts) NoteFewRows(*samples, part);
+      {Part::kKey, samples.key_dim, grain, groups, *key_sizes, &key_rows},
+      {Part::kValue, samples.value_dim, grain, groups, *value_sizes, &value_rows}};
+  for (const PartTraining& part : parts) NoteFewRows(samples, part);
 
   const std::unique_ptr<Executor> executor = MakeThreadPool(options.sample.threads);
   const InterruptScope interrupt;

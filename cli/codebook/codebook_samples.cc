@@ -163,15 +163,13 @@ std::vector<size_t> WindowStarts(size_t size, size_t bytes, size_t count) {
 }
 
 Result<KvSamples> SampleModel(const SampleOptions& options) {
-  const Result<LoadedModel> model = LoadModel(options.model);
-  if (!model.ok()) return model.status();
-  const Result<std::string> text = ReadTextFile(options.text);
-  if (!text.ok()) return text.status();
+  VARVE_ASSIGN_OR_RETURN(const LoadedModel model, LoadModel(options.model));
+  VARVE_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(options.text));
   KvSamples samples;
-  samples.model_name = model->name;
-  samples.model_fingerprint = ModelFingerprint(*model->file);
+  samples.model_name = model.name;
+  samples.model_fingerprint = ModelFingerprint(*model.file);
   samples.text_name = options.text == "-" ? "stdin" : fs::path(options.text).filename().string();
-  const int64_t context = model->model->context();
+  const int64_t context = model.model->context();
   samples.ctx = std::min(options.ctx > 0 ? options.ctx : std::min(context, kMaxSampleContext),
                          options.tokens);
   if (samples.ctx > context) {
@@ -180,16 +178,16 @@ Result<KvSamples> SampleModel(const SampleOptions& options) {
                     samples.ctx, context));
   }
   const std::vector<std::vector<int32_t>> windows =
-      CutText(*model->tokenizer, *text, options.tokens, samples.ctx);
+      CutText(*model.tokenizer, text, options.tokens, samples.ctx);
   for (const std::vector<int32_t>& window : windows) samples.num_tokens += std::ssize(window);
-  if (text->empty() || samples.num_tokens == 0) {
+  if (text.empty() || samples.num_tokens == 0) {
     return InvalidArgument(fmt::format("-f \"{}\": the text is empty", options.text));
   }
   if (samples.num_tokens < options.tokens) {
     WriteNote(
         fmt::format("varve: --tokens {}: the text gives {}\n", options.tokens, samples.num_tokens));
   }
-  const CacheShape& shape = model->model->cache_shape();
+  const CacheShape& shape = model.model->cache_shape();
   const uint64_t row_bytes = RowBytes(shape);
   // The rows, and a window of them in the cache and on its way here.
   VARVE_RETURN_IF_ERROR(
@@ -206,7 +204,7 @@ Result<KvSamples> SampleModel(const SampleOptions& options) {
   int64_t before = 0;
   for (const std::vector<int32_t>& window : windows) {
     Result<std::vector<DumpRows>> rows =
-        DumpModel(*model, *executor, window, LaneType::kF16, [&](int64_t done) {
+        DumpModel(model, *executor, window, LaneType::kF16, [&](int64_t done) {
           progress.Update(static_cast<double>(before + done));
           return !InterruptScope::interrupted();
         });
@@ -235,17 +233,16 @@ Status WriteSamples(const KvSamples& samples, const std::string& folder) {
 }
 
 Result<KvSamples> ReadSamples(const std::string& folder) {
-  Result<ReadDumpResult> dump = ReadDump(folder);
-  if (!dump.ok()) return dump.status();
-  if (!dump->failures.empty()) {
+  VARVE_ASSIGN_OR_RETURN(ReadDumpResult dump, ReadDump(folder));
+  if (!dump.failures.empty()) {
     return InvalidArgument(fmt::format("{} of the pieces of {} cannot be used, the first: {}",
-                                       dump->failures.size(), folder, dump->failures[0]));
+                                       dump.failures.size(), folder, dump.failures[0]));
   }
   KvSamples samples;
   const auto named = [&](const Status& status) {
     return InvalidArgument(fmt::format("{}: {}", folder, status.message()));
   };
-  for (DumpPiece& piece : dump->pieces) {
+  for (DumpPiece& piece : dump.pieces) {
     samples.ctx = std::max(samples.ctx, piece.keys.num_tokens);
     for (DumpRows* rows : {&piece.keys, &piece.values}) {
       if (rows->layer >= 1024) {

@@ -98,9 +98,7 @@ Status PlanComparison::FillLane(size_t index, Progress& progress) {
   }
   compared.fork = compared.lane.sequence;
   if (index > 0) {
-    Result<SequenceId> fork = compared.lane.cache->Fork(compared.lane.sequence);
-    if (!fork.ok()) return fork.status();
-    compared.fork = *fork;
+    VARVE_ASSIGN_OR_RETURN(compared.fork, compared.lane.cache->Fork(compared.lane.sequence));
   }
   lanes_.push_back(std::move(compared));
   return Status();

@@ -183,8 +183,7 @@ Status TextRun::Once() {
         "prompt: empty, and {} has no token that waits to be continued", options_.load));
   }
   const InterruptScope scope;
-  const Status status = Show(prompt, options_.chat).status();
-  if (!status.ok()) return status;
+  VARVE_RETURN_IF_ERROR(Show(prompt, options_.chat).status());
   NoteStop();
   return Status();
 }

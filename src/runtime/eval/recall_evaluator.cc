@@ -99,8 +99,7 @@ Result<RecallAnswer> RecallEvaluation::Ask(EvalLane& lane, int64_t prompt_index,
   const bool is_last = question + 1 == prompt.questions.size();
   SequenceId asked = lane.sequence;
   if (!is_last) {
-    VARVE_ASSIGN_OR_RETURN(SequenceId fork, lane.cache->Fork(lane.sequence));
-    asked = fork;
+    VARVE_ASSIGN_OR_RETURN(asked, lane.cache->Fork(lane.sequence));
   }
   VARVE_RETURN_IF_ERROR(runner_->Forward(*lane.cache, asked, prompt.questions[question],
                                          Logits::kLast, logits_.data()));
@@ -121,9 +120,7 @@ Result<std::vector<RecallAnswer>> RecallEvaluation::RunPrompt(EvalLane& lane,
                                                               int64_t prompt_index) {
   const RecallPrompt& prompt = prompts_[static_cast<size_t>(prompt_index)];
   std::vector<RecallAnswer> answers;
-  Result<SequenceId> sequence = lane.cache->CreateSequence();
-  if (!sequence.ok()) return sequence.status();
-  lane.sequence = *sequence;
+  VARVE_ASSIGN_OR_RETURN(lane.sequence, lane.cache->CreateSequence());
   const Status read =
       runner_->Forward(*lane.cache, lane.sequence, prompt.tokens, Logits::kNone, nullptr,
                        [&](int64_t tokens) { return Continue(prompt_index, tokens); });
@@ -142,8 +139,7 @@ Result<std::vector<RecallAnswer>> RecallEvaluation::RunPrompt(EvalLane& lane,
 }
 
 Result<RecallResult> RecallEvaluation::Run(std::span<const EvalPlan> plans) {
-  VARVE_ASSIGN_OR_RETURN(std::vector<EvalLane> lanes, MakeLanes(model_, plans, executor_));
-  lanes_ = std::move(lanes);
+  VARVE_ASSIGN_OR_RETURN(lanes_, MakeLanes(model_, plans, executor_));
   RecallResult result;
   result.plans.resize(lanes_.size());
   for (size_t p = 0; p < prompts_.size() && !stopped_; ++p) {

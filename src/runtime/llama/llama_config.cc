@@ -189,21 +189,20 @@ std::span<const std::string_view> LlamaArchitectures() {
 }
 
 Result<LlamaConfig> ReadLlamaConfig(const GgufFile& file) {
-  const Result<std::string_view> architecture = file.GetString("general.architecture");
-  if (!architecture.ok()) return architecture.status();
-  VARVE_ASSIGN_OR_RETURN(const auto family, FindFamily(*architecture));
-  const Result<std::string_view> name = file.GetStringOr("general.name", "");
-  if (!name.ok()) return name.status();
+  VARVE_ASSIGN_OR_RETURN(const std::string_view architecture,
+                         file.GetString("general.architecture"));
+  VARVE_ASSIGN_OR_RETURN(const auto family, FindFamily(architecture));
+  VARVE_ASSIGN_OR_RETURN(const std::string_view name, file.GetStringOr("general.name", ""));
 
   LlamaConfig config;
-  config.architecture = *architecture;
-  config.name = *name;
+  config.architecture = architecture;
+  config.name = name;
   config.rope.order = family->rope_order;
   config.qk_norm = family->qk_norm;
   config.qkv_bias = family->qkv_bias || file.FindTensor("blk.0.attn_q.bias") != nullptr;
   config.tied_embeddings = file.FindTensor("output.weight") == nullptr;
 
-  const ConfigReader read(file, *architecture);
+  const ConfigReader read(file, architecture);
   VARVE_RETURN_IF_ERROR(RefuseOtherModels(file, read));
   VARVE_RETURN_IF_ERROR(read.Int("block_count", 1, kMaxLayers, &config.num_layers));
   VARVE_RETURN_IF_ERROR(read.Int("embedding_length", 1, kMaxWidth, &config.width));

@@ -165,9 +165,8 @@ Result<std::unique_ptr<PreTokenizer>> PreTokenizer::Create(std::string_view pre)
     std::vector<Code> codes;
     for (const char* expression : entry.expressions) {
       if (expression == nullptr) continue;
-      Result<Code> code = Compile(expression);
-      if (!code.ok()) return code.status();
-      codes.push_back(std::move(code).value());
+      VARVE_ASSIGN_OR_RETURN(Code code, Compile(expression));
+      codes.push_back(std::move(code));
     }
     MatchContext context(pcre2_match_context_create(nullptr));
     if (context == nullptr) return OutOfMemory("pre-tokenizer: no PCRE2 match context");
