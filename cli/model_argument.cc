@@ -5,12 +5,12 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <utility>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include "runtime/embedded_model.h"
+#include "runtime/model/open_model.h"
 
 namespace varve::cli {
 namespace {
@@ -25,11 +25,6 @@ Result<std::shared_ptr<const GgufFile>> OpenEmbeddedModel() {
   return GgufFile::FromMemory(bytes, "the embedded model");
 }
 
-Status InFile(const std::string& name, const Status& status) {
-  if (status.message().starts_with(name)) return status;
-  return Status(status.code(), fmt::format("{}: {}", name, status.message()));
-}
-
 }  // namespace
 
 CLI::Option* AddModelOption(CLI::App& command, std::string& path) {
@@ -42,24 +37,12 @@ CLI::Option* AddModelOption(CLI::App& command, std::string& path) {
 }
 
 Result<LoadedModel> LoadModel(const std::string& path) {
-  auto file = path.empty() ? OpenEmbeddedModel() : GgufFile::Open(path);
-  if (!file.ok()) return file.status();
-  auto model = LlamaModel::Load(*file);
-  if (!model.ok()) return model.status();
-  auto tokenizer = Tokenizer::Create(**file);
-  if (!tokenizer.ok()) return InFile((*file)->name(), tokenizer.status());
-  // A text could have tokens that the model has no row for.
-  const int64_t vocab = (*model)->config().vocab_size;
-  if ((*tokenizer)->vocab_size() > vocab) {
-    return InvalidArgument(fmt::format("{}: the tokenizer has {} tokens, the model's vocabulary {}",
-                                       (*file)->name(), (*tokenizer)->vocab_size(), vocab));
-  }
   LoadedModel loaded;
   loaded.name =
       path.empty() ? "the embedded model" : std::filesystem::path(path).filename().string();
-  loaded.file = std::move(*file);
-  loaded.model = std::move(*model);
-  loaded.tokenizer = std::move(*tokenizer);
+  VARVE_ASSIGN_OR_RETURN(loaded.file, path.empty() ? OpenEmbeddedModel() : GgufFile::Open(path));
+  VARVE_ASSIGN_OR_RETURN(loaded.model, LoadDecoderModel(loaded.file));
+  VARVE_ASSIGN_OR_RETURN(loaded.tokenizer, loaded.model->MakeTokenizer());
   return loaded;
 }
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "runtime/gguf/gguf_file.h"
-#include "runtime/llama/llama_model.h"
+#include "runtime/model/decoder_model.h"
 #include "runtime/tokenizer/tokenizer.h"
 #include "varve/status.h"
 
@@ -21,7 +21,7 @@ namespace varve::cli {
 struct LoadedModel {
   std::string name;  // for people: the file's name, or "the embedded model"
   std::shared_ptr<const GgufFile> file;
-  std::shared_ptr<const LlamaModel> model;
+  std::shared_ptr<const DecoderModel> model;
   std::unique_ptr<Tokenizer> tokenizer;
 };
 

@@ -95,7 +95,10 @@ target_link_libraries(varve_header_checks PRIVATE varve_options)
 add_test(NAME layers COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_layers.py ${PROJECT_SOURCE_DIR})
 add_test(NAME layers-self-test COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_layers.py --self-test)
 add_test(NAME capabilities COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_capabilities.py)
-set_tests_properties(layers layers-self-test capabilities PROPERTIES LABELS tree TIMEOUT 60)
+add_test(NAME cuda-option COMMAND ${CMAKE_COMMAND}
+  -DSOURCE_DIR=${PROJECT_SOURCE_DIR} -DWORK_DIR=${PROJECT_BINARY_DIR}/cuda_option_test
+  -P ${PROJECT_SOURCE_DIR}/tests/cuda_option/run.cmake)
+set_tests_properties(layers layers-self-test capabilities cuda-option PROPERTIES LABELS tree TIMEOUT 60)
 
 # --- the package: install into an empty prefix, build and run an outside project against it. A
 # sanitized library needs its consumers sanitized too, which is not what is tested here. ---

@@ -23,7 +23,7 @@
 
 #include "runtime/gguf/gguf_file.h"
 #include "runtime/kernels/weights_random.h"
-#include "runtime/llama/llama_model.h"
+#include "runtime/llama/llama_runner.h"
 #include "tests/gguf_testing.h"
 #include "varve/cache.h"
 #include "varve/executor.h"
@@ -310,7 +310,7 @@ class Description {
 
 // Logits of three tokens, on a sequence of their own.
 std::vector<float> RunTokens(varve::LlamaRunner& runner, varve::Cache& cache) {
-  const int vocab = runner.model().config().vocab_size;
+  const int vocab = runner.model().vocab_size();
   const std::vector<int32_t> tokens = {0, vocab - 1};
   const size_t row = static_cast<size_t>(vocab);
   std::vector<float> logits(3 * row);

@@ -85,12 +85,11 @@ Result<Candidate> AttentionBench::MakeCandidate(const std::string& name, const P
   VARVE_ASSIGN_OR_RETURN(uint64_t layer_bytes, EstimateLayerBytes(workload.shape(), plan));
   const uint64_t call_bytes = layer_bytes * static_cast<uint64_t>(batch);
   const int layers = static_cast<int>(std::min(working_set_ / call_bytes + 1, kMaxLayers));
-  Result<FilledCache> filled =
-      FillCache(workload, plan, layers, batch, executor, options_.breakdown);
-  if (!filled.ok()) return filled.status();
+  VARVE_ASSIGN_OR_RETURN(FilledCache filled,
+                         FillCache(workload, plan, layers, batch, executor, options_.breakdown));
   Candidate candidate;
   candidate.plan = name;
-  candidate.filled = std::make_shared<FilledCache>(std::move(*filled));
+  candidate.filled = std::make_shared<FilledCache>(std::move(filled));
   candidate.reaches_working_set = call_bytes * static_cast<uint64_t>(layers) >= working_set_;
   VARVE_RETURN_IF_ERROR(CheckAnswers(candidate, workload, all_cores));
   return candidate;

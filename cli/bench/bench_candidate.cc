@@ -1,11 +1,11 @@
 #include "cli/bench/bench_candidate.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 #include <fmt/format.h>
 
+#include "base/timer.h"
 #include "cli/bench/stage_report.h"
 
 namespace varve::cli {
@@ -108,19 +108,19 @@ Status CheckAnswers(Candidate& candidate, const Workload& workload, Executor& ex
 }
 
 Status TimeLayer(Candidate& candidate, const Workload& workload) {
-  constexpr double kLeastUs = 2000;
+  constexpr double kMinUs = 2000;
   const FilledCache& filled = *candidate.filled;
   std::vector<float> output(candidate.output.size());
   const StageTimes before = filled.cache->Stats().stages;
-  const auto start = std::chrono::steady_clock::now();
+  const Timer timer;
   for (int passes = 1;; ++passes) {
     for (int layer = 0; layer < filled.layers; ++layer) {
       VARVE_RETURN_IF_ERROR(AttendLayer(filled, workload, layer, output));
     }
-    const std::chrono::duration<double, std::micro> us = std::chrono::steady_clock::now() - start;
-    if (us.count() < kLeastUs) continue;
+    const double us = timer.us();
+    if (us < kMinUs) continue;
     const double calls = static_cast<double>(passes) * filled.layers;
-    candidate.us.push_back(us.count() / calls);
+    candidate.us.push_back(us / calls);
     candidate.calls += calls;
     AddStages(StagesBetween(before, filled.cache->Stats().stages), &candidate.stages);
     break;

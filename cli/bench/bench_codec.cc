@@ -40,6 +40,63 @@ struct Group {
   }
 };
 
+// All parts of one precision: front layers, then the deep ones, each K and V; all codecs.
+class CodecSums {
+ public:
+  void Add(const DumpRows& rows, double bound, const std::vector<Measured>& measured);
+  void Print(std::FILE* out) const;
+
+ private:
+  std::vector<Group> groups_[4];                    // [front k, front v, deep k, deep v][codec]
+  std::vector<std::pair<CodecKind, bool>> codecs_;  // and whether it is the noise row
+  double worst_share_ = 1e9;                        // of the bound, deep layers
+  std::string worst_;
+};
+
+void CodecSums::Add(const DumpRows& rows, double bound, const std::vector<Measured>& measured) {
+  const bool is_deep = rows.layer >= 2;
+  std::vector<Group>& group = groups_[(is_deep ? 2 : 0) + (rows.part == Part::kKey ? 0 : 1)];
+  group.resize(measured.size());
+  codecs_.clear();
+  for (size_t j = 0; j < measured.size(); ++j) {
+    group[j].Add(measured[j], bound);
+    codecs_.emplace_back(measured[j].run.kind(), measured[j].noise);
+  }
+  const double share = measured.back().run.ratio() / bound;
+  if (!is_deep || share >= worst_share_) return;
+  worst_share_ = share;
+  worst_ = fmt::format("layer {} {}: {:.4f} of {:.4f}, {:.1f} %", rows.layer, PartName(rows.part),
+                       measured.back().run.ratio(), bound, 100 * share);
+}
+
+void CodecSums::Print(std::FILE* out) const {
+  TextTable table(
+      {"codec", "layers", "part", ">ratio", ">bound", ">encode GB/s", ">decode GB/s", ">x zstd-3"});
+  double front_raw = 0, front_packed = 0;
+  for (size_t g = 0; g < 4; ++g) {
+    for (size_t j = 0; j < groups_[g].size(); ++j) {
+      const Group& sum = groups_[g][j];
+      table.AddRow(
+          {fmt::format("{}{}", CodecName(codecs_[j].first), codecs_[j].second ? " A/A" : ""),
+           g < 2 ? "0-1" : "2-", g % 2 == 0 ? "k" : "v",
+           fmt::format("{:.4f}", sum.raw / sum.packed),
+           fmt::format("{:.4f}", sum.raw / sum.bound_bits),
+           fmt::format("{:.2f}", sum.raw / sum.encode_s / 1e9),
+           fmt::format("{:.2f}", sum.raw / sum.decode_s / 1e9),
+           fmt::format("{:.2f}", groups_[g][0].decode_s / sum.decode_s)});
+    }
+    if (g < 2 && !groups_[g].empty()) {
+      front_raw += groups_[g].back().raw;
+      front_packed += groups_[g].back().packed;
+    }
+  }
+  table.Print(out);
+  if (front_packed > 0) {
+    fmt::print(out, "varve, layers 0 and 1 together: {:.4f}\n", front_raw / front_packed);
+  }
+  if (!worst_.empty()) fmt::print(out, "varve, deep layer furthest from its bound: {}\n", worst_);
+}
+
 class CodecBench {
  public:
   explicit CodecBench(const BenchCodecOptions& options)
@@ -107,64 +164,22 @@ void CodecBench::AddJson(const DumpRows& rows, double bound, const Measured& mea
 Status CodecBench::RunType(const LoadedModel& model, const std::vector<int32_t>& tokens,
                            Executor& executor, store::LaneType lane) {
   Progress progress(fmt::format("bench codec {}", LaneName(lane)), 1.0);
-  const Result<std::vector<DumpRows>> dump =
-      DumpModel(model, executor, tokens, lane, [&](int64_t done) {
+  VARVE_ASSIGN_OR_RETURN(
+      const std::vector<DumpRows> dump, DumpModel(model, executor, tokens, lane, [&](int64_t done) {
         progress.Update(0.3 * static_cast<double>(done) / static_cast<double>(tokens.size()));
         return !InterruptScope::interrupted();
-      });
-  if (!dump.ok()) return dump.status();
-  // Front layers, then the deep ones: K, V; all codecs.
-  const char* const names[] = {"0-1", "0-1", "2-", "2-"};
-  std::vector<Group> groups[4];
-  std::vector<std::pair<CodecKind, bool>> codecs;
-  double worst_share = 1e9;
-  std::string worst;
-  for (size_t i = 0; i < dump->size() && !InterruptScope::interrupted(); ++i) {
-    progress.Update(0.3 + 0.7 * static_cast<double>(i) / static_cast<double>(dump->size()));
-    const DumpRows& rows = (*dump)[i];
-    const double bound = EntropyBound(rows);
+      }));
+  CodecSums sums;
+  for (size_t i = 0; i < dump.size() && !InterruptScope::interrupted(); ++i) {
+    progress.Update(0.3 + 0.7 * static_cast<double>(i) / static_cast<double>(dump.size()));
+    const double bound = EntropyBound(dump[i]);
     std::vector<Measured> measured;
-    VARVE_RETURN_IF_ERROR(RunPart(rows, bound, measured));
-    std::vector<Group>& group =
-        groups[(rows.layer < 2 ? 0 : 2) + (rows.part == Part::kKey ? 0 : 1)];
-    group.resize(measured.size());
-    codecs.clear();
-    for (size_t j = 0; j < measured.size(); ++j) {
-      group[j].Add(measured[j], bound);
-      codecs.emplace_back(measured[j].run.kind(), measured[j].noise);
-    }
-    const double share = measured.back().run.ratio() / bound;
-    if (rows.layer >= 2 && share < worst_share) {
-      worst_share = share;
-      worst = fmt::format("layer {} {}: {:.4f} of {:.4f}, {:.1f} %", rows.layer,
-                          PartName(rows.part), measured.back().run.ratio(), bound, 100 * share);
-    }
+    VARVE_RETURN_IF_ERROR(RunPart(dump[i], bound, measured));
+    sums.Add(dump[i], bound, measured);
   }
   progress.Clear();
-  TextTable table(
-      {"codec", "layers", "part", ">ratio", ">bound", ">encode GB/s", ">decode GB/s", ">x zstd-3"});
-  double front_raw = 0, front_packed = 0;
-  for (size_t g = 0; g < 4; ++g) {
-    for (size_t j = 0; j < groups[g].size(); ++j) {
-      const Group& sum = groups[g][j];
-      table.AddRow({fmt::format("{}{}", CodecName(codecs[j].first), codecs[j].second ? " A/A" : ""),
-                    names[g], g % 2 == 0 ? "k" : "v", fmt::format("{:.4f}", sum.raw / sum.packed),
-                    fmt::format("{:.4f}", sum.raw / sum.bound_bits),
-                    fmt::format("{:.2f}", sum.raw / sum.encode_s / 1e9),
-                    fmt::format("{:.2f}", sum.raw / sum.decode_s / 1e9),
-                    fmt::format("{:.2f}", groups[g][0].decode_s / sum.decode_s)});
-    }
-    if (g < 2 && !groups[g].empty()) {
-      front_raw += groups[g].back().raw;
-      front_packed += groups[g].back().packed;
-    }
-  }
   fmt::print(out_, "\n{}, {} tokens\n", LaneName(lane), tokens.size());
-  table.Print(out_);
-  if (front_packed > 0) {
-    fmt::print(out_, "varve, layers 0 and 1 together: {:.4f}\n", front_raw / front_packed);
-  }
-  if (!worst.empty()) fmt::print(out_, "varve, deep layer furthest from its bound: {}\n", worst);
+  sums.Print(out_);
   return Status();
 }
 

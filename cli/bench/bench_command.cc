@@ -15,8 +15,49 @@
 #include "cli/commands.h"
 #include "cli/model_argument.h"
 #include "cli/report/output.h"
+#include "runtime/model/open_model.h"
 
 namespace {
+
+constexpr const char* kBenchAttentionFooter =
+    "The output of every layer is checked against double precision before timing, the last one "
+    "again\n"
+    "after it. The f16 cache is timed twice in each repetition: the second row shows the noise "
+    "of "
+    "the\nmachine. MiB and bits are all-in (slots of pages, tables); GB/s counts the payload "
+    "read.\n\n"
+    "Examples:\n"
+    "  varve bench attention --ctx 4096,32768 --kv f16 q8_0 q4_0r --threads 1,2\n"
+    "  varve bench attention --heads 16 --kv-heads 2 --dim 64 --kv 'k=q8_0,v=q4_0' --json "
+    "out.json\n"
+    "  varve bench attention --ctx 1024 --working-set 0      # fits in the last-level cache\n"
+    "  varve bench attention --kv 'h2o,trigger=1000000'      # what the scoring of a policy "
+    "costs";
+
+constexpr const char* kBenchDecodeFooter =
+    "Caches get their depth from synthetic rows, the same for every plan; depths beyond the "
+    "model's\ncontext are allowed. Then whole decode steps are timed, plans in turn; the f16 "
+    "cache is timed twice in\neach repetition: the second row shows the noise of the machine. "
+    "After each repetition the cache goes back\nto its depth. Depth is the tokens seen: a policy "
+    "(evict=) keeps to its budget while rows come in. No query\nlooks at synthetic rows, so "
+    "pages "
+    "are ranked by age until the steps begin, and by the steps' attention\nfrom then on: speed "
+    "and "
+    "bytes are real, which pages stay is not.\n\n"
+    "  x f16        median of the repetitions' own ratios to the f16 row\n"
+    "  p99          of single steps: 99 of 100 take no longer; sealing pages makes some long\n"
+    "  cache        all that the page pool holds, and the tables\n"
+    "  resident     the process with the model and this cache alone\n"
+    "  weights, attention, cache work (append is attention; sealing is cache work), other: "
+    "shares of the time\n"
+    "  of read      weights and cache read per token, as a part of the read bandwidth\n"
+    "  logit error  of the first step, RMS against f16; synthetic rows exaggerate it\n\n"
+    "Examples:\n"
+    "  varve bench decode --depths 0,2048,4096                # the embedded model\n"
+    "  varve bench decode --random-model qwen3-0.6b --kv q8_0 q4_0r --json out.json\n"
+    "  varve bench decode -m model.gguf --kv 'k=q8_0,v=q4_0' --depths 8192 --threads 2\n"
+    "  varve bench decode --random-model qwen3-0.6b --kv 'h2o,ratio=3.5' --depths "
+    "1024,4096,16384";
 
 void AddAttention(CLI::App& bench, int* exit_code) {
   CLI::App* command =
@@ -68,20 +109,7 @@ void AddAttention(CLI::App& bench, int* exit_code) {
                     "A second table: time by stage (prepare, scores, softmax, values, merge, "
                     "encode, append)");
   command->add_option("--json", options->json, "Write the rows as JSON to FILE, or - for stdout");
-  command->footer(
-      "The output of every layer is checked against double precision before timing, the last one "
-      "again\n"
-      "after it. The f16 cache is timed twice in each repetition: the second row shows the noise "
-      "of "
-      "the\nmachine. MiB and bits are all-in (slots of pages, tables); GB/s counts the payload "
-      "read.\n\n"
-      "Examples:\n"
-      "  varve bench attention --ctx 4096,32768 --kv f16 q8_0 q4_0r --threads 1,2\n"
-      "  varve bench attention --heads 16 --kv-heads 2 --dim 64 --kv 'k=q8_0,v=q4_0' --json "
-      "out.json\n"
-      "  varve bench attention --ctx 1024 --working-set 0      # fits in the last-level cache\n"
-      "  varve bench attention --kv 'h2o,trigger=1000000'      # what the scoring of a policy "
-      "costs");
+  command->footer(kBenchAttentionFooter);
   command->callback([options, exit_code] {
     const varve::Status status = varve::cli::BenchAttention(*options);
     if (!status.ok()) *exit_code = varve::cli::ReportError(status);
@@ -93,12 +121,11 @@ void AddDecode(CLI::App& bench, int* exit_code) {
       bench.add_subcommand("decode", "Tokens per second of a model at several depths, per plan");
   auto options = std::make_shared<varve::cli::BenchDecodeOptions>();
   CLI::Option* model = varve::cli::AddModelOption(*command, options->model);
-  CLI::Option* random =
-      command
-          ->add_option(
-              "--random-model", options->random_model,
-              "A shape with random weights in place of a file: qwen3-0.6b, small-1024, deep-512")
-          ->excludes(model);
+  CLI::Option* random = command
+                            ->add_option("--random-model", options->random_model,
+                                         "A shape with random weights in place of a file: " +
+                                             varve::RandomModelNames())
+                            ->excludes(model);
   command->add_option("--weights", options->weights, "Weight type of --random-model")
       ->capture_default_str()
       ->needs(random);
@@ -126,29 +153,7 @@ void AddDecode(CLI::App& bench, int* exit_code) {
                     "A second table: time by stage (prepare, scores, softmax, values, merge, "
                     "encode, append)");
   command->add_option("--json", options->json, "Write the rows as JSON to FILE, or - for stdout");
-  command->footer(
-      "Caches get their depth from synthetic rows, the same for every plan; depths beyond the "
-      "model's\ncontext are allowed. Then whole decode steps are timed, plans in turn; the f16 "
-      "cache is timed twice in\neach repetition: the second row shows the noise of the machine. "
-      "After each repetition the cache goes back\nto its depth. Depth is the tokens seen: a policy "
-      "(evict=) keeps to its budget while rows come in. No query\nlooks at synthetic rows, so "
-      "pages "
-      "are ranked by age until the steps begin, and by the steps' attention\nfrom then on: speed "
-      "and "
-      "bytes are real, which pages stay is not.\n\n"
-      "  x f16        median of the repetitions' own ratios to the f16 row\n"
-      "  cache        all that the page pool holds, and the tables\n"
-      "  resident     the process with the model and this cache alone\n"
-      "  weights, attention, cache work (append is attention; sealing is cache work), other: "
-      "shares of the time\n"
-      "  of read      weights and cache read per token, as a part of the read bandwidth\n"
-      "  logit error  of the first step, RMS against f16; synthetic rows exaggerate it\n\n"
-      "Examples:\n"
-      "  varve bench decode --depths 0,2048,4096                # the embedded model\n"
-      "  varve bench decode --random-model qwen3-0.6b --kv q8_0 q4_0r --json out.json\n"
-      "  varve bench decode -m model.gguf --kv 'k=q8_0,v=q4_0' --depths 8192 --threads 2\n"
-      "  varve bench decode --random-model qwen3-0.6b --kv 'h2o,ratio=3.5' --depths "
-      "1024,4096,16384");
+  command->footer(kBenchDecodeFooter);
   command->callback([options, exit_code] {
     const varve::Status status = varve::cli::BenchDecode(*options);
     if (!status.ok()) *exit_code = varve::cli::ReportError(status);

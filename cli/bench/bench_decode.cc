@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/machine.h"
+#include "base/quoted.h"
 #include "cli/available_memory.h"
 #include "cli/bench/bench_report.h"
 #include "cli/bench/bench_weights.h"
@@ -21,17 +22,18 @@
 #include "cli/report/progress.h"
 #include "cli/report/retention_report.h"
 #include "kernels/kernels.h"
+#include "runtime/model/open_model.h"
 
 namespace varve::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMostSteps = 64;  // one page: sealing has its due share
-constexpr int kLeastSteps = 8;
+constexpr int kMaxSteps = 64;  // one page: sealing has its due share
+constexpr int kMinSteps = 8;
 constexpr int64_t kMaxDepth = 1 << 24;
 constexpr double kRepetitionUs = 1e6;
-constexpr size_t kMostName = 80;
+constexpr size_t kMaxModelName = 80;
 
 double RelativeError(const std::vector<float>& values, const std::vector<float>& exact) {
   double square = 0;
@@ -45,10 +47,10 @@ double RelativeError(const std::vector<float>& values, const std::vector<float>&
 
 class DecodeBench {
  public:
-  DecodeBench(const BenchDecodeOptions& options, std::shared_ptr<const LlamaModel> model,
+  DecodeBench(const BenchDecodeOptions& options, std::shared_ptr<const DecoderModel> model,
               std::FILE* out, Json& rows)
       : options_(options), model_(std::move(model)), out_(out), rows_(rows) {
-    name_ = PrintableText(model_->config().name, kMostName);
+    name_ = Printable(model_->name(), kMaxModelName);
     if (name_.empty()) name_ = std::filesystem::path(options.model).filename().string();
   }
   Status Run();
@@ -63,7 +65,7 @@ class DecodeBench {
   Status TimeRow(DecodeRow& row, int64_t depth, int steps);
 
   const BenchDecodeOptions& options_;
-  std::shared_ptr<const LlamaModel> model_;
+  std::shared_ptr<const DecoderModel> model_;
   std::FILE* out_;
   Json& rows_;
   std::string name_;                // of the model, for people
@@ -71,7 +73,7 @@ class DecodeBench {
   std::vector<Plan> plans_;
   std::vector<int64_t> depths_;  // ascending
   std::unique_ptr<Executor> executor_;
-  std::unique_ptr<LlamaRunner> runner_;
+  std::unique_ptr<DecoderRunner> runner_;
   std::unique_ptr<SyntheticRows> synthetic_;
   std::unique_ptr<ReadBandwidth> read_;
   uint64_t resident_before_ = 0;  // with the model in use, before any cache
@@ -96,7 +98,7 @@ Status DecodeBench::ReadPlans() {
 }
 
 Result<std::vector<std::vector<size_t>>> DecodeBench::Groups() const {
-  const int64_t most = depths_.back() + std::max(kMostSteps, options_.steps);
+  const int64_t most = depths_.back() + std::max(kMaxSteps, options_.steps);
   std::vector<uint64_t> bytes;
   for (size_t i = 0; i < plans_.size(); ++i) {
     Result<PlanCost> cost = CostOfPlan(plans_[i], model_->cache_shape(), most);
@@ -129,19 +131,17 @@ Result<int> DecodeBench::ChooseSteps(DecodeLane& baseline) {
   if (options_.steps > 0) return options_.steps;
   std::vector<int32_t> tokens;
   VARVE_ASSIGN_OR_RETURN(double us, baseline.TimeSteps(*runner_, 3, &tokens));
-  return static_cast<int>(std::clamp<double>(kRepetitionUs / us, kLeastSteps, kMostSteps));
+  return static_cast<int>(std::clamp<double>(kRepetitionUs / us, kMinSteps, kMaxSteps));
 }
 
 Status DecodeBench::TimeRow(DecodeRow& row, int64_t depth, int steps) {
   std::vector<int32_t> tokens;
   runner_->ResetTimes();
   VARVE_ASSIGN_OR_RETURN(const double us, row.lane->TimeSteps(*runner_, steps, &tokens));
-  const ForwardTimes& times = runner_->times();
-  row.times.linear_us += times.linear_us;
-  row.times.attention_us += times.attention_us;
-  row.times.cache_us += times.cache_us;
-  row.times.other_us += times.other_us;
+  row.times += runner_->times();
   row.us.push_back(us);
+  const std::vector<double>& step_us = row.lane->step_us();
+  row.step_us.insert(row.step_us.end(), step_us.begin(), step_us.end());
   AddStages(row.lane->step_stages(), &row.stages);
   // Behind a page that is cut in two, what the repetition before has sealed makes a difference.
   const bool is_repeatable =
@@ -167,7 +167,7 @@ Status DecodeBench::RunDepth(int64_t depth, std::vector<std::unique_ptr<DecodeLa
     VARVE_RETURN_IF_ERROR(lane->SetDepth(*synthetic_, depth));
     table.emplace_back().lane = lane.get();
     // The baseline a second time is the measure of noise.
-    if (table.size() == 1) table.push_back({lane.get(), true, {}, {}, {}, 0, {}});
+    if (table.size() == 1) table.push_back({.lane = lane.get(), .noise = true});
     if (InterruptScope::interrupted()) return Status();
   }
   VARVE_ASSIGN_OR_RETURN(int steps, ChooseSteps(*lanes[0]));
@@ -224,13 +224,12 @@ Status DecodeBench::RunGroup(const std::vector<size_t>& group) {
 Status DecodeBench::Run() {
   VARVE_RETURN_IF_ERROR(ReadPlans());
   executor_ = MakeThreadPool(options_.threads);
-  runner_ = std::make_unique<LlamaRunner>(model_, *executor_);
+  runner_ = model_->MakeRunner(*executor_);
   synthetic_ = std::make_unique<SyntheticRows>(model_->cache_shape(), options_.seed, *executor_);
   VARVE_ASSIGN_OR_RETURN(std::unique_ptr<DecodeLane> trial,
                          DecodeLane::Make("f16", plans_[0], *model_, *executor_));
   std::vector<int32_t> tokens;
-  const Status status = trial->TimeSteps(*runner_, 1, &tokens).status();
-  if (!status.ok()) return status;
+  VARVE_RETURN_IF_ERROR(trial->TimeSteps(*runner_, 1, &tokens).status());
   trial.reset();
   resident_before_ = ResidentBytes();  // before the buffer that only measures
   read_ = std::make_unique<ReadBandwidth>(
@@ -238,12 +237,13 @@ Status DecodeBench::Run() {
   read_->Measure(*executor_);  // warm up
 
   VARVE_ASSIGN_OR_RETURN(std::vector<std::vector<size_t>> groups, Groups());
-  const LlamaConfig& config = model_->config();
+  const CacheShape& shape = model_->cache_shape();
   fmt::print(out_,
              "{}: {} layers, width {}, {} heads on {} KV heads of {}; {} of weights per token; {} "
              "threads, isa {}\n",
-             name_, config.num_layers, config.width, config.num_heads, config.num_kv_heads,
-             config.head_dim, HumanBytes(static_cast<double>(model_->weight_bytes_per_token())),
+             name_, shape.num_layers, model_->info().width, shape.num_kv_heads * shape.group_size,
+             shape.num_kv_heads, shape.key_dim,
+             HumanBytes(static_cast<double>(model_->weight_bytes_per_token())),
              executor_->num_threads(), ActiveKernels().name);
   const InterruptScope scope;
   for (const std::vector<size_t>& group : groups) {
@@ -257,31 +257,29 @@ Status DecodeBench::Run() {
 
 }  // namespace
 
-Status BenchDecodeModel(const BenchDecodeOptions& options, std::shared_ptr<const LlamaModel> model,
-                        std::FILE* out, Json& rows) {
+Status BenchDecodeModel(const BenchDecodeOptions& options,
+                        std::shared_ptr<const DecoderModel> model, std::FILE* out, Json& rows) {
   return DecodeBench(options, std::move(model), out, rows).Run();
 }
 
-Result<std::shared_ptr<const LlamaModel>> OpenBenchModel(const BenchDecodeOptions& options) {
+Result<std::shared_ptr<const DecoderModel>> OpenBenchModel(const BenchDecodeOptions& options) {
   if (!options.random_model.empty()) {
-    // What RandomLlamaWeights makes.
+    // What every family makes up.
     static constexpr WeightType kTypes[] = {WeightType::kF32, WeightType::kF16, WeightType::kBF16,
                                             WeightType::kQ8_0, WeightType::kQ4_0};
     VARVE_ASSIGN_OR_RETURN(WeightType type, ParseWeightType("--weights", options.weights, kTypes));
-    VARVE_ASSIGN_OR_RETURN(LlamaConfig config, PresetConfig(options.random_model));
-    return LlamaModel::Random(config, type, options.seed);
+    return RandomDecoderModel(options.random_model, type, options.seed);
   }
   if (options.model.empty()) {
     VARVE_ASSIGN_OR_RETURN(LoadedModel embedded, LoadModel(""));
     return embedded.model;
   }
-  VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const GgufFile> file, GgufFile::Open(options.model));
-  return LlamaModel::Load(file);
+  return OpenDecoderModel(options.model);
 }
 
 Status BenchDecode(const BenchDecodeOptions& options) {
   VARVE_RETURN_IF_ERROR(CheckWritable("--json", options.json));
-  VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const LlamaModel> model, OpenBenchModel(options));
+  VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const DecoderModel> model, OpenBenchModel(options));
   Json rows = Json::array();
   const Status measured =
       BenchDecodeModel(options, model, options.json == "-" ? stderr : stdout, rows);

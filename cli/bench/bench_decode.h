@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/llama/llama_model.h"
+#include "runtime/model/decoder_model.h"
 #include "varve/status.h"
 
 namespace varve::cli {
@@ -37,7 +37,7 @@ struct BenchDecodeOptions {
 
 // The model that the options name. Speed needs no tokenizer: a file without one, or with one that
 // is not built in, will do.
-Result<std::shared_ptr<const LlamaModel>> OpenBenchModel(const BenchDecodeOptions& options);
+Result<std::shared_ptr<const DecoderModel>> OpenBenchModel(const BenchDecodeOptions& options);
 
 // Prints tables to stdout, writes JSON if asked. Ends early, with what it has, on Ctrl-C. Refuses
 // what cannot work before anything is filled or timed.
@@ -45,8 +45,9 @@ Status BenchDecode(const BenchDecodeOptions& options);
 
 // The same on a model that is there already: one table per depth to `out`, one row per plan and
 // depth to `rows`.
-Status BenchDecodeModel(const BenchDecodeOptions& options, std::shared_ptr<const LlamaModel> model,
-                        std::FILE* out, nlohmann::ordered_json& rows);
+Status BenchDecodeModel(const BenchDecodeOptions& options,
+                        std::shared_ptr<const DecoderModel> model, std::FILE* out,
+                        nlohmann::ordered_json& rows);
 
 }  // namespace varve::cli
 

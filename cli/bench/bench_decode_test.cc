@@ -7,7 +7,9 @@
 #include <limits>
 
 #include "cli/bench/decode_lane.h"
+#include "cli/bench/decode_report.h"
 #include "fold/compressor_testing.h"
+#include "runtime/model/open_model.h"
 #include "tests/gguf_testing.h"
 #include "tests/tiny_model.h"
 
@@ -20,7 +22,7 @@ class BenchDecodeTest : public ::testing::Test {
     bytes_ = TinyModel().Build();
     Result<std::shared_ptr<const GgufFile>> file = GgufFile::FromMemory(bytes_, "tiny");
     ASSERT_TRUE(file.ok()) << file.status().message();
-    model_ = *LlamaModel::Load(*file);
+    model_ = *LoadDecoderModel(*file);
     options_.plans = {"q8_0", "age=q8_0:64/q4_0"};
     options_.depths = {130, 0};
     options_.steps = 70;  // beyond the end of a page
@@ -32,7 +34,7 @@ class BenchDecodeTest : public ::testing::Test {
   void TearDown() override { std::fclose(sink_); }
 
   std::vector<std::byte> bytes_;
-  std::shared_ptr<const LlamaModel> model_;
+  std::shared_ptr<const DecoderModel> model_;
   BenchDecodeOptions options_;
   std::FILE* sink_ = nullptr;
 };
@@ -45,9 +47,11 @@ TEST_F(BenchDecodeTest, EveryPlanAndDepthHasARowWithTheAgreedKeys) {
   for (size_t i = 0; i < rows.size(); ++i) {
     const auto& row = rows[i];
     EXPECT_EQ(row["depth"], i < 4 ? 0 : 130);  // small ones first
-    for (const char* key : {"tokens_per_s", "ratio_to_f16", "cache_bytes", "resident_bytes"}) {
+    for (const char* key :
+         {"tokens_per_s", "ratio_to_f16", "cache_bytes", "resident_bytes", "p50_us"}) {
       EXPECT_GT(row[key], 0) << key;
     }
+    EXPECT_GE(row["p99_us"], row["p50_us"]);
     EXPECT_EQ(row["reps"], 2);
     EXPECT_EQ(row["codebook_bytes"], 0);
     EXPECT_TRUE(row["fallbacks"].is_array());
@@ -66,6 +70,43 @@ TEST_F(BenchDecodeTest, EveryPlanAndDepthHasARowWithTheAgreedKeys) {
   EXPECT_GT(rows[6]["logit_error"], 0.0);
   EXPECT_GT(rows[7]["logit_error"], rows[6]["logit_error"]);
   EXPECT_LT(rows[6]["cache_bytes_read"], rows[4]["cache_bytes_read"]);
+}
+
+TEST_F(BenchDecodeTest, AStepThatTakesLongShowsInP99AndNotInTheMedian) {
+  std::unique_ptr<Executor> executor = MakeThreadPool(1);
+  const auto lane = DecodeLane::Make("pq4", *ParsePlan("f16"), *model_, *executor).value();
+  DecodeRow row;
+  row.lane = lane.get();
+  row.us = {8.0};
+  row.step_us.assign(98, 7000.0);
+  row.step_us.insert(row.step_us.end(), 2, 44000.0);
+  DecodeCase at;
+  at.read_bandwidth = 1e9;
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  ReportDecode(at, {row}, sink_, rows);
+  EXPECT_EQ(rows[0]["p50_us"], 7000.0);
+  EXPECT_EQ(rows[0]["p99_us"], 44000.0);
+  std::string table(1 << 12, '\0');
+  std::rewind(sink_);
+  table.resize(std::fread(table.data(), 1, table.size(), sink_));
+  EXPECT_NE(table.find("p99"), std::string::npos) << table;
+  EXPECT_NE(table.find("44.00 ms"), std::string::npos) << table;
+}
+
+TEST_F(BenchDecodeTest, EveryStepIsTimed) {
+  std::unique_ptr<Executor> executor = MakeThreadPool(2);
+  auto lane = DecodeLane::Make("q8_0", *ParsePlan("q8_0"), *model_, *executor).value();
+  const std::unique_ptr<DecoderRunner> runner = model_->MakeRunner(*executor);
+  std::vector<int32_t> tokens;
+  const Result<double> mean = lane->TimeSteps(*runner, 20, &tokens);
+  ASSERT_TRUE(mean.ok()) << mean.status().message();
+  ASSERT_EQ(lane->step_us().size(), 20u);
+  double sum = 0;
+  for (const double us : lane->step_us()) {
+    EXPECT_GT(us, 0.0);
+    sum += us;
+  }
+  EXPECT_DOUBLE_EQ(*mean, sum / 20);
 }
 
 TEST_F(BenchDecodeTest, ABreakdownIsASecondTableAndKeysOfTheRows) {
@@ -167,18 +208,18 @@ TEST_F(BenchDecodeTest, StepsLeaveTheDepthAsItWas) {
   std::unique_ptr<Executor> executor = MakeThreadPool(2);
   const SyntheticRows rows(model_->cache_shape(), 1, *executor);
   auto lane = DecodeLane::Make("q4_0", *ParsePlan("q4_0"), *model_, *executor).value();
-  LlamaRunner runner(model_, *executor);
+  const std::unique_ptr<DecoderRunner> runner = model_->MakeRunner(*executor);
   ASSERT_TRUE(lane->SetDepth(rows, 192).ok());
   std::vector<int32_t> first;
   std::vector<int32_t> again;
-  ASSERT_TRUE(lane->TimeSteps(runner, 40, &first).ok());
+  ASSERT_TRUE(lane->TimeSteps(*runner, 40, &first).ok());
   EXPECT_EQ(first.size(), 40u);
-  ASSERT_TRUE(lane->TimeSteps(runner, 40, &again).ok());
+  ASSERT_TRUE(lane->TimeSteps(*runner, 40, &again).ok());
   EXPECT_EQ(again, first);
   // Growing step by step is the same as growing at once.
   auto grown = DecodeLane::Make("q4_0", *ParsePlan("q4_0"), *model_, *executor).value();
   for (const int64_t depth : {7, 64, 100, 192}) ASSERT_TRUE(grown->SetDepth(rows, depth).ok());
-  ASSERT_TRUE(grown->TimeSteps(runner, 40, &again).ok());
+  ASSERT_TRUE(grown->TimeSteps(*runner, 40, &again).ok());
   EXPECT_EQ(again, first);
 }
 
@@ -193,7 +234,7 @@ TEST_F(BenchDecodeTest, EveryDepthIsAPromptThatIsFolded) {
           .ok());
   std::unique_ptr<Executor> executor = MakeThreadPool(2);
   const SyntheticRows rows(shape, 1, *executor);
-  LlamaRunner runner(model_, *executor);
+  const std::unique_ptr<DecoderRunner> runner = model_->MakeRunner(*executor);
   for (const char* positions : {"true", "restart"}) {
     const std::string plan = "fold=" + file + ",fold_positions=" + positions;
     auto lane = DecodeLane::Make(plan, *ParsePlan(plan), *model_, *executor).value();
@@ -205,7 +246,7 @@ TEST_F(BenchDecodeTest, EveryDepthIsAPromptThatIsFolded) {
       EXPECT_EQ(lane->cache().Stats().bytes_f16, static_cast<uint64_t>(depth / 4 + depth % 4) *
                                                      row_bytes *
                                                      static_cast<uint64_t>(shape.num_layers));
-      EXPECT_TRUE(lane->TimeSteps(runner, 3, &tokens).ok());
+      EXPECT_TRUE(lane->TimeSteps(*runner, 3, &tokens).ok());
     }
   }
 }

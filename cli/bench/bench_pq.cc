@@ -1,7 +1,6 @@
 #include "cli/bench/bench_pq.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -9,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "base/align.h"
+#include "base/timer.h"
 #include "cli/bench/bench_workload.h"
 #include "cli/codebook/codebook_training.h"
 #include "cli/interrupt.h"
@@ -50,9 +51,9 @@ class MethodScope {
 };
 
 double SecondsOf(const std::function<void()>& run) {
-  const auto start = std::chrono::steady_clock::now();
+  const Timer timer;
   run();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return timer.seconds();
 }
 
 double Median(std::vector<double> values) {
@@ -211,7 +212,7 @@ Status PqBench::RunSize(const CodebookSize& size) {
   headers.push_back(">best values");
   TextTable table(headers);
   for (const int64_t asked : options_.ctx) {
-    const int64_t ctx = (asked + kPageTokens - 1) / kPageTokens * kPageTokens;
+    const int64_t ctx = AlignUp<int64_t>(asked, kPageTokens);
     std::vector<std::vector<double>> seconds(methods.size());
     const int64_t turns = std::max<int64_t>(1, 4096 / ctx);  // a timing lasts a while
     for (int rep = 0; rep < options_.reps && !InterruptScope::interrupted(); ++rep) {
@@ -252,9 +253,8 @@ Status PqBench::Measure() {
   }
   const size_t dim = static_cast<size_t>(options_.dim);
   const int64_t longest = *std::max_element(options_.ctx.begin(), options_.ctx.end());
-  const size_t tokens =
-      std::max(kTrainingRows, static_cast<size_t>((longest + kPageTokens - 1) / kPageTokens) *
-                                  size_t{kPageTokens});
+  const size_t tokens = std::max(
+      kTrainingRows, static_cast<size_t>(CeilDiv(longest, kPageTokens)) * size_t{kPageTokens});
   shape_ = {0, 0, options_.dim, kPageTokens};
   keys_.resize(tokens * dim);
   values_.resize(tokens * dim);

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -13,9 +12,11 @@
 #include <CLI/CLI.hpp>
 
 #include "base/random.h"
+#include "base/timer.h"
 #include "cli/model_argument.h"
 #include "cli/report/output.h"
 #include "cli/report/progress.h"
+#include "runtime/model/open_model.h"
 #include "runtime/model_cache.h"
 #include "varve/cache_file.h"
 
@@ -23,11 +24,6 @@ namespace varve::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Clock = std::chrono::steady_clock;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 class RemoveWhenDone {
  public:
@@ -43,71 +39,122 @@ class RemoveWhenDone {
   std::string path_;
 };
 
-}  // namespace
+// The times of one plan, in seconds.
+struct ReloadTimes {
+  double prefill = 0;
+  double save = 0;
+  double load = 0;
+  double first_token = 0;   // load and one decoded token
+  double decode_token = 0;  // the same token behind the prefill
+};
 
-Result<Json> MeasureReload(const BenchReloadOptions& options, const std::string& plan,
-                           std::shared_ptr<const LlamaModel> model, Executor& executor) {
-  CacheOptions cache_options = CacheOptionsFor(*model);
-  VARVE_ASSIGN_OR_RETURN(Plan parsed, ReadKvOption(plan));
-  cache_options.plan = parsed;
-  cache_options.executor = &executor;
-  const CacheShape shape = model->cache_shape();
-  const auto vocab = static_cast<size_t>(model->config().vocab_size);
-  LlamaRunner runner(std::move(model), executor);
-  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<Cache> cache, Cache::Create(shape, cache_options));
-  VARVE_ASSIGN_OR_RETURN(SequenceId id, cache->CreateSequence());
-  SplitMix64 random(options.model.seed);
-  std::vector<int32_t> tokens(static_cast<size_t>(options.tokens));
-  for (int32_t& token : tokens) token = static_cast<int32_t>(random.Next() % vocab);
-  std::vector<float> logits(vocab);  // [vocab_size]
-  Progress progress("prefill", static_cast<double>(tokens.size()));
-  const Clock::time_point prefill = Clock::now();
+// One plan on a model: the cache that the text was read into, and one that is loaded from the file.
+class ReloadRun {
+ public:
+  ReloadRun(const BenchReloadOptions& options, const DecoderModel& model, Executor& executor)
+      : options_(options),
+        vocab_(static_cast<size_t>(model.vocab_size())),
+        runner_(model.MakeRunner(executor)),
+        random_(options.model.seed) {}
+
+  Status Prefill(const CacheShape& shape, const CacheOptions& cache_options);
+  Status SaveAndLoad(const CacheShape& shape, const CacheOptions& cache_options);
+  // Decodes behind both; fails where logits differ.
+  Status Decode();
+  const ReloadTimes& times() const { return times_; }
+
+ private:
+  int32_t NextToken() { return static_cast<int32_t>(random_.Next() % vocab_); }
+
+  const BenchReloadOptions& options_;
+  size_t vocab_;
+  std::unique_ptr<DecoderRunner> runner_;
+  SplitMix64 random_;
+  std::vector<int32_t> tokens_;
+  std::unique_ptr<Cache> cache_;
+  SequenceId id_;
+  std::unique_ptr<Cache> loaded_;
+  SequenceId loaded_id_;
+  Timer since_load_;
+  ReloadTimes times_;
+};
+
+Status ReloadRun::Prefill(const CacheShape& shape, const CacheOptions& cache_options) {
+  VARVE_ASSIGN_OR_RETURN(cache_, Cache::Create(shape, cache_options));
+  VARVE_ASSIGN_OR_RETURN(id_, cache_->CreateSequence());
+  tokens_.resize(static_cast<size_t>(options_.tokens));
+  for (int32_t& token : tokens_) token = NextToken();
+  std::vector<float> logits(vocab_);  // [vocab_size]
+  Progress progress("prefill", static_cast<double>(tokens_.size()));
+  const Timer timer;
   VARVE_RETURN_IF_ERROR(
-      runner.Forward(*cache, id, tokens, Logits::kLast, logits.data(), [&](int64_t done) {
+      runner_->Forward(*cache_, id_, tokens_, Logits::kLast, logits.data(), [&](int64_t done) {
         progress.Update(static_cast<double>(done));
         return true;
       }));
-  const double prefill_s = SecondsSince(prefill);
-  progress.Clear();
-  VARVE_RETURN_IF_ERROR(cache->EndPrompt(id));
+  times_.prefill = timer.seconds();
+  return cache_->EndPrompt(id_);
+}
 
-  const RemoveWhenDone remove(options.file);
-  const Clock::time_point save = Clock::now();
+Status ReloadRun::SaveAndLoad(const CacheShape& shape, const CacheOptions& cache_options) {
+  const Timer save_timer;
   SaveOptions save_options;
-  save_options.sequences.push_back({id, tokens});
-  VARVE_RETURN_IF_ERROR(cache->Save(options.file, save_options));
-  const double save_s = SecondsSince(save);
+  save_options.sequences.push_back({id_, tokens_});
+  VARVE_RETURN_IF_ERROR(cache_->Save(options_.file, save_options));
+  times_.save = save_timer.seconds();
+  VARVE_ASSIGN_OR_RETURN(loaded_, Cache::Create(shape, cache_options));
+  since_load_.Restart();
+  VARVE_ASSIGN_OR_RETURN(const std::vector<SequenceTokens> sequences,
+                         loaded_->Load(options_.file, {}));
+  times_.load = since_load_.seconds();
+  loaded_id_ = sequences.front().sequence;
+  return Status();
+}
 
-  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<Cache> other, Cache::Create(shape, cache_options));
-  const Clock::time_point load = Clock::now();
-  VARVE_ASSIGN_OR_RETURN(std::vector<SequenceTokens> loaded, other->Load(options.file, {}));
-  const double load_s = SecondsSince(load);
-  double first_token_s = 0;
-  double decode_token_s = 0;
-  std::vector<float> again(vocab);  // [vocab_size]
-  for (int step = 0; step < options.steps; ++step) {
-    const auto token = static_cast<int32_t>(random.Next() % vocab);
-    const DecodeEntry entry{loaded.front().sequence, token};
-    VARVE_RETURN_IF_ERROR(runner.Decode(*other, {&entry, 1}, again.data()));
-    if (step == 0) first_token_s = SecondsSince(load);
-    const DecodeEntry expected{id, token};
-    const Clock::time_point decode = Clock::now();
-    VARVE_RETURN_IF_ERROR(runner.Decode(*cache, {&expected, 1}, logits.data()));
-    if (step == 0) decode_token_s = SecondsSince(decode);
-    if (std::memcmp(again.data(), logits.data(), vocab * sizeof(float)) != 0) {
-      return Internal(
-          fmt::format("--kv \"{}\": the logits of token {} behind the file differ", plan, step));
+Status ReloadRun::Decode() {
+  std::vector<float> logits(vocab_);  // [vocab_size]
+  std::vector<float> again(vocab_);   // [vocab_size]
+  for (int step = 0; step < options_.steps; ++step) {
+    const int32_t token = NextToken();
+    const DecodeEntry entry{loaded_id_, token};
+    VARVE_RETURN_IF_ERROR(runner_->Decode(*loaded_, {&entry, 1}, again.data()));
+    if (step == 0) times_.first_token = since_load_.seconds();
+    const DecodeEntry expected{id_, token};
+    const Timer timer;
+    VARVE_RETURN_IF_ERROR(runner_->Decode(*cache_, {&expected, 1}, logits.data()));
+    if (step == 0) times_.decode_token = timer.seconds();
+    if (std::memcmp(again.data(), logits.data(), vocab_ * sizeof(float)) != 0) {
+      return Internal(fmt::format("the logits of token {} behind the file differ", step));
     }
   }
+  return Status();
+}
+
+}  // namespace
+
+Result<Json> MeasureReload(const BenchReloadOptions& options, const std::string& plan,
+                           const DecoderModel& model, Executor& executor) {
+  CacheOptions cache_options = CacheOptionsFor(model);
+  VARVE_ASSIGN_OR_RETURN(cache_options.plan, ReadKvOption(plan));
+  cache_options.executor = &executor;
+  ReloadRun run(options, model, executor);
+  VARVE_RETURN_IF_ERROR(run.Prefill(model.cache_shape(), cache_options));
+  const RemoveWhenDone remove(options.file);
+  VARVE_RETURN_IF_ERROR(run.SaveAndLoad(model.cache_shape(), cache_options));
+  const Status decoded = run.Decode();
+  if (!decoded.ok()) {
+    return Status(decoded.code(), fmt::format("--kv \"{}\": {}", plan, decoded.message()));
+  }
   VARVE_ASSIGN_OR_RETURN(CacheFileInfo info, ReadCacheFileInfo(options.file));
+  const ReloadTimes& times = run.times();
   return Json{{"plan", plan},
               {"tokens", options.tokens},
-              {"prefill_s", prefill_s},
-              {"save_s", save_s},
-              {"load_s", load_s},
-              {"first_token_s", first_token_s},
-              {"decode_token_s", decode_token_s},
-              {"speedup", (prefill_s + decode_token_s) / first_token_s},
+              {"prefill_s", times.prefill},
+              {"save_s", times.save},
+              {"load_s", times.load},
+              {"first_token_s", times.first_token},
+              {"decode_token_s", times.decode_token},
+              {"speedup", (times.prefill + times.decode_token) / times.first_token},
               {"file_bytes", info.file_bytes},
               {"equal_steps", options.steps}};
 }
@@ -115,14 +162,14 @@ Result<Json> MeasureReload(const BenchReloadOptions& options, const std::string&
 Status BenchReload(const BenchReloadOptions& options) {
   VARVE_RETURN_IF_ERROR(CheckWritable("--json", options.model.json));
   VARVE_RETURN_IF_ERROR(CheckWritable("--file", options.file));
-  VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const LlamaModel> model, OpenBenchModel(options.model));
+  VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const DecoderModel> model, OpenBenchModel(options.model));
   const std::unique_ptr<Executor> executor = MakeThreadPool(options.model.threads);
   Json rows = Json::array();
   TextTable table({"plan", ">tokens", ">prefill", ">save", ">load", ">first token", ">x prefill",
                    ">file", "logits"});
   Status measured;
   for (const std::string& plan : options.model.plans) {
-    Result<Json> row = MeasureReload(options, plan, model, *executor);
+    Result<Json> row = MeasureReload(options, plan, *model, *executor);
     if (!row.ok()) {
       measured = row.status();
       break;
@@ -153,8 +200,7 @@ void AddBenchReload(CLI::App& bench, int* exit_code) {
   CLI::Option* random =
       command
           ->add_option("--random-model", options->model.random_model,
-                       "A shape with random weights in place of a file: qwen3-0.6b, small-1024, "
-                       "deep-512")
+                       "A shape with random weights in place of a file: " + RandomModelNames())
           ->excludes(model);
   command->add_option("--weights", options->model.weights, "Weight type of --random-model")
       ->capture_default_str()

@@ -32,8 +32,7 @@ Status BenchReload(const BenchReloadOptions& options);
 // One plan on a model: {"plan", "tokens", "prefill_s", "save_s", "load_s", "first_token_s",
 // "decode_token_s", "speedup", "file_bytes", "equal_steps"}. Fails where logits differ.
 Result<nlohmann::ordered_json> MeasureReload(const BenchReloadOptions& options,
-                                             const std::string& plan,
-                                             std::shared_ptr<const LlamaModel> model,
+                                             const std::string& plan, const DecoderModel& model,
                                              Executor& executor);
 
 }  // namespace varve::cli

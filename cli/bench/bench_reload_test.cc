@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "runtime/model/open_model.h"
 #include "tests/gguf_testing.h"
 #include "tests/tiny_model.h"
 
@@ -13,14 +14,14 @@ namespace bench_reload_test {
 TEST(BenchReload, MeasuresAPlanAndLeavesNoFile) {
   const TempFolder folder;
   const std::vector<std::byte> bytes = TinyModel().Build();
-  const std::shared_ptr<const LlamaModel> model =
-      *LlamaModel::Load(*GgufFile::FromMemory(bytes, "tiny"));
+  const std::shared_ptr<const DecoderModel> model =
+      *LoadDecoderModel(*GgufFile::FromMemory(bytes, "tiny"));
   const std::unique_ptr<Executor> executor = MakeThreadPool(2);
   BenchReloadOptions options;
   options.tokens = 200;
   options.steps = 3;
   options.file = folder.File("a.varve");
-  Result<nlohmann::ordered_json> row = MeasureReload(options, "q8_0", model, *executor);
+  Result<nlohmann::ordered_json> row = MeasureReload(options, "q8_0", *model, *executor);
   ASSERT_TRUE(row.ok()) << row.status().message();
   for (const char* key : {"prefill_s", "save_s", "load_s", "first_token_s", "decode_token_s",
                           "speedup", "file_bytes"}) {
@@ -28,7 +29,7 @@ TEST(BenchReload, MeasuresAPlanAndLeavesNoFile) {
   }
   EXPECT_EQ((*row)["equal_steps"], 3);
   EXPECT_FALSE(std::filesystem::exists(options.file));
-  EXPECT_FALSE(MeasureReload(options, "q9_0", model, *executor).ok());
+  EXPECT_FALSE(MeasureReload(options, "q9_0", *model, *executor).ok());
 }
 
 }  // namespace bench_reload_test

@@ -1,29 +1,25 @@
 #include "cli/bench/bench_steps.h"
 
 #include <algorithm>
-#include <chrono>
+
+#include "base/timer.h"
 
 namespace varve::cli {
 
 Result<StepCost> MeasureSteps(const Workload& workload, const Plan& plan, int steps,
                               Executor& executor) {
   constexpr int kLayers = 8;
-  Result<FilledCache> filled = FillCache(workload, plan, kLayers, 1, executor);
-  if (!filled.ok()) return filled.status();
-  Cache& cache = *filled->cache;
-  const SequenceId sequence = filled->sequences[0];
+  VARVE_ASSIGN_OR_RETURN(FilledCache filled, FillCache(workload, plan, kLayers, 1, executor));
+  Cache& cache = *filled.cache;
+  const SequenceId sequence = filled.sequences[0];
   std::vector<float> output(workload.queries().size());
   std::vector<double> step_us;
   double append_us = 0;
   double total_us = 0;
-  const auto now = [] { return std::chrono::steady_clock::now(); };
-  const auto micros = [](auto duration) {
-    return std::chrono::duration<double, std::micro>(duration).count();
-  };
   for (int step = 0; step < steps; ++step) {
     const size_t row = static_cast<size_t>(workload.shape().kv_heads) * workload.shape().dim;
     const size_t token = static_cast<size_t>(step % workload.shape().ctx);
-    const auto start = now();
+    const Timer step_timer;
     double attend_us = 0;
     const StepEntry entry{sequence, 1};
     VARVE_RETURN_IF_ERROR(cache.BeginStep({&entry, 1}));
@@ -35,12 +31,12 @@ Result<StepCost> MeasureSteps(const Workload& workload, const Plan& plan, int st
       request.sequence = sequence;
       request.queries = workload.queries().data();
       request.output = output.data();
-      const auto before = now();
+      const Timer attend_timer;
       VARVE_RETURN_IF_ERROR(cache.Attend(layer, {&request, 1}, {}));
-      attend_us += micros(now() - before);
+      attend_us += attend_timer.us();
     }
     VARVE_RETURN_IF_ERROR(cache.EndStep());
-    step_us.push_back(micros(now() - start));
+    step_us.push_back(step_timer.us());
     total_us += step_us.back();
     append_us += step_us.back() - attend_us;
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <chrono>
 #include <cmath>
 #include <memory>
 #include <thread>
@@ -10,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/machine.h"
+#include "base/timer.h"
 #include "cli/available_memory.h"
 #include "cli/bench/bench_attention.h"
 #include "cli/bench/bench_report.h"
@@ -161,13 +161,12 @@ Status WeightsBench::Check(WeightCandidate& candidate, int tokens, Executor& exe
 
 void WeightsBench::Time(WeightCandidate& candidate, int tokens, double bandwidth,
                         LinearLayers& linear) {
-  const auto start = std::chrono::steady_clock::now();
+  const Timer timer;
   for (const WeightMatrix& matrix : candidate.matrices) {
     const LinearTask task = {.weights = &matrix, .input = input_.data(), .output = output_.data()};
     linear.Run(tokens, {&task, 1});
   }
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  const double each = seconds.count() / static_cast<double>(candidate.matrices.size());
+  const double each = timer.seconds() / static_cast<double>(candidate.matrices.size());
   candidate.us.push_back(each * 1e6);
   candidate.fractions.push_back(static_cast<double>(candidate.matrices[0].bytes()) / each /
                                 bandwidth);

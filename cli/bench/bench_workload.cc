@@ -4,6 +4,7 @@
 #include <cmath>
 #include <random>
 
+#include "base/align.h"
 #include "cli/bench/synthetic_codebook.h"
 #include "pages/page_pool.h"
 
@@ -40,7 +41,7 @@ void AttendExactly(const float* query, const float* keys, const float* values, s
 
 void FillGaussian(std::vector<float>& out, uint64_t seed, Executor& executor) {
   constexpr size_t kChunk = 1 << 16;  // own generator each: independent of the thread count
-  executor.ParallelFor((out.size() + kChunk - 1) / kChunk, [&](size_t chunk, int) {
+  executor.ParallelFor(CeilDiv(out.size(), kChunk), [&](size_t chunk, int) {
     std::mt19937_64 random(seed * 1000003 + chunk);
     // Sum of four 16-bit uniforms, centred and scaled: near Gaussian, and fast enough for
     // gigabytes.
@@ -175,11 +176,10 @@ Result<FilledCache> FillCache(const Workload& workload, const Plan& plan, int la
   VARVE_ASSIGN_OR_RETURN(
       std::shared_ptr<const Codebook> codebook,
       SyntheticCodebook(plan, cache_shape, workload.keys(), workload.values(), executor));
-  Result<std::unique_ptr<Cache>> cache =
-      MakeCache(cache_shape, plan, std::move(codebook), executor, time_stages);
-  if (!cache.ok()) return cache.status();
+  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<Cache> cache,
+                         MakeCache(cache_shape, plan, std::move(codebook), executor, time_stages));
   FilledCache filled;
-  filled.cache = std::move(*cache);
+  filled.cache = std::move(cache);
   filled.layers = layers;
   for (int b = 0; b < batch; ++b) {
     VARVE_ASSIGN_OR_RETURN(SequenceId sequence, filled.cache->CreateSequence());

@@ -1,12 +1,13 @@
 #include "cli/bench/decode_lane.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
+#include <numeric>
 
 #include <fmt/format.h>
 
 #include "base/machine.h"
+#include "base/timer.h"
 #include "cli/bench/stage_report.h"
 #include "cli/bench/synthetic_codebook.h"
 #include "runtime/model_cache.h"
@@ -14,7 +15,7 @@
 namespace varve::cli {
 
 Result<std::unique_ptr<DecodeLane>> DecodeLane::Make(std::string name, const Plan& plan,
-                                                     const LlamaModel& model, Executor& executor,
+                                                     const DecoderModel& model, Executor& executor,
                                                      bool time_stages) {
   CacheOptions options = CacheOptionsFor(model);
   options.plan = plan;
@@ -22,10 +23,7 @@ Result<std::unique_ptr<DecodeLane>> DecodeLane::Make(std::string name, const Pla
   options.time_stages = time_stages;
   if (options.codebook == nullptr) {
     // The rows that fill the depth are nobody's: any codebook codes them as fast.
-    Result<std::shared_ptr<const Codebook>> codebook =
-        GaussianCodebook(plan, model.cache_shape(), executor);
-    if (!codebook.ok()) return codebook.status();
-    options.codebook = std::move(*codebook);
+    VARVE_ASSIGN_OR_RETURN(options.codebook, GaussianCodebook(plan, model.cache_shape(), executor));
   }
   Result<std::unique_ptr<Cache>> cache = Cache::Create(model.cache_shape(), std::move(options));
   if (!cache.ok()) {
@@ -37,7 +35,7 @@ Result<std::unique_ptr<DecodeLane>> DecodeLane::Make(std::string name, const Pla
   lane->name_ = std::move(name);
   lane->cache_ = std::move(*cache);
   lane->sequence_ = sequence;
-  lane->logits_.resize(static_cast<size_t>(model.config().vocab_size));
+  lane->logits_.resize(static_cast<size_t>(model.vocab_size()));
   return lane;
 }
 
@@ -47,8 +45,7 @@ Status DecodeLane::SetDepth(const SyntheticRows& rows, int64_t depth) {
   if (cache_->Stats().fold.layers > 0) {
     // A depth is one prompt: all of it is folded, not what it has more than the depth before.
     VARVE_RETURN_IF_ERROR(cache_->Free(sequence_));
-    VARVE_ASSIGN_OR_RETURN(SequenceId fresh, cache_->CreateSequence());
-    sequence_ = fresh;
+    VARVE_ASSIGN_OR_RETURN(sequence_, cache_->CreateSequence());
   }
   VARVE_ASSIGN_OR_RETURN(int64_t position, cache_->NextPosition(sequence_));
   if (position > depth) VARVE_RETURN_IF_ERROR(cache_->Truncate(sequence_, depth));
@@ -62,26 +59,28 @@ Status DecodeLane::SetDepth(const SyntheticRows& rows, int64_t depth) {
   return Status();
 }
 
-Result<double> DecodeLane::TimeSteps(LlamaRunner& runner, int steps, std::vector<int32_t>* tokens) {
+Result<double> DecodeLane::TimeSteps(DecoderRunner& runner, int steps,
+                                     std::vector<int32_t>* tokens) {
   VARVE_ASSIGN_OR_RETURN(int64_t depth, cache_->NextPosition(sequence_));
   tokens->clear();
+  step_us_.clear();
   DecodeEntry entry{sequence_, 1};
   const StageTimes before = cache_->Stats().stages;
-  const auto start = std::chrono::steady_clock::now();
+  Timer timer;
   for (int step = 0; step < steps; ++step) {
     VARVE_RETURN_IF_ERROR(runner.Decode(*cache_, {&entry, 1}, logits_.data()));
     const auto best = std::max_element(logits_.begin(), logits_.end());
     entry.token = static_cast<int32_t>(best - logits_.begin());
     tokens->push_back(entry.token);
+    step_us_.push_back(timer.LapUs());
   }
-  const std::chrono::duration<double, std::micro> us = std::chrono::steady_clock::now() - start;
   if (!std::all_of(logits_.begin(), logits_.end(), [](float x) { return std::isfinite(x); })) {
     return Internal(fmt::format("bench decode: plan {}: logits that are not finite", name_));
   }
   stats_ = cache_->Stats();
   step_stages_ = StagesBetween(before, stats_.stages);
   VARVE_RETURN_IF_ERROR(cache_->Truncate(sequence_, depth));
-  return us.count() / steps;
+  return std::accumulate(step_us_.begin(), step_us_.end(), 0.0) / steps;
 }
 
 }  // namespace varve::cli

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cli/bench/synthetic_rows.h"
-#include "runtime/llama/llama_model.h"
+#include "runtime/model/decoder_model.h"
 #include "varve/cache.h"
 
 namespace varve::cli {
@@ -17,7 +17,7 @@ namespace varve::cli {
 class DecodeLane {
  public:
   static Result<std::unique_ptr<DecodeLane>> Make(std::string name, const Plan& plan,
-                                                  const LlamaModel& model, Executor& executor,
+                                                  const DecoderModel& model, Executor& executor,
                                                   bool time_stages = false);
 
   const std::string& name() const { return name_; }
@@ -28,6 +28,8 @@ class DecodeLane {
   bool has_policy() const { return stats_.retention.layers > 0; }
   // Behind the last steps, before they were forgotten.
   const CacheStats& stats_behind_steps() const { return stats_; }
+  // Microseconds of each step of the last TimeSteps.
+  const std::vector<double>& step_us() const { return step_us_; }
   // Of the last TimeSteps, where stages are timed.
   const StageTimes& step_stages() const { return step_stages_; }
   // Of all rows that SetDepth has fed, likewise.
@@ -40,8 +42,8 @@ class DecodeLane {
   // the youngest.
   Status SetDepth(const SyntheticRows& rows, int64_t depth);
   // Decodes `steps` tokens greedily behind the present depth and forgets them again. Returns the
-  // microseconds of one step; `tokens` gets what was decoded.
-  Result<double> TimeSteps(LlamaRunner& runner, int steps, std::vector<int32_t>* tokens);
+  // microseconds of one step, on average; `tokens` gets what was decoded.
+  Result<double> TimeSteps(DecoderRunner& runner, int steps, std::vector<int32_t>* tokens);
   const std::vector<float>& logits() const { return logits_; }  // of the last step, [vocab_size]
 
  private:
@@ -53,6 +55,7 @@ class DecodeLane {
   uint64_t resident_growth_ = 0;
   std::vector<float> logits_;
   CacheStats stats_;
+  std::vector<double> step_us_;
   StageTimes step_stages_;
   StageTimes fill_stages_;
 };

@@ -9,6 +9,7 @@
 #include "cli/plan_use.h"
 #include "cli/report/output.h"
 #include "cli/report/retention_report.h"
+#include "runtime/eval/score_summary.h"
 
 namespace varve::cli {
 namespace {
@@ -34,62 +35,124 @@ StageRow StagesOf(const DecodeCase& at, const DecodeRow& row) {
   return stages;
 }
 
+// What the table and the JSON of a row both show.
+struct DecodeFigures {
+  double tokens_per_s = 0;
+  double ratio_to_f16 = 0;
+  double p50_us = 0;  // of single steps
+  double p99_us = 0;
+  uint64_t cache_bytes = 0;
+  uint64_t cache_bytes_read = 0;
+  uint64_t resident_bytes = 0;
+  double bandwidth_fraction = 0;
+  // Parts of a step's time.
+  double weights = 0;
+  double attention = 0;
+  double cache_work = 0;
+  double other = 0;
+};
+
+DecodeFigures FiguresOf(const DecodeCase& at, const DecodeRow& baseline, const DecodeRow& row) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < row.us.size(); ++i) ratios.push_back(baseline.us[i] / row.us[i]);
+  const CacheStats stats = row.lane->cache().Stats();
+  DecodeFigures figures;
+  figures.tokens_per_s = 1e6 / Median(row.us);
+  figures.ratio_to_f16 = Median(ratios);
+  figures.p50_us = Quantile(row.step_us, 0.5);
+  figures.p99_us = Quantile(row.step_us, 0.99);
+  figures.cache_bytes = stats.bytes_held + stats.bytes_tables;
+  figures.cache_bytes_read = stats.bytes_used;
+  figures.resident_bytes = at.resident_before + row.lane->resident_growth();
+  const uint64_t read_bytes = at.weight_bytes_per_token + stats.bytes_used;
+  figures.bandwidth_fraction =
+      static_cast<double>(read_bytes) * figures.tokens_per_s / at.read_bandwidth;
+  const double all = row.times.total_us();
+  if (all > 0) {
+    figures.weights = row.times.linear_us / all;
+    figures.attention = row.times.attention_us / all;
+    figures.cache_work = row.times.cache_us / all;
+    figures.other = row.times.other_us / all;
+  }
+  return figures;
+}
+
+std::vector<std::string> CellsOf(const DecodeRow& row, const DecodeFigures& figures) {
+  const auto percent = [](double part) { return fmt::format("{:.1f} %", 100 * part); };
+  return {row.noise ? "f16 again (noise)" : row.lane->name(),
+          fmt::format("{:.2f}", figures.tokens_per_s),
+          fmt::format("{:.2f}", figures.ratio_to_f16),
+          fmt::format("{:.2f} ms", figures.p99_us / 1e3),
+          HumanBytes(static_cast<double>(figures.cache_bytes)),
+          HumanBytes(static_cast<double>(figures.resident_bytes)),
+          percent(figures.weights),
+          percent(figures.attention),
+          percent(figures.cache_work),
+          percent(figures.other),
+          fmt::format("{:.0f} %", 100 * figures.bandwidth_fraction),
+          fmt::format("{:.1e}", row.logit_error)};
+}
+
+nlohmann::ordered_json JsonOf(const DecodeCase& at, const DecodeRow& row, const char* role,
+                              const DecodeFigures& figures) {
+  return {{"plan", row.lane->name()},
+          {"role", role},
+          {"model", at.model},
+          {"depth", at.depth},
+          {"threads", at.threads},
+          {"steps", at.steps},
+          {"reps", row.us.size()},
+          {"tokens_per_s", figures.tokens_per_s},
+          {"ratio_to_f16", figures.ratio_to_f16},
+          {"p50_us", figures.p50_us},
+          {"p99_us", figures.p99_us},
+          {"cache_bytes", figures.cache_bytes},
+          {"resident_bytes", figures.resident_bytes},
+          {"weight_bytes_per_token", at.weight_bytes_per_token},
+          {"cache_bytes_read", figures.cache_bytes_read},
+          {"share_weights", figures.weights},
+          {"share_attention", figures.attention},
+          {"share_cache", figures.cache_work},
+          {"share_other", figures.other},
+          {"read_bandwidth_gbps", at.read_bandwidth / 1e9},
+          {"bandwidth_fraction", figures.bandwidth_fraction},
+          {"logit_error", row.logit_error}};
+}
+
+// Policies, packing, folding, fallbacks: lines below the table, where a plan has them.
+void PrintDetails(const std::vector<DecodeRow>& rows, const std::vector<RetentionReport>& reports,
+                  std::FILE* out) {
+  for (size_t i = 0; i < rows.size(); ++i) PrintRetention(rows[i].lane->name(), reports[i], out);
+  for (const DecodeRow& row : rows)
+    PrintLossless(row.lane->name(), row.lane->stats_behind_steps().lossless, out);
+  for (const DecodeRow& row : rows)
+    PrintFold(row.lane->name(), row.lane->stats_behind_steps().fold, out);
+  for (const DecodeRow& row : rows) {
+    if (!row.noise) PrintFallbacks(row.lane->name(), row.lane->stats_behind_steps().fallbacks, out);
+  }
+}
+
 }  // namespace
 
 void ReportDecode(const DecodeCase& at, const std::vector<DecodeRow>& rows, std::FILE* out,
                   nlohmann::ordered_json& json) {
   fmt::print(out, "\ndepth {}, {} steps x {} repetitions; read bandwidth {:.1f} GB/s in this run\n",
              at.depth, at.steps, rows[0].us.size(), at.read_bandwidth / 1e9);
-  TextTable table({"plan", ">tokens/s", ">x f16", ">cache", ">resident", ">weights", ">attention",
-                   ">cache work", ">other", ">of read", ">logit error"});
+  TextTable table({"plan", ">tokens/s", ">x f16", ">p99", ">cache", ">resident", ">weights",
+                   ">attention", ">cache work", ">other", ">of read", ">logit error"});
   std::vector<RetentionReport> reports;
   for (const DecodeRow& row : rows) {
-    std::vector<double> ratios;
-    for (size_t i = 0; i < row.us.size(); ++i) ratios.push_back(rows[0].us[i] / row.us[i]);
-    const double speed = 1e6 / Median(row.us);
-    const CacheStats stats = row.lane->cache().Stats();
-    const uint64_t cache_bytes = stats.bytes_held + stats.bytes_tables;
-    const uint64_t resident = at.resident_before + row.lane->resident_growth();
-    const uint64_t read_bytes = at.weight_bytes_per_token + stats.bytes_used;
-    const double fraction = static_cast<double>(read_bytes) * speed / at.read_bandwidth;
-    const ForwardTimes& times = row.times;
-    const double all = times.linear_us + times.attention_us + times.cache_us + times.other_us;
-    const auto share = [&](double us) { return all > 0 ? us / all : 0.0; };
-    const auto percent = [](double part) { return fmt::format("{:.1f} %", 100 * part); };
-    table.AddRow({row.noise ? "f16 again (noise)" : row.lane->name(), fmt::format("{:.2f}", speed),
-                  fmt::format("{:.2f}", Median(ratios)),
-                  HumanBytes(static_cast<double>(cache_bytes)),
-                  HumanBytes(static_cast<double>(resident)), percent(share(times.linear_us)),
-                  percent(share(times.attention_us)), percent(share(times.cache_us)),
-                  percent(share(times.other_us)), fmt::format("{:.0f} %", 100 * fraction),
-                  fmt::format("{:.1e}", row.logit_error)});
-    json.push_back({{"plan", row.lane->name()},
-                    {"role", row.noise             ? "noise"
-                             : &row == rows.data() ? "baseline"
-                                                   : "candidate"},
-                    {"model", at.model},
-                    {"depth", at.depth},
-                    {"threads", at.threads},
-                    {"steps", at.steps},
-                    {"reps", row.us.size()},
-                    {"tokens_per_s", speed},
-                    {"ratio_to_f16", Median(ratios)},
-                    {"cache_bytes", cache_bytes},
-                    {"resident_bytes", resident},
-                    {"weight_bytes_per_token", at.weight_bytes_per_token},
-                    {"cache_bytes_read", stats.bytes_used},
-                    {"share_weights", share(times.linear_us)},
-                    {"share_attention", share(times.attention_us)},
-                    {"share_cache", share(times.cache_us)},
-                    {"share_other", share(times.other_us)},
-                    {"read_bandwidth_gbps", at.read_bandwidth / 1e9},
-                    {"bandwidth_fraction", fraction},
-                    {"logit_error", row.logit_error}});
+    const DecodeFigures figures = FiguresOf(at, rows[0], row);
+    table.AddRow(CellsOf(row, figures));
+    const bool is_baseline = &row == rows.data();
+    json.push_back(
+        JsonOf(at, row, row.noise ? "noise" : (is_baseline ? "baseline" : "candidate"), figures));
     AddRetentionKeys(reports.emplace_back(ReportOf(*row.lane, at.depth + at.steps)), &json.back());
     AddLosslessKeys(row.lane->stats_behind_steps().lossless, &json.back());
     json.back()["fold"] = FoldJson(row.lane->stats_behind_steps().fold);
-    AddPlanUseKeys(MakePlanUse(row.lane->plan(), row.lane->cache().shape(), UseOf(stats)),
-                   &json.back());
+    AddPlanUseKeys(
+        MakePlanUse(row.lane->plan(), row.lane->cache().shape(), UseOf(row.lane->cache().Stats())),
+        &json.back());
     if (at.breakdown) AddStageKeys(StagesOf(at, row), &json.back());
   }
   table.Print(out);
@@ -100,14 +163,7 @@ void ReportDecode(const DecodeCase& at, const std::vector<DecodeRow>& rows, std:
     }
     PrintStages("step", stages, out);
   }
-  for (size_t i = 0; i < rows.size(); ++i) PrintRetention(rows[i].lane->name(), reports[i], out);
-  for (const DecodeRow& row : rows)
-    PrintLossless(row.lane->name(), row.lane->stats_behind_steps().lossless, out);
-  for (const DecodeRow& row : rows)
-    PrintFold(row.lane->name(), row.lane->stats_behind_steps().fold, out);
-  for (const DecodeRow& row : rows) {
-    if (!row.noise) PrintFallbacks(row.lane->name(), row.lane->stats_behind_steps().fallbacks, out);
-  }
+  PrintDetails(rows, reports, out);
   std::fflush(out);
 }
 

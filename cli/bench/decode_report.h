@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cli/bench/decode_lane.h"
-#include "runtime/llama/llama_model.h"
+#include "runtime/model/decoder_model.h"
 
 namespace varve::cli {
 
@@ -19,7 +19,9 @@ struct DecodeRow {
   DecodeLane* lane = nullptr;
   bool noise = false;
   std::vector<double> us;  // of one step, one per repetition
-  ForwardTimes times;      // of all repetitions
+  // Of every step of all repetitions: a mean hides the one step in 64 that seals pages.
+  std::vector<double> step_us;
+  ForwardTimes times;  // of all repetitions
   std::vector<int32_t> tokens;
   double logit_error = 0;  // RMS of the first step's difference from f16's, relative
   StageTimes stages;       // of all repetitions, where stages are timed

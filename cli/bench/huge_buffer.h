@@ -10,14 +10,15 @@
 #include <new>
 #include <utility>
 
+#include "base/align.h"
+
 namespace varve::cli {
 
 class HugeBuffer {
  public:
   HugeBuffer() = default;
   // Zeroed. `huge` false asks for small pages, as a mapped file has them. Throws std::bad_alloc.
-  explicit HugeBuffer(size_t bytes, bool huge = true)
-      : bytes_((bytes + kHuge - 1) / kHuge * kHuge) {
+  explicit HugeBuffer(size_t bytes, bool huge = true) : bytes_(AlignUp(bytes, kHuge)) {
     void* address =
         mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (address == MAP_FAILED) throw std::bad_alloc();

@@ -1,8 +1,10 @@
 #include "cli/bench/read_bandwidth.h"
 
 #include <atomic>
-#include <chrono>
 #include <cstring>
+
+#include "base/align.h"
+#include "base/timer.h"
 
 namespace varve::cli {
 namespace {
@@ -11,14 +13,13 @@ constexpr size_t kTaskBytes = size_t{256} << 10;  // the size of an f16 page of 
 
 }  // namespace
 
-ReadBandwidth::ReadBandwidth(size_t bytes)
-    : bytes_((bytes + kTaskBytes - 1) / kTaskBytes * kTaskBytes), buffer_(bytes_) {
+ReadBandwidth::ReadBandwidth(size_t bytes) : bytes_(AlignUp(bytes, kTaskBytes)), buffer_(bytes_) {
   std::memset(buffer_.data(), 1, bytes_);
 }
 
 double ReadBandwidth::Measure(Executor& executor) {
   std::atomic<uint64_t> total{0};
-  const auto start = std::chrono::steady_clock::now();
+  const Timer timer;
   executor.ParallelFor(bytes_ / kTaskBytes, [&](size_t task, int) {
     const uint64_t* words =
         reinterpret_cast<const uint64_t*>(buffer_.data()) + task * (kTaskBytes / 8);
@@ -33,9 +34,9 @@ double ReadBandwidth::Measure(Executor& executor) {
     for (uint64_t s : sums) sum += s;
     total.fetch_add(sum, std::memory_order_relaxed);
   });
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const double seconds = timer.seconds();
   sink_ += total.load();
-  return static_cast<double>(bytes_) / seconds.count();
+  return static_cast<double>(bytes_) / seconds;
 }
 
 }  // namespace varve::cli

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/align.h"
 #include "base/random.h"
 #include "cli/bench/bench_workload.h"
 
@@ -47,7 +48,7 @@ void SyntheticRows::Fill(Part part, int layer, int64_t position, int num_tokens,
   const auto heads = static_cast<size_t>(shape_.num_kv_heads);
   const auto width = static_cast<size_t>(dim(part));
   const float* table = part == Part::kKey ? keys_.data() : values_.data();
-  const size_t blocks = (static_cast<size_t>(num_tokens) + kTaskTokens - 1) / kTaskTokens;
+  const size_t blocks = CeilDiv(static_cast<size_t>(num_tokens), kTaskTokens);
   const uint64_t stream =
       SplitMix64(seed_ ^ (static_cast<uint64_t>(layer) << 1 | (part == Part::kValue ? 1u : 0u))
                              << 32)

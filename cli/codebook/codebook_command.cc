@@ -1,7 +1,6 @@
 #include "cli/codebook/codebook_command.h"
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <iterator>
 #include <memory>
@@ -10,6 +9,8 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "base/timer.h"
+#include "base/utf8.h"
 #include "cli/codebook/codebook_training.h"
 #include "cli/commands.h"
 #include "cli/inspect/inspect_codebook.h"
@@ -30,12 +31,11 @@ Result<std::vector<CodebookSize>> ReadSizes(const char* option,
                                             const CodebookTrainOptions& options) {
   std::vector<CodebookSize> sizes;
   for (const std::string& text : texts) {
-    const Result<CodebookSize> size = ParseSize(option, text);
-    if (!size.ok()) return size.status();
-    if (std::find(sizes.begin(), sizes.end(), *size) != sizes.end()) {
+    VARVE_ASSIGN_OR_RETURN(const CodebookSize size, ParseSize(option, text));
+    if (std::find(sizes.begin(), sizes.end(), size) != sizes.end()) {
       return InvalidArgument(fmt::format("{} {}: given twice", option, text));
     }
-    sizes.push_back(*size);
+    sizes.push_back(size);
   }
   if (options.num_subspaces != 0) sizes.push_back({options.num_subspaces, options.bits});
   return sizes;
@@ -87,10 +87,9 @@ Result<KvSamples> GetSamples(const CodebookTrainOptions& options,
                              const std::vector<CodebookSize>& key_sizes,
                              const std::vector<CodebookSize>& value_sizes) {
   if (options.samples.empty()) {
-    const Result<LoadedModel> model = LoadModel(options.sample.model);
-    if (!model.ok()) return model.status();
-    VARVE_RETURN_IF_ERROR(CheckSizes(key_sizes, model->model->cache_shape().key_dim));
-    VARVE_RETURN_IF_ERROR(CheckSizes(value_sizes, model->model->cache_shape().value_dim));
+    VARVE_ASSIGN_OR_RETURN(const LoadedModel model, LoadModel(options.sample.model));
+    VARVE_RETURN_IF_ERROR(CheckSizes(key_sizes, model.model->cache_shape().key_dim));
+    VARVE_RETURN_IF_ERROR(CheckSizes(value_sizes, model.model->cache_shape().value_dim));
     return SampleModel(options.sample);
   }
   Result<KvSamples> samples = ReadSamples(options.samples);
@@ -101,14 +100,6 @@ Result<KvSamples> GetSamples(const CodebookTrainOptions& options,
                     options.samples));
   }
   return samples;
-}
-
-// Cut where a character ends.
-std::string Shorten(std::string text, size_t bytes) {
-  if (text.size() <= bytes) return text;
-  while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xC0) == 0x80) --bytes;
-  text.resize(bytes);
-  return text;
 }
 
 void NoteFewRows(const KvSamples& samples, const PartTraining& training) {
@@ -134,56 +125,53 @@ TrainingOptions OptionsFor(const CodebookTrainOptions& options, Part part) {
 }  // namespace
 
 Status SampleToFolder(const CodebookSampleOptions& options) {
-  const Result<KvSamples> samples = SampleModel(options.sample);
-  if (!samples.ok()) return samples.status();
-  VARVE_RETURN_IF_ERROR(WriteSamples(*samples, options.folder));
+  VARVE_ASSIGN_OR_RETURN(const KvSamples samples, SampleModel(options.sample));
+  VARVE_RETURN_IF_ERROR(WriteSamples(samples, options.folder));
   uint64_t bytes = 0;
-  for (const DumpRows& rows : samples->rows) bytes += rows.bytes.size();
+  for (const DumpRows& rows : samples.rows) bytes += rows.bytes.size();
   fmt::print("{}: {} layers, {} tokens in windows of {}, K and V in f16, {}\n", options.folder,
-             samples->num_layers, samples->num_tokens, samples->ctx,
+             samples.num_layers, samples.num_tokens, samples.ctx,
              HumanBytes(static_cast<double>(bytes)));
   return Status();
 }
 
 Status TrainToFile(const CodebookTrainOptions& options) {
   VARVE_RETURN_IF_ERROR(CheckOptions(options));
-  const Result<CodebookGrain> grain = ReadGrain(options.grain);
-  if (!grain.ok()) return grain.status();
+  VARVE_ASSIGN_OR_RETURN(const CodebookGrain grain, ReadGrain(options.grain));
   const auto key_sizes = ReadSizes("--k", options.key_sizes, options);
   if (!key_sizes.ok()) return key_sizes.status();
   const auto value_sizes = ReadSizes("--v", options.value_sizes, options);
   if (!value_sizes.ok()) return value_sizes.status();
   VARVE_RETURN_IF_ERROR(CheckOutput(options.output));
-  const Result<KvSamples> samples = GetSamples(options, *key_sizes, *value_sizes);
-  if (!samples.ok()) return samples.status();
+  VARVE_ASSIGN_OR_RETURN(const KvSamples samples, GetSamples(options, *key_sizes, *value_sizes));
 
   Codebook codebook;
-  codebook.num_layers = samples->num_layers;
-  codebook.num_kv_heads = samples->num_kv_heads;
-  codebook.model_fingerprint = samples->model_fingerprint;
-  codebook.model_name = Shorten(samples->model_name, kMaxCodebookNameBytes);
-  codebook.trained_on = Shorten(
-      fmt::format("{} tokens of {} in windows of {}; {} iterations, seed {}{}", samples->num_tokens,
-                  samples->text_name.empty() ? "a text" : samples->text_name, samples->ctx,
+  codebook.num_layers = samples.num_layers;
+  codebook.num_kv_heads = samples.num_kv_heads;
+  codebook.model_fingerprint = samples.model_fingerprint;
+  codebook.model_name = std::string(Utf8Prefix(samples.model_name, kMaxCodebookNameBytes));
+  codebook.trained_on = std::string(Utf8Prefix(
+      fmt::format("{} tokens of {} in windows of {}; {} iterations, seed {}{}", samples.num_tokens,
+                  samples.text_name.empty() ? "a text" : samples.text_name, samples.ctx,
                   options.iterations, options.seed,
                   options.rotate == "none"
                       ? ""
                       : fmt::format(", {} turned to principal axes{}", options.rotate,
                                     options.opq ? ", OPQ" : "")),
-      kMaxTrainedOnBytes);
-  const SampleRows key_rows(*samples, Part::kKey, *grain);
-  const SampleRows value_rows(*samples, Part::kValue, *grain);
-  const int groups = codebook.NumGroups(*grain);
+      kMaxTrainedOnBytes));
+  const SampleRows key_rows(samples, Part::kKey, grain);
+  const SampleRows value_rows(samples, Part::kValue, grain);
+  const int groups = codebook.NumGroups(grain);
   const PartTraining parts[] = {
-      {Part::kKey, samples->key_dim, *grain, groups, *key_sizes, &key_rows},
-      {Part::kValue, samples->value_dim, *grain, groups, *value_sizes, &value_rows}};
-  for (const PartTraining& part : parts) NoteFewRows(*samples, part);
+      {Part::kKey, samples.key_dim, grain, groups, *key_sizes, &key_rows},
+      {Part::kValue, samples.value_dim, grain, groups, *value_sizes, &value_rows}};
+  for (const PartTraining& part : parts) NoteFewRows(samples, part);
 
   const std::unique_ptr<Executor> executor = MakeThreadPool(options.sample.threads);
   const InterruptScope interrupt;
   Progress progress("train", TrainingWork(parts[0], OptionsFor(options, parts[0].part)) +
                                  TrainingWork(parts[1], OptionsFor(options, parts[1].part)));
-  const auto start = std::chrono::steady_clock::now();
+  const Timer timer;
   double before = 0;
   for (const PartTraining& part : parts) {
     Result<std::vector<CodebookTable>> tables =
@@ -196,11 +184,11 @@ Status TrainToFile(const CodebookTrainOptions& options) {
     before += TrainingWork(part, OptionsFor(options, part.part));
   }
   progress.Clear();
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const double seconds = timer.seconds();
   VARVE_RETURN_IF_ERROR(SaveCodebook(codebook, options.output));
   const std::string text = RenderCodebook(options.output, codebook, {}, UseColour(stdout));
   std::fwrite(text.data(), 1, text.size(), stdout);
-  fmt::print("\ntrained in {}\n", HumanDuration(seconds.count()));
+  fmt::print("\ntrained in {}\n", HumanDuration(seconds));
   return Status();
 }
 

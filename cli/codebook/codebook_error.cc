@@ -10,7 +10,7 @@
 namespace varve::cli {
 namespace {
 
-constexpr size_t kMostRows = 16384;
+constexpr size_t kMaxErrorRows = 16384;
 
 // Sum of squared errors in one sub-space of one group.
 double SubspaceError(const CodebookTable& table, const UnitRows& rows, size_t group, size_t m) {
@@ -59,14 +59,13 @@ Result<double> RelativeError(const Codebook& codebook, const CodebookTable& tabl
   std::vector<double> errors(static_cast<size_t>(table.num_subspaces));
   size_t num_rows = 0;
   for (int group = 0; group < codebook.NumGroups(table.grain); ++group) {
-    Result<UnitRows> rows = ReadUnitRows(source, group, dim, kMostRows, 1);
-    if (!rows.ok()) return rows.status();
+    VARVE_ASSIGN_OR_RETURN(UnitRows rows, ReadUnitRows(source, group, dim, kMaxErrorRows, 1));
     if (!table.rotation.empty()) {
-      rows = Rotate(*rows, &table.rotation[static_cast<size_t>(group) * dim * dim], dim, executor);
+      rows = Rotate(rows, &table.rotation[static_cast<size_t>(group) * dim * dim], dim, executor);
     }
-    num_rows += rows->count;
+    num_rows += rows.count;
     executor.ParallelFor(errors.size(), [&](size_t m, int) {
-      errors[m] += SubspaceError(table, *rows, static_cast<size_t>(group), m);
+      errors[m] += SubspaceError(table, rows, static_cast<size_t>(group), m);
     });
   }
   if (num_rows == 0) return 0.0;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/align.h"
 #include "base/half.h"
 #include "base/random.h"
 
@@ -61,7 +62,7 @@ UnitRows Rotate(const UnitRows& rows, const uint16_t* rotation, size_t dim, Exec
   rotated.count = rows.count;
   rotated.values.resize(rows.values.size());
   constexpr size_t kPiece = 1024;
-  executor.ParallelFor((rows.count + kPiece - 1) / kPiece, [&](size_t piece, int) {
+  executor.ParallelFor(CeilDiv(rows.count, kPiece), [&](size_t piece, int) {
     const size_t end = std::min(rows.count, (piece + 1) * kPiece);
     for (size_t r = piece * kPiece; r < end; ++r) {
       float* to = &rotated.values[r * dim];

@@ -10,7 +10,9 @@
 
 #include <fmt/format.h>
 
+#include "base/align.h"
 #include "base/half.h"
+#include "base/utf8.h"
 #include "cli/available_memory.h"
 #include "cli/interrupt.h"
 #include "cli/report/output.h"
@@ -23,26 +25,23 @@ namespace {
 namespace fs = std::filesystem;
 using store::LaneType;
 
-constexpr int64_t kMostContext = 4096;
+constexpr int64_t kMaxSampleContext = 4096;
 // A token has a byte at least and rarely more than this; windows of a long text are cut from
 // stretches of so many bytes per token, and its other bytes are never tokenized.
 constexpr size_t kBytesPerToken = 16;
 constexpr const char* kSamplesFile = "samples.json";
 
-// Bytes of UTF-8 that continue a character.
-bool IsContinuation(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
-
 // Tokens of all windows; of a text that is too short for so many, all that there are.
 std::vector<std::vector<int32_t>> CutText(const Tokenizer& tokenizer, std::string_view text,
                                           int64_t tokens, int64_t ctx) {
   std::vector<std::vector<int32_t>> windows;
-  const size_t count = static_cast<size_t>((tokens + ctx - 1) / ctx);
+  const size_t count = static_cast<size_t>(CeilDiv(tokens, ctx));
   const size_t bytes = static_cast<size_t>(ctx) * kBytesPerToken;
   // Where there is not that much text for every window, all of it is tokenized and shared out.
   if (text.size() / count < bytes) {
     const std::vector<int32_t> all = tokenizer.Encode(text, {});
     const size_t size = std::min(static_cast<size_t>(ctx), all.size());
-    const size_t wanted = std::min(count, size == 0 ? 0 : (all.size() + size - 1) / size);
+    const size_t wanted = std::min(count, size == 0 ? 0 : CeilDiv(all.size(), size));
     for (size_t w = 0; w < wanted; ++w) {
       const size_t begin = w * all.size() / wanted;
       const size_t end = std::min((w + 1) * all.size() / wanted, begin + size);
@@ -51,7 +50,7 @@ std::vector<std::vector<int32_t>> CutText(const Tokenizer& tokenizer, std::strin
     }
   } else {
     for (size_t start : WindowStarts(text.size(), bytes, count)) {
-      while (start < text.size() && IsContinuation(text[start])) ++start;
+      while (start < text.size() && IsUtf8Continuation(text[start])) ++start;
       windows.push_back(tokenizer.Encode(text.substr(start, bytes), {}));
       if (static_cast<int64_t>(windows.back().size()) > ctx) {
         windows.back().resize(static_cast<size_t>(ctx));
@@ -164,33 +163,31 @@ std::vector<size_t> WindowStarts(size_t size, size_t bytes, size_t count) {
 }
 
 Result<KvSamples> SampleModel(const SampleOptions& options) {
-  const Result<LoadedModel> model = LoadModel(options.model);
-  if (!model.ok()) return model.status();
-  const Result<std::string> text = ReadTextFile(options.text);
-  if (!text.ok()) return text.status();
+  VARVE_ASSIGN_OR_RETURN(const LoadedModel model, LoadModel(options.model));
+  VARVE_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(options.text));
   KvSamples samples;
-  samples.model_name = model->name;
-  samples.model_fingerprint = ModelFingerprint(*model->file);
+  samples.model_name = model.name;
+  samples.model_fingerprint = ModelFingerprint(*model.file);
   samples.text_name = options.text == "-" ? "stdin" : fs::path(options.text).filename().string();
-  const int64_t context = model->model->config().context;
-  samples.ctx =
-      std::min(options.ctx > 0 ? options.ctx : std::min(context, kMostContext), options.tokens);
+  const int64_t context = model.model->context();
+  samples.ctx = std::min(options.ctx > 0 ? options.ctx : std::min(context, kMaxSampleContext),
+                         options.tokens);
   if (samples.ctx > context) {
     WriteNote(
         fmt::format("varve: --ctx {} is beyond the context of {} that the model was made for\n",
                     samples.ctx, context));
   }
   const std::vector<std::vector<int32_t>> windows =
-      CutText(*model->tokenizer, *text, options.tokens, samples.ctx);
+      CutText(*model.tokenizer, text, options.tokens, samples.ctx);
   for (const std::vector<int32_t>& window : windows) samples.num_tokens += std::ssize(window);
-  if (text->empty() || samples.num_tokens == 0) {
+  if (text.empty() || samples.num_tokens == 0) {
     return InvalidArgument(fmt::format("-f \"{}\": the text is empty", options.text));
   }
   if (samples.num_tokens < options.tokens) {
     WriteNote(
         fmt::format("varve: --tokens {}: the text gives {}\n", options.tokens, samples.num_tokens));
   }
-  const CacheShape& shape = model->model->cache_shape();
+  const CacheShape& shape = model.model->cache_shape();
   const uint64_t row_bytes = RowBytes(shape);
   // The rows, and a window of them in the cache and on its way here.
   VARVE_RETURN_IF_ERROR(
@@ -207,7 +204,7 @@ Result<KvSamples> SampleModel(const SampleOptions& options) {
   int64_t before = 0;
   for (const std::vector<int32_t>& window : windows) {
     Result<std::vector<DumpRows>> rows =
-        DumpModel(*model, *executor, window, LaneType::kF16, [&](int64_t done) {
+        DumpModel(model, *executor, window, LaneType::kF16, [&](int64_t done) {
           progress.Update(static_cast<double>(before + done));
           return !InterruptScope::interrupted();
         });
@@ -236,17 +233,16 @@ Status WriteSamples(const KvSamples& samples, const std::string& folder) {
 }
 
 Result<KvSamples> ReadSamples(const std::string& folder) {
-  Result<ReadDumpResult> dump = ReadDump(folder);
-  if (!dump.ok()) return dump.status();
-  if (!dump->failures.empty()) {
+  VARVE_ASSIGN_OR_RETURN(ReadDumpResult dump, ReadDump(folder));
+  if (!dump.failures.empty()) {
     return InvalidArgument(fmt::format("{} of the pieces of {} cannot be used, the first: {}",
-                                       dump->failures.size(), folder, dump->failures[0]));
+                                       dump.failures.size(), folder, dump.failures[0]));
   }
   KvSamples samples;
   const auto named = [&](const Status& status) {
     return InvalidArgument(fmt::format("{}: {}", folder, status.message()));
   };
-  for (DumpPiece& piece : dump->pieces) {
+  for (DumpPiece& piece : dump.pieces) {
     samples.ctx = std::max(samples.ctx, piece.keys.num_tokens);
     for (DumpRows* rows : {&piece.keys, &piece.values}) {
       if (rows->layer >= 1024) {

@@ -37,11 +37,10 @@ Status ReadText(const EvalOptions& options, EvalInputs& inputs) {
     }
     return Status();
   }
-  Result<std::string> text = ReadTextFile(options.text);
-  if (!text.ok()) return text.status();
-  if (text->empty())
+  VARVE_ASSIGN_OR_RETURN(std::string text, ReadTextFile(options.text));
+  if (text.empty())
     return InvalidArgument(fmt::format("-f \"{}\": the file is empty", options.text));
-  inputs.text = std::move(*text);
+  inputs.text = std::move(text);
   inputs.text_name = options.text == "-" ? "stdin" : options.text;
   return Status();
 }
@@ -70,13 +69,9 @@ void AddEvalOptions(CLI::App& command, EvalOptions& options) {
 Result<EvalInputs> PrepareEval(const EvalOptions& options) {
   VARVE_RETURN_IF_ERROR(CheckWritable("--json", options.json));
   EvalInputs inputs;
-  Result<std::vector<EvalPlan>> plans = ReadPlans(options.plans);
-  if (!plans.ok()) return plans.status();
-  inputs.plans = std::move(*plans);
+  VARVE_ASSIGN_OR_RETURN(inputs.plans, ReadPlans(options.plans));
   VARVE_RETURN_IF_ERROR(ReadText(options, inputs));
-  Result<LoadedModel> model = LoadModel(options.model);
-  if (!model.ok()) return model.status();
-  inputs.model = std::move(*model);
+  VARVE_ASSIGN_OR_RETURN(inputs.model, LoadModel(options.model));
   inputs.precision = options.precision == "bf16" ? ProductPrecision::kBF16 : ProductPrecision::kF32;
   inputs.executor = MakeThreadPool(options.threads);
   inputs.out = options.json == "-" ? stderr : stdout;
@@ -99,7 +94,7 @@ std::string Count(int64_t number, const std::string& noun) {
 }
 
 void WarnBeyondContext(const EvalInputs& inputs, int64_t ctx) {
-  const int64_t context = inputs.model.model->config().context;
+  const int64_t context = inputs.model.model->context();
   if (ctx <= context) return;
   WriteNote(fmt::format(
       "varve: {} tokens are beyond the context of {} that the model was made for\n", ctx, context));

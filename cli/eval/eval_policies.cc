@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/align.h"
 #include "cli/eval/eval_recall.h"
 #include "cli/eval/eval_windows.h"
 #include "cli/interrupt.h"
@@ -131,13 +132,70 @@ Status CheckOptions(const EvalPoliciesOptions& options) {
   return Status();
 }
 
+// What the plans read.
+struct PolicyTexts {
+  int64_t ctx = 0;
+  std::vector<std::vector<int32_t>> windows;
+  RecallOptions recall;
+  std::vector<RecallPrompt> prompts;  // none if nothing is asked
+};
+
+Result<PolicyTexts> CutTexts(const EvalPoliciesOptions& options, const EvalInputs& inputs) {
+  const Tokenizer& tokenizer = *inputs.model.tokenizer;
+  const int64_t context = inputs.model.model->context();
+  const auto in_text = [&](const Status& status) {
+    return Status(status.code(), fmt::format("{}: {}", inputs.text_name, status.message()));
+  };
+  PolicyTexts texts;
+  texts.ctx = options.ctx > 0 ? options.ctx : std::min(kPoliciesCtx, context);
+  WarnBeyondContext(inputs, texts.ctx);
+  EncodeOptions encode;
+  encode.add_special = false;
+  auto windows = CutWindows(tokenizer.Encode(inputs.text, encode), texts.ctx,
+                            tokenizer.adds_bos() ? tokenizer.bos() : -1, options.windows);
+  if (!windows.ok()) return in_text(windows.status());
+  texts.windows = std::move(*windows);
+  texts.recall = options.recall;
+  texts.recall.ctx = std::min(texts.ctx, context - kAnswerRoom);
+  if (texts.recall.asked > 0) {
+    auto prompts = MakeRecallPrompts(tokenizer, inputs.text, texts.recall);
+    if (!prompts.ok()) return in_text(prompts.status());
+    texts.prompts = std::move(*prompts);
+  }
+  return texts;
+}
+
+void PrintReport(const EvalPoliciesOptions& options, const EvalInputs& inputs,
+                 const PolicyTexts& texts, const PolicyResults& results) {
+  fmt::print(inputs.out, "{}, {}: {} of {} tokens, the second half scored ({} tokens)",
+             inputs.model.name, inputs.text_name, Count(results.windows.windows, "window"),
+             texts.ctx, results.windows.tokens);
+  if (results.recall.prompts > 0) {
+    fmt::print(inputs.out, "; recall from {} of up to {} tokens",
+               Count(results.recall.prompts, "prompt"), texts.recall.ctx);
+  }
+  fmt::print(inputs.out, "\nplans: {}\n", PolicyPlanText(options, "POLICY", "R"));
+  PrintTable(results, inputs.out);
+  for (const PolicyRow& row : results.rows) {
+    if (row.index == 0) continue;
+    const PlanQuality& plan = results.windows.plans[row.index];
+    const std::string note = FloorNote(
+        MakeRetentionReport(inputs.plans[row.index - 1].plan, inputs.model.model->cache_shape(),
+                            plan.retention, plan.whole_ratio, texts.ctx));
+    if (!note.empty()) fmt::print(inputs.out, "{} {:.3g}x: {}\n", row.policy, row.ratio, note);
+  }
+  if (results.windows.stopped || results.recall.stopped) {
+    fmt::print(inputs.out, "interrupted: the figures are of what all plans had read by then\n");
+  }
+}
+
 }  // namespace
 
 int64_t PolicyTrigger(const EvalPoliciesOptions& options) {
   if (options.trigger > 0) return options.trigger;
   // Whole pages: of sink; of recent, which begins anywhere in one; one that is begun meanwhile; and
   // one that the policy may choose.
-  const auto pages = [&](int64_t tokens) { return (tokens + options.page - 1) / options.page; };
+  const auto pages = [&](int64_t tokens) { return CeilDiv<int64_t>(tokens, options.page); };
   const int64_t floor = (pages(options.sink) + pages(options.recent) + 3) * options.page;
   const double most = *std::max_element(options.ratios.begin(), options.ratios.end());
   return static_cast<int64_t>(std::ceil(most * static_cast<double>(floor)));
@@ -155,73 +213,28 @@ Status EvalPolicies(const EvalPoliciesOptions& options) {
   VARVE_RETURN_IF_ERROR(CheckOptions(options));
   // Policies are read before the model is.
   std::vector<EvalPlan> trial;
-  const Status readable = AddPolicies(options, &trial).status();
-  if (!readable.ok()) return readable;
-  VARVE_ASSIGN_OR_RETURN(EvalInputs prepared, PrepareEval(options));
-  EvalInputs& inputs = prepared;
+  VARVE_RETURN_IF_ERROR(AddPolicies(options, &trial).status());
+  VARVE_ASSIGN_OR_RETURN(EvalInputs inputs, PrepareEval(options));
   PolicyResults results;
-  Result<std::vector<PolicyRow>> rows = AddPolicies(options, &inputs.plans);
-  if (!rows.ok()) return rows.status();
-  results.rows = std::move(*rows);
-
-  const Tokenizer& tokenizer = *inputs.model.tokenizer;
-  const int64_t context = inputs.model.model->config().context;
-  const int64_t ctx = options.ctx > 0 ? options.ctx : std::min(kPoliciesCtx, context);
-  WarnBeyondContext(inputs, ctx);
-  EncodeOptions encode;
-  encode.add_special = false;
-  auto windows = CutWindows(tokenizer.Encode(inputs.text, encode), ctx,
-                            tokenizer.adds_bos() ? tokenizer.bos() : -1, options.windows);
-  const auto in_text = [&](const Status& status) {
-    return Status(status.code(), fmt::format("{}: {}", inputs.text_name, status.message()));
-  };
-  if (!windows.ok()) return in_text(windows.status());
-  RecallOptions recall = options.recall;
-  recall.ctx = std::min(ctx, context - kAnswerRoom);
-  std::vector<RecallPrompt> prompts;
-  if (recall.asked > 0) {
-    auto made = MakeRecallPrompts(tokenizer, inputs.text, recall);
-    if (!made.ok()) return in_text(made.status());
-    prompts = std::move(*made);
-  }
+  VARVE_ASSIGN_OR_RETURN(results.rows, AddPolicies(options, &inputs.plans));
+  VARVE_ASSIGN_OR_RETURN(const PolicyTexts texts, CutTexts(options, inputs));
 
   const InterruptScope scope;
-  VARVE_ASSIGN_OR_RETURN(WindowEvalResult quality,
-                         EvaluateWindows(inputs.model.model, tokenizer, *windows, inputs.plans,
+  const Tokenizer& tokenizer = *inputs.model.tokenizer;
+  VARVE_ASSIGN_OR_RETURN(results.windows,
+                         EvaluateWindows(inputs.model.model, tokenizer, texts.windows, inputs.plans,
                                          {inputs.precision, true}, *inputs.executor,
                                          ShowEvalProgress("policies, KL", "window")));
-  results.windows = std::move(quality);
-  if (!prompts.empty() && !InterruptScope::interrupted()) {
+  if (!texts.prompts.empty() && !InterruptScope::interrupted()) {
     VARVE_ASSIGN_OR_RETURN(
-        RecallResult found,
-        EvaluateRecall(inputs.model.model, tokenizer, prompts, inputs.plans, inputs.precision,
+        results.recall,
+        EvaluateRecall(inputs.model.model, tokenizer, texts.prompts, inputs.plans, inputs.precision,
                        *inputs.executor, ShowEvalProgress("policies, recall", "prompt")));
-    results.recall = std::move(found);
   }
   SortRows(results);
-
-  fmt::print(inputs.out, "{}, {}: {} of {} tokens, the second half scored ({} tokens)",
-             inputs.model.name, inputs.text_name, Count(results.windows.windows, "window"), ctx,
-             results.windows.tokens);
-  if (results.recall.prompts > 0) {
-    fmt::print(inputs.out, "; recall from {} of up to {} tokens",
-               Count(results.recall.prompts, "prompt"), recall.ctx);
-  }
-  fmt::print(inputs.out, "\nplans: {}\n", PolicyPlanText(options, "POLICY", "R"));
-  PrintTable(results, inputs.out);
-  for (const PolicyRow& row : results.rows) {
-    if (row.index == 0) continue;
-    const PlanQuality& plan = results.windows.plans[row.index];
-    const std::string note = FloorNote(MakeRetentionReport(inputs.plans[row.index - 1].plan,
-                                                           inputs.model.model->cache_shape(),
-                                                           plan.retention, plan.whole_ratio, ctx));
-    if (!note.empty()) fmt::print(inputs.out, "{} {:.3g}x: {}\n", row.policy, row.ratio, note);
-  }
-  if (results.windows.stopped || results.recall.stopped) {
-    fmt::print(inputs.out, "interrupted: the figures are of what all plans had read by then\n");
-  }
+  PrintReport(options, inputs, texts, results);
   if (options.json.empty()) return Status();
-  return WriteJson(options.json, "eval policies", Rows(results, inputs, recall));
+  return WriteJson(options.json, "eval policies", Rows(results, inputs, texts.recall));
 }
 
 }  // namespace varve::cli

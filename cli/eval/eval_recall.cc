@@ -111,7 +111,7 @@ Json RecallRows(const RecallResult& result, const RecallOptions& options,
 Status EvalRecall(const EvalRecallOptions& options) {
   VARVE_ASSIGN_OR_RETURN(EvalInputs prepared, PrepareEval(options));
   EvalInputs& inputs = prepared;
-  const int64_t context = inputs.model.model->config().context;
+  const int64_t context = inputs.model.model->context();
   RecallOptions recall = options.recall;
   recall.ctx = options.ctx > 0 ? options.ctx : std::min(kRecallCtx, context - kAnswerRoom);
   if (recall.ctx <= 0) {

@@ -120,7 +120,7 @@ Status EvalWindows(const EvalWindowsOptions& options) {
   EvalInputs& inputs = prepared;
   const Tokenizer& tokenizer = *inputs.model.tokenizer;
   const int64_t ctx =
-      options.ctx > 0 ? options.ctx : std::min(kWindowsCtx, inputs.model.model->config().context);
+      options.ctx > 0 ? options.ctx : std::min(kWindowsCtx, inputs.model.model->context());
   WarnBeyondContext(inputs, ctx);
   EncodeOptions encode;
   encode.add_special = false;

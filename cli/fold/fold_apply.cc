@@ -14,7 +14,7 @@
 #include "cli/model_argument.h"
 #include "cli/report/output.h"
 #include "cli/report/progress.h"
-#include "runtime/llama/llama_model.h"
+#include "runtime/model/decoder_model.h"
 #include "runtime/model_cache.h"
 
 namespace varve::cli {
@@ -79,10 +79,10 @@ Json ReportJson(const FoldApplyOptions& options, const std::vector<Moment>& mome
 
 Status ReadPrompt(const LoadedModel& model, const std::vector<int32_t>& tokens, Cache& cache,
                   SequenceId sequence, Executor& executor) {
-  LlamaRunner runner(model.model, executor, ProductPrecision::kF32);
+  const std::unique_ptr<DecoderRunner> runner = model.model->MakeRunner(executor);
   const InterruptScope interrupt;
   Progress progress("fold apply", static_cast<double>(tokens.size()));
-  return runner.Forward(cache, sequence, tokens, Logits::kNone, nullptr, [&](int64_t done) {
+  return runner->Forward(cache, sequence, tokens, Logits::kNone, nullptr, [&](int64_t done) {
     progress.Update(static_cast<double>(done));
     return !InterruptScope::interrupted();
   });

@@ -9,6 +9,7 @@
 #include "runtime/embedded_model.h"
 #include "runtime/eval/text_windows.h"
 #include "runtime/eval/window_evaluator.h"
+#include "runtime/model/open_model.h"
 #include "tests/gguf_testing.h"
 #include "varve/compressor.h"
 
@@ -34,7 +35,7 @@ TEST(ShippedCompressorSlow, BeatsTheMeanOfTheRowsAndItsOwnBeginning) {
 
   const auto file = GgufFile::FromMemory(EmbeddedModel(), "embedded");
   ASSERT_TRUE(file.ok());
-  const auto model = LlamaModel::Load(*file);
+  const auto model = LoadDecoderModel(*file);
   const auto tokenizer = Tokenizer::Create(**file);
   ASSERT_TRUE(model.ok() && tokenizer.ok());
   std::vector<EvalPlan> plans;

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/quoted.h"
 #include "cli/inspect/model_lists.h"
 #include "cli/report/output.h"
 #include "file/cache_file_format.h"
@@ -58,7 +59,7 @@ std::string RenderCacheFile(const std::string& path, const CacheFileInfo& info, 
   line("size", HumanBytes(static_cast<double>(info.file_bytes)));
   line("model", info.model_fingerprint == 0 && info.model_name.empty()
                     ? "?"
-                    : fmt::format("{}, fingerprint {:016x}", PrintableText(info.model_name, 100),
+                    : fmt::format("{}, fingerprint {:016x}", Printable(info.model_name, 100),
                                   info.model_fingerprint));
   line("plan", info.plan_text);
   line("shape", fmt::format("{} layers, {} KV heads of {}/{}, {} query heads each, pages of {}",
@@ -68,7 +69,7 @@ std::string RenderCacheFile(const std::string& path, const CacheFileInfo& info, 
     line("sequence",
          fmt::format("{} tokens, {:.0f} alive a layer, {} token ids", sequence.tokens_seen,
                      Quotient(static_cast<uint64_t>(sequence.live_rows),
-                           static_cast<uint64_t>(shape.num_layers)),
+                              static_cast<uint64_t>(shape.num_layers)),
                      sequence.num_tokens));
   }
   line("pages", fmt::format("{}, {} of them shared, {}", info.pages, info.pages_shared,
@@ -97,7 +98,7 @@ Json CacheFileJson(const std::string& path, const CacheFileInfo& info) {
               {"file", path},
               {"version", info.version},
               {"file_bytes", info.file_bytes},
-              {"model", PrintableText(info.model_name, 1024)},
+              {"model", Printable(info.model_name, 1024)},
               {"model_fingerprint", fmt::format("{:016x}", info.model_fingerprint)},
               {"plan", info.plan_text},
               {"num_layers", shape.num_layers},

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/quoted.h"
 #include "cli/codebook/codebook_error.h"
 #include "cli/codebook/codebook_samples.h"
 #include "cli/inspect/model_lists.h"
@@ -53,13 +54,12 @@ std::string RenderCodebook(const std::string& name, const Codebook& codebook,
   };
   line("file", name);
   line("format", fmt::format("codebook {}", kCodebookVersion));
-  line("model",
-       codebook.model_fingerprint == 0
-           ? fmt::format("any of this shape ({})", PrintableText(codebook.model_name, 100))
-           : fmt::format("{}, fingerprint {:016x}", PrintableText(codebook.model_name, 100),
-                         codebook.model_fingerprint));
+  line("model", codebook.model_fingerprint == 0
+                    ? fmt::format("any of this shape ({})", Printable(codebook.model_name, 100))
+                    : fmt::format("{}, fingerprint {:016x}", Printable(codebook.model_name, 100),
+                                  codebook.model_fingerprint));
   line("shape", fmt::format("{} layers, {} KV heads", codebook.num_layers, codebook.num_kv_heads));
-  line("trained on", PrintableText(codebook.trained_on, 1024));
+  line("trained on", Printable(codebook.trained_on, 1024));
   line("tables", fmt::format("{}, {}", codebook.tables.size(),
                              HumanBytes(static_cast<double>(TableBytes(codebook)))));
   line("hash", fmt::format("{:016x}", CodebookHash(codebook)));
@@ -93,9 +93,9 @@ Json CodebookJson(const std::string& name, const Codebook& codebook,
                   std::span<const double> errors) {
   Json row = {{"topic", "codebook"},
               {"file", name},
-              {"model", PrintableText(codebook.model_name, 256)},
+              {"model", Printable(codebook.model_name, 256)},
               {"model_fingerprint", fmt::format("{:016x}", codebook.model_fingerprint)},
-              {"trained_on", PrintableText(codebook.trained_on, 1024)},
+              {"trained_on", Printable(codebook.trained_on, 1024)},
               {"num_layers", codebook.num_layers},
               {"num_kv_heads", codebook.num_kv_heads},
               {"bytes", TableBytes(codebook)},

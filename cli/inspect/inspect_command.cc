@@ -115,6 +115,44 @@ void AddTopic(CLI::App* command, const char* name, const char* description, Topi
   sub->callback([=] { *exit_code = Inspect({topic}, options->json); });
 }
 
+constexpr const char* kInspectFooter =
+    "Examples:\n"
+    "  varve inspect                            the machine, its instruction sets, the rungs\n"
+    "  varve inspect model.gguf                 architecture, sizes, types, KV cache\n"
+    "  varve inspect model.gguf --metadata      every key of the file\n"
+    "  varve inspect model.gguf --tensors --json - | jq '.rows[0].tensors[].name'\n"
+    "  varve inspect story.varve                what a saved cache holds; every checksum\n"
+    "  varve inspect model.codebook             its tables and what they were trained on\n"
+    "  varve inspect compressor.bin             what fold= would use\n"
+    "  varve inspect trace.jsonl --picture trace.html   what a policy kept, layer by layer\n"
+    "  varve inspect plan 'k=q8_0,v=q4_0'       what a plan means";
+
+int ExitCodeOf(const Status& status) { return status.ok() ? kExitDone : ReportError(status); }
+
+// A file is what its first bytes say; without one, what there is to say about the program.
+int InspectAny(InspectOptions& options) {
+  InspectModelOptions& model = options.model;
+  const std::string& path = model.path;
+  if (path.empty()) {
+    if (!options.picture.empty()) {
+      return ReportError(InvalidArgument("--picture needs a trace of `varve run --trace`"));
+    }
+    if (model.tensors || model.metadata) {
+      return ReportError(InvalidArgument("--tensors and --metadata need a model file"));
+    }
+    return Inspect({MachineRows, IsaRows, RungRows}, options.json);
+  }
+  if (IsTraceFile(path)) return InspectTrace({path, options.picture, options.json});
+  if (!options.picture.empty()) {
+    return ReportError(InvalidArgument("--picture needs a trace of `varve run --trace`"));
+  }
+  if (IsCacheFile(path)) return InspectCacheFile(path, options.json);
+  if (IsCodebookFile(path)) return ExitCodeOf(InspectCodebook({path, "", options.json, 0}));
+  if (IsCompressorFile(path)) return ExitCodeOf(InspectCompressor({path, "", "", options.json}));
+  model.json = options.json;
+  return InspectModel(model);
+}
+
 void AddInspect(CLI::App& app, int* exit_code) {
   CLI::App* command = app.add_subcommand(
       "inspect",
@@ -136,17 +174,7 @@ void AddInspect(CLI::App& app, int* exit_code) {
   command->add_option("--picture", options->picture,
                       "draw a trace, position against step, as one HTML page");
   command->add_option("--json", options->json, "write JSON to FILE (- is stdout)");
-  command->footer(
-      "Examples:\n"
-      "  varve inspect                            the machine, its instruction sets, the rungs\n"
-      "  varve inspect model.gguf                 architecture, sizes, types, KV cache\n"
-      "  varve inspect model.gguf --metadata      every key of the file\n"
-      "  varve inspect model.gguf --tensors --json - | jq '.rows[0].tensors[].name'\n"
-      "  varve inspect story.varve                what a saved cache holds; every checksum\n"
-      "  varve inspect model.codebook             its tables and what they were trained on\n"
-      "  varve inspect compressor.bin             what fold= would use\n"
-      "  varve inspect trace.jsonl --picture trace.html   what a policy kept, layer by layer\n"
-      "  varve inspect plan 'k=q8_0,v=q4_0'       what a plan means");
+  command->footer(kInspectFooter);
   AddTopic(command, "machine", "processor, caches, memory", MachineRows, options, exit_code);
   AddTopic(command, "isa", "kernel tables, and which one is in use", IsaRows, options, exit_code);
   AddTopic(command, "rungs", "representations and their size", RungRows, options, exit_code);
@@ -154,40 +182,7 @@ void AddInspect(CLI::App& app, int* exit_code) {
   AddPlanReportOptions(plan, &options->plan);
   plan->callback([options, exit_code] { *exit_code = ReportPlan(options->plan); });
   command->callback([command, options, exit_code] {
-    if (!command->get_subcommands().empty()) return;
-    InspectModelOptions& model = options->model;
-    if (!model.path.empty() && IsTraceFile(model.path)) {
-      *exit_code = InspectTrace({model.path, options->picture, options->json});
-      return;
-    }
-    if (!model.path.empty() && options->picture.empty() && IsCacheFile(model.path)) {
-      *exit_code = InspectCacheFile(model.path, options->json);
-      return;
-    }
-    if (!model.path.empty() && options->picture.empty() && IsCodebookFile(model.path)) {
-      const Status status = InspectCodebook({model.path, "", options->json, 0});
-      if (!status.ok()) *exit_code = ReportError(status);
-      return;
-    }
-    if (!model.path.empty() && options->picture.empty() && IsCompressorFile(model.path)) {
-      const Status status = InspectCompressor({model.path, "", "", options->json});
-      if (!status.ok()) *exit_code = ReportError(status);
-      return;
-    }
-    if (!options->picture.empty()) {
-      *exit_code = ReportError(InvalidArgument("--picture needs a trace of `varve run --trace`"));
-      return;
-    }
-    if (!model.path.empty()) {
-      model.json = options->json;
-      *exit_code = InspectModel(model);
-      return;
-    }
-    if (model.tensors || model.metadata) {
-      *exit_code = ReportError(InvalidArgument("--tensors and --metadata need a model file"));
-      return;
-    }
-    *exit_code = Inspect({MachineRows, IsaRows, RungRows}, options->json);
+    if (command->get_subcommands().empty()) *exit_code = InspectAny(*options);
   });
 }
 

@@ -137,13 +137,6 @@ TEST(InspectModel, ListsCutWhatIsLong) {
   EXPECT_EQ(TensorJson(*model.file)[0]["dims"], Json::array({256, 10}));
 }
 
-TEST(InspectModel, PrintableTextIsSafeForATerminal) {
-  EXPECT_EQ(PrintableText("Grüße 世界 🌍", 20), "Grüße 世界 🌍");
-  EXPECT_EQ(PrintableText("世界🌍", 2), "世界…");
-  EXPECT_EQ(PrintableText("a\nb\x1b[0m\x7f", 20), "a\\nb\\x1b[0m\\x7f");
-  EXPECT_EQ(PrintableText("\xc2\x9b\xff\xe4\xb8", 20), "\\xc2\\x9b\\xff\\xe4\\xb8");
-}
-
 TEST(InspectModel, FilesThatAreNoModelEndWithTheExitCodeOfBadUsage) {
   const TempFolder folder;
   InspectModelOptions options;

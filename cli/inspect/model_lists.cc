@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
+#include "base/quoted.h"
 #include "runtime/gguf/gguf_types.h"
 #include "runtime/gguf/gguf_values.h"
-#include "runtime/tokenizer/utf8.h"
 
 namespace varve::cli {
 namespace {
@@ -20,17 +20,6 @@ constexpr size_t kMaxName = 80;
 constexpr size_t kMaxValue = 72;
 constexpr size_t kMaxElement = 16;
 constexpr uint64_t kShownElements = 8;
-
-// Bytes of the character that `text` begins with; 0 if it begins with none or with a control
-// character (U+0000 to U+001F, U+007F to U+009F).
-size_t ShownCharacterBytes(std::string_view text) {
-  const auto lead = static_cast<unsigned char>(text[0]);
-  if (lead < 0x20 || lead == 0x7f) return 0;
-  const Utf8Sequence character = ReadUtf8(text);
-  if (!character.valid) return 0;
-  if (lead == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0) return 0;
-  return character.bytes;
-}
 
 std::string TypeText(const GgufValue& value) {
   if (value.type != GgufType::kArray) return std::string(GgufTypeName(value.type));
@@ -72,7 +61,7 @@ std::vector<Json> FirstElements(const GgufFile& file, std::string_view key,
 }
 
 std::string ElementText(const Json& element, GgufType type, size_t max_characters) {
-  if (element.is_string()) return PrintableText(element.get<std::string>(), max_characters);
+  if (element.is_string()) return Printable(element.get<std::string>(), max_characters);
   // A float has fewer digits than the double it is kept as.
   if (type == GgufType::kF32) return fmt::format("{}", element.get<float>());
   return element.dump();
@@ -93,28 +82,11 @@ std::string ValueCell(const GgufFile& file, std::string_view key, const GgufValu
 
 }  // namespace
 
-std::string PrintableText(std::string_view text, size_t max_characters) {
-  std::string shown;
-  for (size_t count = 0; !text.empty(); ++count) {
-    if (count == max_characters) return shown + "…";
-    const size_t length = ShownCharacterBytes(text);
-    if (length > 0) {
-      shown += text.substr(0, length);
-    } else if (text[0] == '\n') {
-      shown += "\\n";
-    } else {
-      shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[0]));
-    }
-    text.remove_prefix(std::max<size_t>(length, 1));
-  }
-  return shown;
-}
-
 TextTable MetadataTable(const GgufFile& file) {
   TextTable table({"key", ">type", "value"});
   for (const std::string_view key : file.keys()) {
     const GgufValue& value = *file.Find(key);
-    table.AddRow({PrintableText(key, kMaxName), TypeText(value), ValueCell(file, key, value)});
+    table.AddRow({Printable(key, kMaxName), TypeText(value), ValueCell(file, key, value)});
   }
   return table;
 }
@@ -122,7 +94,7 @@ TextTable MetadataTable(const GgufFile& file) {
 TextTable TensorTable(const GgufFile& file) {
   TextTable table({"tensor", "type", ">columns × rows", ">bytes"});
   for (const GgufTensor& tensor : file.tensors()) {
-    table.AddRow({PrintableText(tensor.name, kMaxName), InfoOf(tensor.type).name,
+    table.AddRow({Printable(tensor.name, kMaxName), InfoOf(tensor.type).name,
                   fmt::format("{}", fmt::join(tensor.dims, " × ")),
                   HumanBytes(static_cast<double>(tensor.data.size()))});
   }

@@ -4,19 +4,12 @@
 #ifndef VARVE_CLI_INSPECT_MODEL_LISTS_H_
 #define VARVE_CLI_INSPECT_MODEL_LISTS_H_
 
-#include <cstddef>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <string_view>
 
 #include "cli/report/output.h"
 #include "runtime/gguf/gguf_file.h"
 
 namespace varve::cli {
-
-// Text of a stranger that a terminal can show: at most max_characters (then "…"), control
-// characters and what is not UTF-8 escaped.
-std::string PrintableText(std::string_view text, size_t max_characters);
 
 TextTable MetadataTable(const GgufFile& file);
 TextTable TensorTable(const GgufFile& file);

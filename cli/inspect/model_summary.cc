@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/quoted.h"
 #include "cli/inspect/model_lists.h"
 #include "cli/report/output.h"
 #include "runtime/tokenizer/chat_template.h"
@@ -28,7 +29,7 @@ std::optional<int64_t> Size(const GgufFile& file, const std::string& key) {
 
 std::string Text(const GgufFile& file, const std::string& key) {
   Result<std::string_view> text = file.GetString(key);
-  return text.ok() ? PrintableText(*text, kMaxShownText) : std::string();
+  return text.ok() ? Printable(*text, kMaxShownText) : std::string();
 }
 
 // A number, or a list with one for each layer.

@@ -5,19 +5,18 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "base/timer.h"
 #include "store/gear_frame.h"
 #include "store/part_codec.h"
 
 namespace varve::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using store::LaneType;
 
 bool IsVarve(CodecKind kind) {
@@ -135,16 +134,12 @@ Status CodecRun::MakeDictionaries() {
 
 Status CodecRun::PackItem(Item& item) const {
   if (IsVarve(kind_)) {
-    Result<std::vector<std::byte>> packed = store::Pack(item.page.view(), item.dictionary);
-    if (!packed.ok()) return packed.status();
-    item.packed = std::move(*packed);
+    VARVE_ASSIGN_OR_RETURN(item.packed, store::Pack(item.page.view(), item.dictionary));
     return Status();
   }
   if (kind_ == CodecKind::kGear) {
     const size_t word_bytes = rows_.lane == LaneType::kF32 ? 4 : 2;
-    VARVE_ASSIGN_OR_RETURN(std::vector<std::byte> frame,
-                           store::GearEncode(item.bytes, word_bytes, predictors_));
-    item.packed = std::move(frame);
+    VARVE_ASSIGN_OR_RETURN(item.packed, store::GearEncode(item.bytes, word_bytes, predictors_));
     return Status();
   }
   size_t size = 0;
@@ -173,9 +168,7 @@ Status CodecRun::UnpackItem(const Item& item, std::vector<std::byte>& out) const
   }
   if (kind_ == CodecKind::kGear) {
     const size_t word_bytes = rows_.lane == LaneType::kF32 ? 4 : 2;
-    VARVE_ASSIGN_OR_RETURN(std::vector<std::byte> bytes,
-                           store::GearDecode(item.packed, word_bytes, item.bytes.size()));
-    out = std::move(bytes);
+    VARVE_ASSIGN_OR_RETURN(out, store::GearDecode(item.packed, word_bytes, item.bytes.size()));
     return Status();
   }
   out.resize(item.bytes.size());
@@ -212,20 +205,20 @@ Status CodecRun::Check() {
 }
 
 double CodecRun::TimeEncode() {
-  const auto start = Clock::now();
+  const Timer timer;
   for (Item& item : items_) {
     if (!PackItem(item).ok()) return std::nan("");
   }
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  return timer.seconds();
 }
 
 double CodecRun::TimeDecode() {
   std::vector<std::byte> out;
-  const auto start = Clock::now();
+  const Timer timer;
   for (const Item& item : items_) {
     if (!UnpackItem(item, out).ok()) return std::nan("");
   }
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  return timer.seconds();
 }
 
 double EntropyBound(const DumpRows& rows) {

@@ -21,9 +21,7 @@ Result<std::vector<int32_t>> ReadTextTokens(const LoadedModel& model, const std:
                                             int64_t count, const char* option) {
   std::string text(EmbeddedEvalText());
   if (!path.empty()) {
-    Result<std::string> file = ReadTextFile(path);
-    if (!file.ok()) return file.status();
-    text = std::move(*file);
+    VARVE_ASSIGN_OR_RETURN(text, ReadTextFile(path));
   } else if (text.empty()) {
     return FailedPrecondition("this build has no evaluation text; name a text file with -f");
   }
@@ -40,13 +38,11 @@ Result<std::vector<int32_t>> ReadTextTokens(const LoadedModel& model, const std:
 }
 
 Status DumpToFiles(const DumpOptions& options) {
-  const Result<store::LaneType> lane = ParseLane("--dtype", options.dtype);
-  if (!lane.ok()) return lane.status();
-  Result<LoadedModel> model = LoadModel(options.model);
-  if (!model.ok()) return model.status();
-  const Result<std::vector<int32_t>> tokens = ReadTextTokens(*model, options.text, options.ctx);
-  if (!tokens.ok()) return tokens.status();
-  const int64_t context = model->model->config().context;
+  VARVE_ASSIGN_OR_RETURN(const store::LaneType lane, ParseLane("--dtype", options.dtype));
+  VARVE_ASSIGN_OR_RETURN(LoadedModel model, LoadModel(options.model));
+  VARVE_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
+                         ReadTextTokens(model, options.text, options.ctx));
+  const int64_t context = model.model->context();
   if (options.ctx > context) {
     WriteNote(
         fmt::format("varve: {} tokens are beyond the context of {} that the model was made "
@@ -57,13 +53,13 @@ Status DumpToFiles(const DumpOptions& options) {
   const InterruptScope interrupt;
   Progress progress("dump", static_cast<double>(options.ctx));
   const Result<std::vector<DumpRows>> rows =
-      DumpModel(*model, *executor, *tokens, *lane, [&](int64_t done) {
+      DumpModel(model, *executor, tokens, lane, [&](int64_t done) {
         progress.Update(static_cast<double>(done));
         return !InterruptScope::interrupted();
       });
   progress.Clear();
   if (!rows.ok()) return rows.status();
-  VARVE_RETURN_IF_ERROR(WriteDump(options.folder, *rows, options.chunk, model->name));
+  VARVE_RETURN_IF_ERROR(WriteDump(options.folder, *rows, options.chunk, model.name));
   uint64_t bytes = 0;
   for (const DumpRows& part : *rows) bytes += part.bytes.size();
   fmt::print("{}: {} layers, {} tokens, K and V in {}, {} in pieces of {} tokens\n", options.folder,

@@ -157,16 +157,15 @@ Result<LaneType> ParseLane(const std::string& option, const std::string& text) {
 Result<std::vector<DumpRows>> DumpModel(const LoadedModel& model, Executor& executor,
                                         const std::vector<int32_t>& tokens, LaneType lane,
                                         const std::function<bool(int64_t)>& progress) {
-  Result<Plan> plan = ParsePlan(fmt::format("{0},open_rung={0}", LaneName(lane)));
-  if (!plan.ok()) return plan.status();
+  VARVE_ASSIGN_OR_RETURN(Plan plan, ParsePlan(fmt::format("{0},open_rung={0}", LaneName(lane))));
   CacheOptions options = CacheOptionsFor(*model.model);
-  options.plan = std::move(*plan);
+  options.plan = std::move(plan);
   options.executor = &executor;
   VARVE_ASSIGN_OR_RETURN(std::unique_ptr<Cache> cache,
                          Cache::Create(model.model->cache_shape(), std::move(options)));
   VARVE_ASSIGN_OR_RETURN(const SequenceId sequence, cache->CreateSequence());
-  LlamaRunner runner(model.model, executor);
-  VARVE_RETURN_IF_ERROR(runner.Forward(*cache, sequence, tokens, Logits::kNone, nullptr, progress));
+  VARVE_RETURN_IF_ERROR(model.model->MakeRunner(executor)->Forward(
+      *cache, sequence, tokens, Logits::kNone, nullptr, progress));
   std::vector<DumpRows> all;
   for (int layer = 0; layer < cache->shape().num_layers; ++layer) {
     for (const Part part : {Part::kKey, Part::kValue}) {

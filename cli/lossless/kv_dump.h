@@ -40,7 +40,7 @@ const char* LaneName(store::LaneType lane);  // "f16", …
 Result<store::LaneType> ParseLane(const std::string& option, const std::string& text);
 
 // Reads `tokens` with a cache of that precision and gives the rows of every layer, K before V: keys
-// after RoPE. `progress` as in LlamaRunner::Forward.
+// after RoPE. `progress` as in DecoderRunner::Forward.
 Result<std::vector<DumpRows>> DumpModel(const LoadedModel& model, Executor& executor,
                                         const std::vector<int32_t>& tokens, store::LaneType lane,
                                         const std::function<bool(int64_t)>& progress);

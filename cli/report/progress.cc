@@ -14,8 +14,8 @@
 namespace varve::cli {
 namespace {
 
-constexpr std::chrono::milliseconds kRedrawInterval{100};
-constexpr std::chrono::seconds kLogInterval{30};
+constexpr double kRedrawIntervalS = 0.1;
+constexpr double kLogIntervalS = 30;
 constexpr int kBarCells = 24;
 
 int TerminalColumns(std::FILE* file) {
@@ -63,27 +63,25 @@ Progress::Progress(std::string label, double total, std::FILE* file)
       total_(total),
       file_(file),
       terminal_(isatty(fileno(file)) != 0),
-      start_(Clock::now()),
-      next_draw_(terminal_ ? start_ : start_ + kLogInterval) {}
+      next_draw_s_(terminal_ ? 0 : kLogIntervalS) {}
 
 Progress::~Progress() { Clear(); }
 
 void Progress::Update(double done, std::string_view note) {
-  const Clock::time_point now = Clock::now();
-  if (now < next_draw_) return;
-  const double elapsed_s = std::chrono::duration<double>(now - start_).count();
+  const double elapsed_s = since_start_.seconds();
+  if (elapsed_s < next_draw_s_) return;
   const double fraction = total_ > 0 ? std::clamp(done / total_, 0.0, 1.0) : 0.0;
   if (terminal_) {
     const int columns = TerminalColumns(file_) - 1;
     WriteNote(fmt::format("\r{}\x1b[K", RenderProgress(label_, fraction, elapsed_s, note, columns)),
               file_);
     drawn_ = true;
-    next_draw_ = now + kRedrawInterval;
+    next_draw_s_ = elapsed_s + kRedrawIntervalS;
   } else {
     WriteNote(fmt::format("{}: {}{}{}\n", label_, PercentAndTime(fraction, elapsed_s),
                           note.empty() ? "" : "  ", note),
               file_);
-    next_draw_ = now + kLogInterval;
+    next_draw_s_ = elapsed_s + kLogIntervalS;
   }
   std::fflush(file_);
 }
@@ -93,7 +91,7 @@ void Progress::Clear() {
   WriteNote("\r\x1b[K", file_);
   std::fflush(file_);
   drawn_ = false;
-  next_draw_ = Clock::now();
+  next_draw_s_ = 0;
 }
 
 }  // namespace varve::cli

@@ -10,10 +10,11 @@
 #ifndef VARVE_CLI_REPORT_PROGRESS_H_
 #define VARVE_CLI_REPORT_PROGRESS_H_
 
-#include <chrono>
 #include <cstdio>
 #include <string>
 #include <string_view>
+
+#include "base/timer.h"
 
 namespace varve::cli {
 
@@ -38,15 +39,13 @@ class Progress {
   void Clear();
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   std::string label_;
   double total_;
   std::FILE* file_;
   bool terminal_;
   bool drawn_ = false;
-  Clock::time_point start_;
-  Clock::time_point next_draw_;
+  Timer since_start_;
+  double next_draw_s_;  // on that timer
 };
 
 }  // namespace varve::cli

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/align.h"
 #include "pages/page_pool.h"
 #include "plan/layer_plan.h"
 
@@ -33,8 +34,7 @@ uint64_t FloorBytes(const LayerPlan& layer, const CacheShape& shape, int64_t tok
   }
   // The policy keeps room for pages that are begun before it plans again.
   const int64_t next_plan = tokens + rule.every_tokens;
-  const int64_t begun =
-      (next_plan - 1) / page_tokens - (tokens + page_tokens - 1) / page_tokens + 1;
+  const int64_t begun = (next_plan - 1) / page_tokens - CeilDiv<int64_t>(tokens, page_tokens) + 1;
   return bytes + static_cast<uint64_t>(std::max<int64_t>(0, begun)) * open;
 }
 

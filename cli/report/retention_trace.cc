@@ -201,8 +201,7 @@ Result<RetentionTrace> ParseTrace(std::string_view text) {
     if (json.is_discarded()) {
       return InvalidArgument(fmt::format("trace: line {}: not JSON", number));
     }
-    const Status status = number == 1 ? ReadHeader(json, &trace) : ReadEvent(json, number, &trace);
-    if (!status.ok()) return status;
+    VARVE_RETURN_IF_ERROR(number == 1 ? ReadHeader(json, &trace) : ReadEvent(json, number, &trace));
   }
   if (trace.num_layers == 0) return InvalidArgument("trace: line 1: no header");
   return trace;

@@ -8,11 +8,11 @@
 // gone (1 MiB and 1/64 at most), and they count: the figures never flatter.
 
 #include <algorithm>
-#include <chrono>
 
 #include <fmt/format.h>
 
 #include "base/machine.h"
+#include "base/timer.h"
 #include "cli/bench/bench_report.h"
 #include "cli/interrupt.h"
 #include "cli/report/compare_report.h"
@@ -36,10 +36,6 @@ struct ComparedLane {
   std::vector<double> decode_s;  // one per token of the f16 text, all plans in turn
   ComparedPlan result;
 };
-
-double SecondsSince(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 class PlanComparison {
  public:
@@ -87,7 +83,7 @@ Status PlanComparison::FillLane(size_t index, Progress& progress) {
   compared.result.plan = name;
   compared.result.prompt_tokens_per_s = kNoFigure;
   if (!head.empty()) {
-    const auto start = std::chrono::steady_clock::now();
+    const Timer timer;
     const Status status = setup_.runner->Forward(
         *compared.lane.cache, compared.lane.sequence, head, Logits::kNone, nullptr,
         [&](int64_t done) {
@@ -98,13 +94,11 @@ Status PlanComparison::FillLane(size_t index, Progress& progress) {
     if (!status.ok()) {
       return Status(status.code(), fmt::format("--kv \"{}\": {}", name, status.message()));
     }
-    compared.result.prompt_tokens_per_s = per_lane / SecondsSince(start);
+    compared.result.prompt_tokens_per_s = per_lane / timer.seconds();
   }
   compared.fork = compared.lane.sequence;
   if (index > 0) {
-    Result<SequenceId> fork = compared.lane.cache->Fork(compared.lane.sequence);
-    if (!fork.ok()) return fork.status();
-    compared.fork = *fork;
+    VARVE_ASSIGN_OR_RETURN(compared.fork, compared.lane.cache->Fork(compared.lane.sequence));
   }
   lanes_.push_back(std::move(compared));
   return Status();
@@ -117,7 +111,7 @@ Status PlanComparison::WriteReference() {
 }
 
 Status PlanComparison::Score() {
-  const size_t vocab = static_cast<size_t>(setup_.model.model->config().vocab_size);
+  const size_t vocab = static_cast<size_t>(setup_.model.model->vocab_size());
   const std::vector<int32_t>& tokens = lanes_[0].result.tokens;
   std::vector<float> reference(vocab);       // [vocab]
   std::vector<double> probabilities(vocab);  // [vocab]
@@ -130,9 +124,9 @@ Status PlanComparison::Score() {
       const bool is_reference = &lane == &lanes_[0];
       std::vector<float>& row = is_reference ? reference : logits;
       const DecodeEntry entry{lane.fork, token};
-      const auto start = std::chrono::steady_clock::now();
+      const Timer timer;
       VARVE_RETURN_IF_ERROR(setup_.runner->Decode(*lane.lane.cache, {&entry, 1}, row.data()));
-      lane.decode_s.push_back(SecondsSince(start));
+      lane.decode_s.push_back(timer.seconds());
       // As when it writes: what a plan does at the prompt's end comes behind its last token.
       if (i == 0) VARVE_RETURN_IF_ERROR(lane.lane.cache->EndPrompt(lane.fork));
       if (is_reference) {
@@ -208,13 +202,14 @@ Status PlanComparison::Write(ComparedLane& lane) {
 }
 
 Comparison PlanComparison::Summary() const {
-  const LlamaConfig& config = setup_.model.model->config();
+  const CacheShape& shape = setup_.model.model->cache_shape();
   const MachineInfo machine = DescribeMachine();
   const SamplerOptions& sampler = setup_.generate.sampler;
   Comparison comparison;
   comparison.model = setup_.model.name;
-  comparison.shape = fmt::format("{} layers, {} heads on {} KV heads of {}", config.num_layers,
-                                 config.num_heads, config.num_kv_heads, config.head_dim);
+  comparison.shape =
+      fmt::format("{} layers, {} heads on {} KV heads of {}", shape.num_layers,
+                  shape.num_kv_heads * shape.group_size, shape.num_kv_heads, shape.key_dim);
   comparison.prompt = prompt_text_;
   comparison.prompt_tokens = static_cast<int64_t>(prompt_.size());
   comparison.scored_tokens = scored_;

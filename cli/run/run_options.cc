@@ -12,26 +12,25 @@ namespace {
 
 constexpr int64_t kTextTokens = 256;
 
-Result<std::vector<Plan>> ReadPlans(const RunOptions& options, const LlamaModel& model) {
+Result<std::vector<Plan>> ReadPlans(const RunOptions& options, const DecoderModel& model) {
   std::vector<Plan> plans;
   for (const std::string& text : options.plans) {
-    Result<Plan> plan = ReadKvOption(text);
-    if (!plan.ok()) return plan.status();
+    VARVE_ASSIGN_OR_RETURN(Plan plan, ReadKvOption(text));
     // Making an empty cache costs nothing and refuses what this model cannot have.
     CacheOptions trial = CacheOptionsFor(model);
-    trial.plan = *plan;
+    trial.plan = plan;
     trial.num_threads = 1;
     const Status status = Cache::Create(model.cache_shape(), std::move(trial)).status();
     if (!status.ok()) {
       return Status(status.code(), fmt::format("--kv \"{}\": {}", text, status.message()));
     }
-    plans.push_back(std::move(*plan));
+    plans.push_back(std::move(plan));
   }
   return plans;
 }
 
 Result<GenerateOptions> ReadGenerateOptions(const RunOptions& options, const LoadedModel& model) {
-  const int64_t context = model.model->config().context;
+  const int64_t context = model.model->context();
   if (options.ctx > context) {
     return InvalidArgument(
         fmt::format("--ctx {} > {}, the context of {}", options.ctx, context, model.name));
@@ -46,8 +45,7 @@ Result<GenerateOptions> ReadGenerateOptions(const RunOptions& options, const Loa
   generate.sampler = options.sampler;
   generate.sampler.temperature = options.temperature.value_or(is_single ? kTextTemperature : 0.0f);
   generate.sampler.top_p = options.top_p.value_or(is_single ? kTextTopP : 1.0f);
-  const Status status = CheckSamplerOptions(generate.sampler);
-  if (!status.ok()) return status;
+  VARVE_RETURN_IF_ERROR(CheckSamplerOptions(generate.sampler));
   generate.is_end = [tokenizer = model.tokenizer.get()](int32_t token) {
     return tokenizer->IsEnd(token);
   };
@@ -70,22 +68,18 @@ Result<RunSetup> PrepareRun(const RunOptions& options) {
   VARVE_RETURN_IF_ERROR(CheckWritable("--json", options.json));
   VARVE_RETURN_IF_ERROR(CheckWritable("--report", options.report));
   VARVE_RETURN_IF_ERROR(CheckWritable("--trace", options.trace));
-  Result<LoadedModel> model = LoadModel(options.model);
-  if (!model.ok()) return model.status();
-  Result<GenerateOptions> generate = ReadGenerateOptions(options, *model);
-  if (!generate.ok()) return generate.status();
-  Result<std::vector<Plan>> plans = ReadPlans(options, *model->model);
-  if (!plans.ok()) return plans.status();
+  VARVE_ASSIGN_OR_RETURN(LoadedModel model, LoadModel(options.model));
+  VARVE_ASSIGN_OR_RETURN(GenerateOptions generate, ReadGenerateOptions(options, model));
+  VARVE_ASSIGN_OR_RETURN(std::vector<Plan> plans, ReadPlans(options, *model.model));
   RunSetup setup;
   setup.executor = MakeThreadPool(options.threads);
-  setup.runner =
-      std::make_unique<LlamaRunner>(model->model, *setup.executor,
-                                    options.precision == "auto"   ? FastestPrecision()
-                                    : options.precision == "bf16" ? ProductPrecision::kBF16
-                                                                  : ProductPrecision::kF32);
-  setup.model = std::move(*model);
-  setup.plans = std::move(*plans);
-  setup.generate = std::move(*generate);
+  setup.runner = model.model->MakeRunner(*setup.executor,
+                                         options.precision == "auto"   ? FastestPrecision()
+                                         : options.precision == "bf16" ? ProductPrecision::kBF16
+                                                                       : ProductPrecision::kF32);
+  setup.model = std::move(model);
+  setup.plans = std::move(plans);
+  setup.generate = std::move(generate);
   setup.max_bytes = options.max_bytes;
   setup.out = options.json == "-" ? stderr : stdout;
   return setup;

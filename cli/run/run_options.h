@@ -53,7 +53,7 @@ struct RunOptions {
 struct RunSetup {
   LoadedModel model;
   std::unique_ptr<Executor> executor;
-  std::unique_ptr<LlamaRunner> runner;
+  std::unique_ptr<DecoderRunner> runner;
   std::vector<Plan> plans;   // as options.plans
   GenerateOptions generate;  // limits, sampler, end tokens
   uint64_t max_bytes = 0;

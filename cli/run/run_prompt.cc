@@ -43,8 +43,7 @@ Result<std::string> ChatFormatOf(const RunOptions& options, const LoadedModel& m
   if (!options.chat_format.empty()) {
     // Unknown names are refused here, before anything runs.
     const ChatMessage probe{"user", ""};
-    const Status status = FormatChat(options.chat_format, {&probe, 1}).status();
-    if (!status.ok()) return status;
+    VARVE_RETURN_IF_ERROR(FormatChat(options.chat_format, {&probe, 1}).status());
     return options.chat_format;
   }
   Result<std::string_view> format = DetectChatFormat(*model.file);

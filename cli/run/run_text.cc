@@ -3,13 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <iostream>
 #include <string>
 
 #include <fmt/format.h>
 
 #include "base/machine.h"
+#include "base/timer.h"
 #include "cli/fold/fold_report.h"
 #include "cli/interrupt.h"
 #include "cli/lossless/lossless_report.h"
@@ -24,8 +24,6 @@
 
 namespace varve::cli {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // What the closing line tells; several turns of a conversation add up.
 struct RunTotals {
@@ -58,12 +56,12 @@ class TextRun {
  public:
   // `recorder` watches the lane's cache, and outlives this.
   TextRun(const RunOptions& options, RunSetup setup, RunSetup::Lane lane, TraceRecorder* recorder,
-          Clock::time_point start)
+          const Timer& since_start)
       : options_(options),
         setup_(std::move(setup)),
         lane_(std::move(lane)),
         recorder_(recorder),
-        start_(start) {}
+        since_start_(since_start) {}
 
   // --load: what follows goes behind the file's tokens.
   Status Load();
@@ -87,7 +85,7 @@ class TextRun {
   RunSetup setup_;
   RunSetup::Lane lane_;
   TraceRecorder* recorder_;
-  Clock::time_point start_;
+  Timer since_start_;
   std::vector<int32_t> loaded_;   // all that came with --load
   std::vector<int32_t> fed_;      // the tokens in the cache, in order
   std::vector<int32_t> waiting_;  // the text behind them: not fed yet
@@ -117,7 +115,7 @@ Result<std::string> TextRun::Show(std::span<const int32_t> prompt, bool is_answe
   callbacks.on_token = [&](int32_t token) {
     progress.Clear();
     if (totals_.first_token_s == 0) {
-      totals_.first_token_s = std::chrono::duration<double>(Clock::now() - start_).count();
+      totals_.first_token_s = since_start_.seconds();
     }
     const std::string piece = stream.Next(token);
     text += piece;
@@ -177,7 +175,7 @@ Status TextRun::Save() const {
 
 Status TextRun::Once() {
   VARVE_ASSIGN_OR_RETURN(std::string text, ReadPromptText(options_));
-  if (PromptIsFromStdin(options_)) start_ = Clock::now();
+  if (PromptIsFromStdin(options_)) since_start_.Restart();
   VARVE_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, PromptTokens(options_, setup_.model, text));
   prompt.insert(prompt.begin(), waiting_.begin(), waiting_.end());
   if (prompt.empty()) {
@@ -185,8 +183,7 @@ Status TextRun::Once() {
         "prompt: empty, and {} has no token that waits to be continued", options_.load));
   }
   const InterruptScope scope;
-  const Status status = Show(prompt, options_.chat).status();
-  if (!status.ok()) return status;
+  VARVE_RETURN_IF_ERROR(Show(prompt, options_.chat).status());
   NoteStop();
   return Status();
 }
@@ -235,7 +232,7 @@ Status TextRun::Converse() {
       if (!std::getline(std::cin, line)) break;
     }
     if (line.empty()) continue;
-    start_ = Clock::now();
+    since_start_.Restart();
     messages.push_back({"user", line});
     VARVE_ASSIGN_OR_RETURN(goes_on, Answer(format, &messages));
   }
@@ -319,7 +316,7 @@ Status TextRun::Finish() {
 }  // namespace
 
 Status RunText(const RunOptions& asked) {
-  const Clock::time_point start = Clock::now();
+  const Timer since_start;
   RunOptions options = asked;
   VARVE_RETURN_IF_ERROR(TakePlanOfFile(&options));
   VARVE_ASSIGN_OR_RETURN(RunSetup setup, PrepareRun(options));
@@ -329,7 +326,7 @@ Status RunText(const RunOptions& asked) {
       setup.MakeLane(setup.plans[0], options.trace.empty() ? nullptr : &recorder));
   const bool converse =
       options.chat && !options.prompt && options.file.empty() && isatty(STDIN_FILENO) != 0;
-  TextRun run(options, std::move(setup), std::move(lane), &recorder, start);
+  TextRun run(options, std::move(setup), std::move(lane), &recorder, since_start);
   VARVE_RETURN_IF_ERROR(run.Load());
   if (!converse) {
     VARVE_RETURN_IF_ERROR(run.Once());

@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "base/align.h"
+
 namespace varve {
 namespace {
 
@@ -58,7 +60,7 @@ Result<std::unique_ptr<const MappedFile>> MappedFile::Open(const std::string& pa
 void MappedFile::Forget(size_t offset, size_t bytes) const {
   // Only whole pages that lie inside.
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  const size_t begin = (offset + page - 1) / page * page;
+  const size_t begin = AlignUp(offset, page);
   const size_t end = (offset + bytes) / page * page;
   if (begin >= end || end > bytes_.size()) return;
   madvise(const_cast<std::byte*>(bytes_.data()) + begin, end - begin, MADV_DONTNEED);

@@ -6,15 +6,15 @@
 
 #include <cstddef>
 
+#include "base/align.h"
+
 namespace varve {
 
 inline constexpr size_t kSlotGranule = 256;
 inline constexpr size_t kSystemPageBytes = 4096;
 
 // Bytes that a page of `bytes` takes in the pool: what it costs where there are many of its size.
-constexpr size_t SlotBytes(size_t bytes) {
-  return (bytes + kSlotGranule - 1) / kSlotGranule * kSlotGranule;
-}
+constexpr size_t SlotBytes(size_t bytes) { return AlignUp(bytes, kSlotGranule); }
 
 // Slots of one size begin at multiples of this in their system pages.
 constexpr size_t SlotAlignment(size_t slot_bytes) {
@@ -28,7 +28,7 @@ constexpr size_t SlotAlignment(size_t slot_bytes) {
 constexpr size_t MostSlotBytes(size_t bytes) {
   const size_t slot = SlotBytes(bytes);
   const size_t latest = kSystemPageBytes - SlotAlignment(slot);
-  return (latest + slot + kSystemPageBytes - 1) / kSystemPageBytes * kSystemPageBytes;
+  return AlignUp(latest + slot, kSystemPageBytes);
 }
 
 // The least by which bytes_held() without the warm slots falls when it is given back: neighbours

@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "base/utf8.h"
 #include "c_api/c_api_handle.h"
 #include "varve/plan.h"
 
@@ -114,14 +115,9 @@ Status StoreText(std::string_view text, char** out) {
 }
 
 varve_status Report(StatusCode code, std::string_view message) noexcept {
-  size_t bytes = message.size();
-  if (bytes >= sizeof(last_error)) {
-    bytes = sizeof(last_error) - 1;
-    // Not through the middle of a UTF-8 character.
-    while (bytes > 0 && (static_cast<unsigned char>(message[bytes]) & 0xC0) == 0x80) --bytes;
-  }
-  std::memcpy(last_error, message.data(), bytes);
-  last_error[bytes] = '\0';
+  const std::string_view kept = Utf8Prefix(message, sizeof(last_error) - 1);
+  std::memcpy(last_error, kept.data(), kept.size());
+  last_error[kept.size()] = '\0';
   return static_cast<varve_status>(code);
 }
 

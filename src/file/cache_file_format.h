@@ -16,6 +16,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/align.h"
 #include "kernels/content_hash.h"
 
 namespace varve {
@@ -275,10 +276,6 @@ Record GetRecord(const std::byte* in) {
 // XXH3-64: of pages, sections and header.
 inline uint64_t FileChecksum(std::span<const std::byte> bytes) {
   return HashBytes(bytes.data(), bytes.size());
-}
-
-constexpr uint64_t AlignUp(uint64_t value, uint64_t alignment) {
-  return (value + alignment - 1) / alignment * alignment;
 }
 
 }  // namespace varve

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "base/utf8.h"
+
 namespace varve {
 namespace {
 
@@ -26,32 +28,6 @@ bool ParseSmall(std::string_view digits, int min, int max) {
   const char* end = digits.data() + digits.size();
   const auto [rest, error] = std::from_chars(digits.data(), end, value);
   return error == std::errc() && rest == end && digits[0] != '0' && value >= min && value <= max;
-}
-
-// UTF-8 as RFC 3629 has it: no overlong forms, no surrogates, nothing beyond U+10FFFF. JSON can
-// hold no other text, so a name outside it could not be written to both forms.
-bool IsUtf8(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[i]);
-    const size_t length = lead < 0x80   ? 1
-                          : lead < 0xC2 ? 0
-                          : lead < 0xE0 ? 2
-                          : lead < 0xF0 ? 3
-                          : lead < 0xF5 ? 4
-                                        : 0;
-    if (length == 0 || i + length > text.size()) return false;
-    for (size_t j = 1; j < length; ++j) {
-      const auto next = static_cast<unsigned char>(text[i + j]);
-      unsigned low = 0x80, high = 0xBF;
-      if (j == 1 && lead == 0xE0) low = 0xA0;
-      if (j == 1 && lead == 0xED) high = 0x9F;
-      if (j == 1 && lead == 0xF0) low = 0x90;
-      if (j == 1 && lead == 0xF4) high = 0x8F;
-      if (next < low || next > high) return false;
-    }
-    i += length;
-  }
-  return true;
 }
 
 // Parses the whole text; `error` is invalid_argument where something is left over.
@@ -218,7 +194,7 @@ Status CheckFileName(std::string_view clause, std::string_view name) {
     return InvalidArgument(
         fmt::format("{} file name of {} bytes > {}", clause, name.size(), kMaxFileNameBytes));
   }
-  if (name.find('\0') != std::string_view::npos || !IsUtf8(name)) {
+  if (name.find('\0') != std::string_view::npos || !IsValidUtf8(name)) {
     return InvalidArgument(
         fmt::format("{} file name {} is not UTF-8 text", clause, QuoteForMessage(name)));
   }

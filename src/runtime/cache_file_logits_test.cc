@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/llama/llama_model.h"
+#include "runtime/model/open_model.h"
 #include "tests/cache_testing.h"
 #include "tests/tiny_model.h"
 
@@ -17,11 +17,11 @@ class CacheFileLogits : public ::testing::TestWithParam<const char*> {};
 TEST_P(CacheFileLogits, AreTheSameAfterLoading) {
   const TempFolder folder;
   const std::vector<std::byte> bytes = TinyModel().Build();
-  const std::shared_ptr<const LlamaModel> model =
-      *LlamaModel::Load(*GgufFile::FromMemory(bytes, "tiny"));
+  const std::shared_ptr<const DecoderModel> model =
+      *LoadDecoderModel(*GgufFile::FromMemory(bytes, "tiny"));
   const std::unique_ptr<Executor> executor = MakeThreadPool(2);
-  LlamaRunner runner(model, *executor);
-  const auto vocab = static_cast<size_t>(model->config().vocab_size);
+  const std::unique_ptr<DecoderRunner> runner = model->MakeRunner(*executor);
+  const auto vocab = static_cast<size_t>(model->vocab_size());
   CacheOptions options;
   options.executor = executor.get();
   const std::unique_ptr<Cache> cache = MakeCache(model->cache_shape(), GetParam(), options);
@@ -29,7 +29,7 @@ TEST_P(CacheFileLogits, AreTheSameAfterLoading) {
   std::vector<int32_t> prompt;
   for (int i = 0; i < 700; ++i) prompt.push_back((i * 37 + i * i % 11) % 256);
   std::vector<float> logits(vocab);
-  ASSERT_OK(runner.Forward(*cache, id, prompt, Logits::kLast, logits.data()));
+  ASSERT_OK(runner->Forward(*cache, id, prompt, Logits::kLast, logits.data()));
   ASSERT_OK(cache->EndPrompt(id));
   SaveOptions save;
   save.sequences = {{id, prompt}};
@@ -42,8 +42,8 @@ TEST_P(CacheFileLogits, AreTheSameAfterLoading) {
   std::vector<float> again(vocab);
   for (int32_t token = 0; token < 100; ++token) {
     const DecodeEntry entry{id, token}, other_entry{loaded->front().sequence, token};
-    ASSERT_OK(runner.Decode(*cache, {&entry, 1}, logits.data()));
-    ASSERT_OK(runner.Decode(*other, {&other_entry, 1}, again.data()));
+    ASSERT_OK(runner->Decode(*cache, {&entry, 1}, logits.data()));
+    ASSERT_OK(runner->Decode(*other, {&other_entry, 1}, again.data()));
     ASSERT_EQ(again, logits) << "after token " << token;
   }
 }

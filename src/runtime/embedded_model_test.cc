@@ -14,6 +14,7 @@
 #include "runtime/eval/text_windows.h"
 #include "runtime/eval/window_evaluator.h"
 #include "runtime/gguf/gguf_fingerprint.h"
+#include "runtime/model/open_model.h"
 #include "varve/codebook.h"
 
 namespace varve {
@@ -26,7 +27,7 @@ class EmbeddedModelTest : public testing::Test {
         GgufFile::FromMemory(EmbeddedModel(), "embedded");
     EXPECT_TRUE(file.ok()) << file.status().message();
     file_ = *file;
-    Result<std::shared_ptr<const LlamaModel>> model = LlamaModel::Load(*file);
+    Result<std::shared_ptr<const DecoderModel>> model = LoadDecoderModel(*file);
     EXPECT_TRUE(model.ok()) << model.status().message();
     model_ = *model;
     Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Create(**file);
@@ -41,7 +42,7 @@ class EmbeddedModelTest : public testing::Test {
   }
 
   std::shared_ptr<const GgufFile> file_;
-  std::shared_ptr<const LlamaModel> model_;
+  std::shared_ptr<const DecoderModel> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Executor> executor_ = MakeThreadPool(0);
 };

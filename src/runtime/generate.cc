@@ -1,16 +1,13 @@
 #include "runtime/generate.h"
 
-#include <chrono>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include "base/timer.h"
+
 namespace varve {
 namespace {
-
-double MicrosSince(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
-      .count();
-}
 
 double PerSecond(int64_t count, double us) {
   return us > 0 ? static_cast<double>(count) * 1e6 / us : 0.0;
@@ -32,6 +29,99 @@ Status CheckPrompt(std::span<const int32_t> prompt, int64_t position, int64_t co
   return Status();
 }
 
+// One call of Generate: the prompt, then the loop.
+class GenerateRun {
+ public:
+  GenerateRun(DecoderRunner& runner, Cache& cache, SequenceId sequence,
+              const GenerateOptions& options, const GenerateCallbacks& callbacks)
+      : runner_(runner),
+        cache_(cache),
+        sequence_(sequence),
+        options_(options),
+        callbacks_(callbacks),
+        context_(options.max_context > 0 ? options.max_context : runner.model().context()),
+        sampler_(options.sampler),
+        logits_(static_cast<size_t>(runner.model().vocab_size())) {}
+
+  int64_t context() const { return context_; }
+  // False where the callback stopped it: there are no logits then, and nothing to go on with.
+  Result<bool> FeedPrompt(std::span<const int32_t> prompt);
+  Status Decode();
+  Generation TakeResult() { return std::move(result_); }
+
+ private:
+  // Feeds the last token back. False where no position is left.
+  Result<bool> FeedBack(int64_t position);
+
+  DecoderRunner& runner_;
+  Cache& cache_;
+  SequenceId sequence_;
+  const GenerateOptions& options_;
+  const GenerateCallbacks& callbacks_;
+  int64_t context_;
+  Sampler sampler_;
+  std::vector<float> logits_;  // [vocab_size]
+  Generation result_;
+};
+
+Result<bool> GenerateRun::FeedPrompt(std::span<const int32_t> prompt) {
+  bool is_stopped = false;
+  const auto on_prompt = [&](int64_t done) {
+    result_.prompt_tokens = done;
+    is_stopped = callbacks_.on_prompt && !callbacks_.on_prompt(done);
+    return !is_stopped;
+  };
+  const Timer timer;
+  const Status fed =
+      runner_.Forward(cache_, sequence_, prompt, Logits::kLast, logits_.data(), on_prompt);
+  result_.prompt_us = timer.us();
+  if (is_stopped) {
+    result_.stop = StopReason::kStopped;
+    return false;
+  }
+  if (!fed.ok()) return fed;
+  result_.prompt_tokens = static_cast<int64_t>(prompt.size());
+  VARVE_RETURN_IF_ERROR(cache_.EndPrompt(sequence_));
+  for (const int32_t token : options_.history) sampler_.Observe(token);
+  for (const int32_t token : prompt) sampler_.Observe(token);
+  return true;
+}
+
+Result<bool> GenerateRun::FeedBack(int64_t position) {
+  if (position >= context_) {
+    result_.stop = StopReason::kContext;
+    return false;
+  }
+  const DecodeEntry entry{sequence_, result_.tokens.back()};
+  VARVE_RETURN_IF_ERROR(runner_.Decode(cache_, {&entry, 1}, logits_.data()));
+  ++result_.decode_steps;
+  return true;
+}
+
+Status GenerateRun::Decode() {
+  // Folding may have restarted it.
+  VARVE_ASSIGN_OR_RETURN(int64_t position, cache_.NextPosition(sequence_));
+  const Timer timer;
+  while (static_cast<int64_t>(result_.tokens.size()) < options_.max_tokens) {
+    if (!result_.tokens.empty()) {
+      VARVE_ASSIGN_OR_RETURN(const bool fed, FeedBack(position++));
+      if (!fed) break;
+      result_.decode_us = timer.us();
+    }
+    VARVE_ASSIGN_OR_RETURN(const int32_t token, sampler_.Sample(logits_));
+    if (options_.is_end && options_.is_end(token)) {
+      result_.stop = StopReason::kEndToken;
+      break;
+    }
+    result_.tokens.push_back(token);
+    if (callbacks_.on_token && !callbacks_.on_token(token)) {
+      result_.stop = StopReason::kStopped;
+      break;
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 const char* StopReasonName(StopReason reason) {
@@ -51,69 +141,20 @@ const char* StopReasonName(StopReason reason) {
 double Generation::prompt_tokens_per_s() const { return PerSecond(prompt_tokens, prompt_us); }
 double Generation::decode_tokens_per_s() const { return PerSecond(decode_steps, decode_us); }
 
-Result<Generation> Generate(LlamaRunner& runner, Cache& cache, SequenceId sequence,
+Result<Generation> Generate(DecoderRunner& runner, Cache& cache, SequenceId sequence,
                             std::span<const int32_t> prompt, const GenerateOptions& options,
                             const GenerateCallbacks& callbacks) {
-  const LlamaConfig& config = runner.model().config();
-  const int64_t context = options.max_context > 0 ? options.max_context : config.context;
   VARVE_RETURN_IF_ERROR(CheckSamplerOptions(options.sampler));
   if (options.max_tokens < 0) {
     return InvalidArgument(fmt::format("max_tokens {} < 0", options.max_tokens));
   }
-  VARVE_ASSIGN_OR_RETURN(int64_t begin, cache.NextPosition(sequence));
-  VARVE_RETURN_IF_ERROR(CheckPrompt(prompt, begin, context, config.vocab_size));
+  GenerateRun run(runner, cache, sequence, options, callbacks);
+  VARVE_ASSIGN_OR_RETURN(const int64_t begin, cache.NextPosition(sequence));
+  VARVE_RETURN_IF_ERROR(CheckPrompt(prompt, begin, run.context(), runner.model().vocab_size()));
   VARVE_RETURN_IF_ERROR(cache.BeginPrompt(sequence));
-
-  Generation result;
-  std::vector<float> logits(static_cast<size_t>(config.vocab_size));  // [vocab_size]
-  bool is_stopped = false;
-  const auto on_prompt = [&](int64_t done) {
-    result.prompt_tokens = done;
-    is_stopped = callbacks.on_prompt && !callbacks.on_prompt(done);
-    return !is_stopped;
-  };
-  const auto prompt_start = std::chrono::steady_clock::now();
-  const Status fed =
-      runner.Forward(cache, sequence, prompt, Logits::kLast, logits.data(), on_prompt);
-  result.prompt_us = MicrosSince(prompt_start);
-  if (is_stopped) {
-    result.stop = StopReason::kStopped;
-    return result;
-  }
-  if (!fed.ok()) return fed;
-  result.prompt_tokens = static_cast<int64_t>(prompt.size());
-  VARVE_RETURN_IF_ERROR(cache.EndPrompt(sequence));
-
-  Sampler sampler(options.sampler);
-  for (const int32_t token : options.history) sampler.Observe(token);
-  for (const int32_t token : prompt) sampler.Observe(token);
-  // Folding may have restarted it.
-  VARVE_ASSIGN_OR_RETURN(int64_t position, cache.NextPosition(sequence));
-  const auto decode_start = std::chrono::steady_clock::now();
-  while (static_cast<int64_t>(result.tokens.size()) < options.max_tokens) {
-    if (!result.tokens.empty()) {
-      if (position >= context) {
-        result.stop = StopReason::kContext;
-        break;
-      }
-      const DecodeEntry entry{sequence, result.tokens.back()};
-      VARVE_RETURN_IF_ERROR(runner.Decode(cache, {&entry, 1}, logits.data()));
-      ++position;
-      ++result.decode_steps;
-      result.decode_us = MicrosSince(decode_start);
-    }
-    VARVE_ASSIGN_OR_RETURN(int32_t token, sampler.Sample(logits));
-    if (options.is_end && options.is_end(token)) {
-      result.stop = StopReason::kEndToken;
-      break;
-    }
-    result.tokens.push_back(token);
-    if (callbacks.on_token && !callbacks.on_token(token)) {
-      result.stop = StopReason::kStopped;
-      break;
-    }
-  }
-  return result;
+  VARVE_ASSIGN_OR_RETURN(const bool goes_on, run.FeedPrompt(prompt));
+  if (goes_on) VARVE_RETURN_IF_ERROR(run.Decode());
+  return run.TakeResult();
 }
 
 }  // namespace varve

@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-#include "runtime/llama/llama_model.h"
+#include "runtime/model/decoder_model.h"
 #include "runtime/sampler.h"
 #include "varve/cache.h"
 #include "varve/status.h"
@@ -68,7 +68,7 @@ struct Generation {
 // empty prompt, a token outside the vocabulary, a prompt that does not fit into the context
 // ("prompt: 5000 tokens at position 0 > context 4096"), sampler options out of range; what Forward
 // and Sample report. The cache keeps what was fed.
-Result<Generation> Generate(LlamaRunner& runner, Cache& cache, SequenceId sequence,
+Result<Generation> Generate(DecoderRunner& runner, Cache& cache, SequenceId sequence,
                             std::span<const int32_t> prompt, const GenerateOptions& options,
                             const GenerateCallbacks& callbacks);
 

@@ -4,35 +4,24 @@
 
 #include <algorithm>
 
+#include "runtime/model/open_model.h"
+#include "tests/tiny_model.h"
+
 namespace varve {
 namespace generate_test {
 
-constexpr int kVocab = 96;
-
-std::shared_ptr<const LlamaModel> RandomModel() {
-  LlamaConfig config;
-  config.architecture = "llama";
-  config.name = "tiny";
-  config.num_layers = 2;
-  config.width = 64;
-  config.ffn_width = 96;
-  config.num_heads = 4;
-  config.num_kv_heads = 2;
-  config.head_dim = 32;
-  config.vocab_size = kVocab;
-  config.context = 160;
-  config.rope.dims = 32;
-  Result<std::shared_ptr<const LlamaModel>> model = LlamaModel::Random(config, WeightType::kF32, 7);
-  EXPECT_TRUE(model.ok()) << model.status().message();
-  return model.ok() ? *model : nullptr;
-}
+constexpr int kVocab = 258;
+constexpr int kContext = 160;
 
 class GenerateTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    model_ = RandomModel();
-    ASSERT_NE(model_, nullptr);
-    runner_ = std::make_unique<LlamaRunner>(model_, *executor_);
+    const auto file = GgufFile::FromMemory(bytes_, "tiny");
+    ASSERT_TRUE(file.ok()) << file.status().message();
+    const auto model = LoadDecoderModel(*file);
+    ASSERT_TRUE(model.ok()) << model.status().message();
+    model_ = *model;
+    runner_ = model_->MakeRunner(*executor_);
     options_.max_tokens = 12;
     options_.sampler.temperature = 0.9f;
     options_.sampler.seed = 3;
@@ -54,9 +43,10 @@ class GenerateTest : public ::testing::Test {
   }
   int64_t Position() const { return *cache_->NextPosition(sequence_); }
 
+  std::vector<std::byte> bytes_ = TinyModel({.context = kContext}).Build();
   std::unique_ptr<Executor> executor_ = MakeThreadPool(2);
-  std::shared_ptr<const LlamaModel> model_;
-  std::unique_ptr<LlamaRunner> runner_;
+  std::shared_ptr<const DecoderModel> model_;
+  std::unique_ptr<DecoderRunner> runner_;
   std::unique_ptr<Cache> cache_;
   SequenceId sequence_;
   std::vector<int32_t> prompt_ = {1, 17, 5, 80, 33};
@@ -73,7 +63,7 @@ TEST_F(GenerateTest, TheSameSeedGivesTheSameTokens) {
 TEST_F(GenerateTest, ThreadsDoNotMatter) {
   const std::vector<int32_t> two = Tokens();
   executor_ = MakeThreadPool(1);
-  runner_ = std::make_unique<LlamaRunner>(model_, *executor_);
+  runner_ = model_->MakeRunner(*executor_);
   EXPECT_EQ(Tokens(), two);
 }
 
@@ -170,7 +160,7 @@ TEST_F(GenerateTest, RefusesWhatCannotWork) {
   options_.max_context = 0;
   prompt_ = {1, kVocab};
   EXPECT_EQ(Run().status().message(),
-            "prompt: token 96 at index 1 is outside the vocabulary of 96");
+            "prompt: token 258 at index 1 is outside the vocabulary of 258");
   prompt_ = {1, -1};
   EXPECT_EQ(Run().status().code(), StatusCode::kInvalidArgument);
   prompt_.clear();

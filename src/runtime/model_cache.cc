@@ -41,7 +41,7 @@ std::shared_ptr<const Compressor> ShippedCompressor(uint64_t model_fingerprint) 
   return ShippedCodebook(model_fingerprint) != nullptr ? embedded : nullptr;
 }
 
-CacheOptions CacheOptionsFor(const LlamaModel& model) {
+CacheOptions CacheOptionsFor(const DecoderModel& model) {
   CacheOptions options;
   options.model_fingerprint = model.fingerprint();
   options.codebook = ShippedCodebook(model.fingerprint());

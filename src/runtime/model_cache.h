@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "runtime/llama/llama_model.h"
+#include "runtime/model/decoder_model.h"
 #include "varve/cache.h"
 #include "varve/codebook.h"
 #include "varve/compressor.h"
@@ -25,7 +25,7 @@ std::shared_ptr<const Compressor> ShippedCompressor(uint64_t model_fingerprint);
 
 // Options with model_fingerprint, codebook and compressor filled in, and nothing else. Plan and
 // executor are the caller's. A model of random weights has fingerprint 0 and neither of both.
-CacheOptions CacheOptionsFor(const LlamaModel& model);
+CacheOptions CacheOptionsFor(const DecoderModel& model);
 
 }  // namespace varve
 

@@ -4,6 +4,7 @@
 
 #include "runtime/embedded_model.h"
 #include "runtime/gguf/gguf_fingerprint.h"
+#include "runtime/model/open_model.h"
 #include "tests/tiny_model.h"
 
 namespace varve {
@@ -13,7 +14,7 @@ TEST(ModelCache, ACacheKnowsTheFingerprintOfItsModel) {
   const std::vector<std::byte> bytes = TinyModel().Build();
   const auto file = GgufFile::FromMemory(bytes, "tiny");
   ASSERT_TRUE(file.ok());
-  const auto model = LlamaModel::Load(*file);
+  const auto model = LoadDecoderModel(*file);
   ASSERT_TRUE(model.ok());
   EXPECT_NE((*model)->fingerprint(), 0u);
   EXPECT_EQ((*model)->fingerprint(), ModelFingerprint(**file));
@@ -27,7 +28,7 @@ TEST(ModelCache, TheEmbeddedModelFindsItsCodebook) {
   if (EmbeddedModel().empty()) GTEST_SKIP() << "built without the embedded model";
   const auto file = GgufFile::FromMemory(EmbeddedModel(), "the embedded model");
   ASSERT_TRUE(file.ok());
-  const auto model = LlamaModel::Load(*file);
+  const auto model = LoadDecoderModel(*file);
   ASSERT_TRUE(model.ok());
   const CacheOptions options = CacheOptionsFor(**model);
   ASSERT_NE(options.codebook, nullptr);
@@ -42,7 +43,7 @@ TEST(ModelCache, TheEmbeddedModelFindsItsCodebook) {
 TEST(ModelCache, TheEmbeddedModelFindsItsCompressor) {
   const auto file = GgufFile::FromMemory(EmbeddedModel(), "the embedded model");
   ASSERT_TRUE(file.ok());
-  const auto model = LlamaModel::Load(*file);
+  const auto model = LoadDecoderModel(*file);
   ASSERT_TRUE(model.ok());
   CacheOptions options = CacheOptionsFor(**model);
   ASSERT_NE(options.compressor, nullptr);
@@ -51,19 +52,6 @@ TEST(ModelCache, TheEmbeddedModelFindsItsCompressor) {
   EXPECT_EQ(ShippedCompressor(1), nullptr);
   options.plan = *ParsePlan("fold");
   EXPECT_TRUE(Cache::Create((*model)->cache_shape(), options).ok());
-}
-
-TEST(ModelCache, RandomWeightsHaveNoFingerprint) {
-  LlamaConfig config;
-  {
-    const std::vector<std::byte> bytes = TinyModel().Build();
-    const auto file = GgufFile::FromMemory(bytes, "tiny");
-    config = (*LlamaModel::Load(*file))->config();
-  }
-  const auto model = LlamaModel::Random(config, WeightType::kQ8_0, 1);
-  ASSERT_TRUE(model.ok()) << model.status().message();
-  EXPECT_EQ((*model)->fingerprint(), 0u);
-  EXPECT_EQ(CacheOptionsFor(**model).model_fingerprint, 0u);
 }
 
 }  // namespace model_cache_test

@@ -44,7 +44,7 @@ CacheUse UseOf(const CacheStats& stats) {
   return {stats.bytes_codebooks, stats.bytes_compressors, stats.fallbacks};
 }
 
-Result<std::vector<EvalLane>> MakeLanes(const LlamaModel& model, std::span<const EvalPlan> plans,
+Result<std::vector<EvalLane>> MakeLanes(const DecoderModel& model, std::span<const EvalPlan> plans,
                                         Executor& executor) {
   std::vector<EvalLane> lanes;
   const auto add = [&](const std::string& name, const Plan& plan) -> Status {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/llama/llama_model.h"
+#include "runtime/model/decoder_model.h"
 #include "varve/cache.h"
 #include "varve/plan.h"
 #include "varve/status.h"
@@ -63,7 +63,7 @@ struct EvalLane {
 };
 
 // The f16 lane, then one per plan. The error names the plan that was refused.
-Result<std::vector<EvalLane>> MakeLanes(const LlamaModel& model, std::span<const EvalPlan> plans,
+Result<std::vector<EvalLane>> MakeLanes(const DecoderModel& model, std::span<const EvalPlan> plans,
                                         Executor& executor);
 
 // The status with the plan's name in front.

@@ -17,7 +17,7 @@ constexpr int kMaxAnswerTokens = 12;
 
 class RecallEvaluation {
  public:
-  RecallEvaluation(const std::shared_ptr<const LlamaModel>& model, const Tokenizer& tokenizer,
+  RecallEvaluation(const std::shared_ptr<const DecoderModel>& model, const Tokenizer& tokenizer,
                    std::span<const RecallPrompt> prompts, ProductPrecision precision,
                    Executor& executor, const std::function<bool(const EvalProgress&)>& progress)
       : model_(*model),
@@ -25,8 +25,8 @@ class RecallEvaluation {
         prompts_(prompts),
         executor_(executor),
         progress_(progress),
-        runner_(model, executor, precision),
-        logits_(static_cast<size_t>(model->config().vocab_size)) {
+        runner_(model->MakeRunner(executor, precision)),
+        logits_(static_cast<size_t>(model->vocab_size())) {
     for (const RecallPrompt& prompt : prompts) {
       prompt_tokens_ += static_cast<int64_t>(prompt.tokens.size());
     }
@@ -44,12 +44,12 @@ class RecallEvaluation {
   Status Generate(EvalLane& lane, SequenceId sequence, RecallAnswer& answer);
   bool Continue(int64_t prompt_index, int64_t tokens);
 
-  const LlamaModel& model_;
+  const DecoderModel& model_;
   const Tokenizer& tokenizer_;
   std::span<const RecallPrompt> prompts_;
   Executor& executor_;
   const std::function<bool(const EvalProgress&)>& progress_;
-  LlamaRunner runner_;
+  std::unique_ptr<DecoderRunner> runner_;
   std::vector<float> logits_;  // [vocab_size]
   std::vector<EvalLane> lanes_;
   int64_t prompt_tokens_ = 0;  // of all prompts
@@ -83,7 +83,7 @@ Status RecallEvaluation::Generate(EvalLane& lane, SequenceId sequence, RecallAns
     verdict = JudgeAnswer(answer.generated, answer.number, ended);
     if (verdict != RecallVerdict::kUndecided) break;
     VARVE_RETURN_IF_ERROR(
-        runner_.Forward(*lane.cache, sequence, {&summary.best, 1}, Logits::kLast, logits_.data()));
+        runner_->Forward(*lane.cache, sequence, {&summary.best, 1}, Logits::kLast, logits_.data()));
   }
   answer.hit = verdict == RecallVerdict::kHit;
   return Status();
@@ -99,11 +99,10 @@ Result<RecallAnswer> RecallEvaluation::Ask(EvalLane& lane, int64_t prompt_index,
   const bool is_last = question + 1 == prompt.questions.size();
   SequenceId asked = lane.sequence;
   if (!is_last) {
-    VARVE_ASSIGN_OR_RETURN(SequenceId fork, lane.cache->Fork(lane.sequence));
-    asked = fork;
+    VARVE_ASSIGN_OR_RETURN(asked, lane.cache->Fork(lane.sequence));
   }
-  VARVE_RETURN_IF_ERROR(runner_.Forward(*lane.cache, asked, prompt.questions[question],
-                                        Logits::kLast, logits_.data()));
+  VARVE_RETURN_IF_ERROR(runner_->Forward(*lane.cache, asked, prompt.questions[question],
+                                         Logits::kLast, logits_.data()));
   // What a policy has planned at the end of the prompt is done when the next step begins.
   if (is_last && lane.cache->Stats().retention.layers > 0) VARVE_RETURN_IF_ERROR(Sample(lane));
   VARVE_RETURN_IF_ERROR(Generate(lane, asked, answer));
@@ -121,12 +120,10 @@ Result<std::vector<RecallAnswer>> RecallEvaluation::RunPrompt(EvalLane& lane,
                                                               int64_t prompt_index) {
   const RecallPrompt& prompt = prompts_[static_cast<size_t>(prompt_index)];
   std::vector<RecallAnswer> answers;
-  Result<SequenceId> sequence = lane.cache->CreateSequence();
-  if (!sequence.ok()) return sequence.status();
-  lane.sequence = *sequence;
+  VARVE_ASSIGN_OR_RETURN(lane.sequence, lane.cache->CreateSequence());
   const Status read =
-      runner_.Forward(*lane.cache, lane.sequence, prompt.tokens, Logits::kNone, nullptr,
-                      [&](int64_t tokens) { return Continue(prompt_index, tokens); });
+      runner_->Forward(*lane.cache, lane.sequence, prompt.tokens, Logits::kNone, nullptr,
+                       [&](int64_t tokens) { return Continue(prompt_index, tokens); });
   if (!read.ok() && !stopped_) return read;
   if (!stopped_) {
     VARVE_RETURN_IF_ERROR(lane.cache->EndPrompt(lane.sequence));
@@ -142,8 +139,7 @@ Result<std::vector<RecallAnswer>> RecallEvaluation::RunPrompt(EvalLane& lane,
 }
 
 Result<RecallResult> RecallEvaluation::Run(std::span<const EvalPlan> plans) {
-  VARVE_ASSIGN_OR_RETURN(std::vector<EvalLane> lanes, MakeLanes(model_, plans, executor_));
-  lanes_ = std::move(lanes);
+  VARVE_ASSIGN_OR_RETURN(lanes_, MakeLanes(model_, plans, executor_));
   RecallResult result;
   result.plans.resize(lanes_.size());
   for (size_t p = 0; p < prompts_.size() && !stopped_; ++p) {
@@ -179,7 +175,7 @@ Result<RecallResult> RecallEvaluation::Run(std::span<const EvalPlan> plans) {
 
 }  // namespace
 
-Result<RecallResult> EvaluateRecall(const std::shared_ptr<const LlamaModel>& model,
+Result<RecallResult> EvaluateRecall(const std::shared_ptr<const DecoderModel>& model,
                                     const Tokenizer& tokenizer,
                                     std::span<const RecallPrompt> prompts,
                                     std::span<const EvalPlan> plans, ProductPrecision precision,

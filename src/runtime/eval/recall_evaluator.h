@@ -18,7 +18,7 @@
 #include "runtime/eval/eval_lane.h"
 #include "runtime/eval/recall_prompts.h"
 #include "runtime/kernels/linear.h"
-#include "runtime/llama/llama_model.h"
+#include "runtime/model/decoder_model.h"
 #include "runtime/tokenizer/tokenizer.h"
 #include "varve/executor.h"
 #include "varve/status.h"
@@ -56,7 +56,7 @@ struct RecallResult {
 
 // `progress`, if given, is called after each step of each plan; returning false stops, and drops
 // the prompt that is being read.
-Result<RecallResult> EvaluateRecall(const std::shared_ptr<const LlamaModel>& model,
+Result<RecallResult> EvaluateRecall(const std::shared_ptr<const DecoderModel>& model,
                                     const Tokenizer& tokenizer,
                                     std::span<const RecallPrompt> prompts,
                                     std::span<const EvalPlan> plans, ProductPrecision precision,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runtime/model/open_model.h"
 #include "tests/byte_tokenizer.h"
 #include "tests/tiny_model.h"
 
@@ -15,7 +16,7 @@ class RecallEvaluator : public ::testing::Test {
   RecallEvaluator() {
     const auto file = GgufFile::FromMemory(bytes_, "tiny");
     EXPECT_TRUE(file.ok()) << file.status().message();
-    auto model = LlamaModel::Load(*file);
+    auto model = LoadDecoderModel(*file);
     EXPECT_TRUE(model.ok()) << model.status().message();
     model_ = *model;
     RecallOptions options;
@@ -44,14 +45,14 @@ class RecallEvaluator : public ::testing::Test {
   std::string Continue(const RecallPrompt& prompt, size_t question, size_t tokens) const {
     const std::unique_ptr<Executor> executor = MakeThreadPool(1);
     const auto cache = Cache::Create(model_->cache_shape(), {});
-    LlamaRunner runner(model_, *executor);
+    const std::unique_ptr<DecoderRunner> runner = model_->MakeRunner(*executor);
     const SequenceId sequence = *(*cache)->CreateSequence();
-    std::vector<float> logits(static_cast<size_t>(model_->config().vocab_size));
+    std::vector<float> logits(static_cast<size_t>(model_->vocab_size()));
     std::string text;
-    EXPECT_TRUE(runner.Forward(**cache, sequence, prompt.tokens, Logits::kNone, nullptr).ok());
+    EXPECT_TRUE(runner->Forward(**cache, sequence, prompt.tokens, Logits::kNone, nullptr).ok());
     std::vector<int32_t> next = prompt.questions[question];
     while (text.size() < tokens) {
-      EXPECT_TRUE(runner.Forward(**cache, sequence, next, Logits::kLast, logits.data()).ok());
+      EXPECT_TRUE(runner->Forward(**cache, sequence, next, Logits::kLast, logits.data()).ok());
       const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
       if (best > 255) break;
       next = {static_cast<int32_t>(best)};
@@ -62,7 +63,7 @@ class RecallEvaluator : public ::testing::Test {
 
   std::vector<std::byte> bytes_ = TinyModel().Build();
   ByteTokenizer tokenizer_;
-  std::shared_ptr<const LlamaModel> model_;
+  std::shared_ptr<const DecoderModel> model_;
   std::vector<RecallPrompt> prompts_;
 };
 
@@ -100,7 +101,7 @@ TEST_F(RecallEvaluator, AnswersAreWhatTheModelSays) {
 
 TEST_F(RecallEvaluator, ANumberThatTheModelSaysIsAHit) {
   const std::vector<std::byte> bytes = ChainModel("s 48213.").Build();  // "… is" goes on " 48213."
-  const auto model = LlamaModel::Load(*GgufFile::FromMemory(bytes, "chain"));
+  const auto model = LoadDecoderModel(*GgufFile::FromMemory(bytes, "chain"));
   ASSERT_TRUE(model.ok()) << model.status().message();
   std::vector<RecallPrompt> prompts = prompts_;
   prompts[0].facts[1].number = "48213";

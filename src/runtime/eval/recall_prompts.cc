@@ -88,18 +88,18 @@ std::vector<RecallFact> MakeFacts(int first, int count, size_t num_depths, Rando
 }
 
 Status CheckOptions(const RecallOptions& options) {
-  constexpr int64_t kMostTokens = int64_t{1} << 30;
-  constexpr int kMostAsked = 100000;
+  constexpr int64_t kMaxPromptTokens = int64_t{1} << 30;
+  constexpr int kMaxAsked = 100000;
   // Each fact is a distinct thing.
-  constexpr int kMostFacts = static_cast<int>(kAdjectives.size() * kNouns.size() / 4);
-  if (options.ctx < 1 || options.ctx > kMostTokens) {
-    return InvalidArgument(fmt::format("ctx {} is not in 1 … {}", options.ctx, kMostTokens));
+  constexpr int kMaxFacts = static_cast<int>(kAdjectives.size() * kNouns.size() / 4);
+  if (options.ctx < 1 || options.ctx > kMaxPromptTokens) {
+    return InvalidArgument(fmt::format("ctx {} is not in 1 … {}", options.ctx, kMaxPromptTokens));
   }
-  if (options.asked < 1 || options.asked > kMostAsked) {
-    return InvalidArgument(fmt::format("asked {} is not in 1 … {}", options.asked, kMostAsked));
+  if (options.asked < 1 || options.asked > kMaxAsked) {
+    return InvalidArgument(fmt::format("asked {} is not in 1 … {}", options.asked, kMaxAsked));
   }
-  if (options.facts < 1 || options.facts > kMostFacts) {
-    return InvalidArgument(fmt::format("facts {} is not in 1 … {}", options.facts, kMostFacts));
+  if (options.facts < 1 || options.facts > kMaxFacts) {
+    return InvalidArgument(fmt::format("facts {} is not in 1 … {}", options.facts, kMaxFacts));
   }
   if (options.depths.empty()) return InvalidArgument("depths: there is none");
   for (const double depth : options.depths) {

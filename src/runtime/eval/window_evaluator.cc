@@ -49,7 +49,7 @@ std::vector<Piece> CutPieces(int64_t ctx, bool prompt_half) {
 
 class WindowEvaluation {
  public:
-  WindowEvaluation(const std::shared_ptr<const LlamaModel>& model, const Tokenizer& tokenizer,
+  WindowEvaluation(const std::shared_ptr<const DecoderModel>& model, const Tokenizer& tokenizer,
                    std::span<const std::vector<int32_t>> windows, const WindowEvalOptions& options,
                    Executor& executor, const std::function<bool(const EvalProgress&)>& progress)
       : model_(*model),
@@ -57,7 +57,7 @@ class WindowEvaluation {
         windows_(windows),
         executor_(executor),
         progress_(progress),
-        runner_(model, executor, options.precision) {}
+        runner_(model->MakeRunner(executor, options.precision)) {}
 
   Result<WindowEvalResult> Run(std::span<const EvalPlan> plans, bool prompt_half);
 
@@ -75,7 +75,7 @@ class WindowEvaluation {
   // Takes the piece into the figures of all lanes.
   void Commit(std::span<const int32_t> window, const Piece& piece);
   std::span<const float> Row(const std::vector<float>& logits, int64_t row) const {
-    const auto vocab = static_cast<size_t>(model_.config().vocab_size);
+    const auto vocab = static_cast<size_t>(model_.vocab_size());
     return std::span<const float>(logits).subspan(static_cast<size_t>(row) * vocab, vocab);
   }
   int64_t total_tokens() const {
@@ -84,12 +84,12 @@ class WindowEvaluation {
   bool Continue(size_t window_index, int64_t tokens);
   PlanQuality Figures(size_t lane_index) const;
 
-  const LlamaModel& model_;
+  const DecoderModel& model_;
   const Tokenizer& tokenizer_;
   std::span<const std::vector<int32_t>> windows_;
   Executor& executor_;
   const std::function<bool(const EvalProgress&)>& progress_;
-  LlamaRunner runner_;
+  std::unique_ptr<DecoderRunner> runner_;
 
   std::vector<EvalLane> lanes_;
   std::vector<ScoreSummary> summaries_;  // [lanes]
@@ -105,7 +105,7 @@ class WindowEvaluation {
 };
 
 Status WindowEvaluation::CheckTokens() const {
-  const int32_t vocab = model_.config().vocab_size;
+  const int32_t vocab = model_.vocab_size();
   for (size_t w = 0; w < windows_.size(); ++w) {
     if (windows_[w].size() != windows_[0].size() || windows_[w].size() < 2) {
       return InvalidArgument(fmt::format("window {}: {} tokens, the first has {}; at least 2", w,
@@ -126,8 +126,8 @@ Status WindowEvaluation::Feed(EvalLane& lane, std::span<const int32_t> window, c
   const auto tokens = window.subspan(static_cast<size_t>(piece.begin),
                                      static_cast<size_t>(piece.end - piece.begin));
   const Logits which = piece.scored() ? Logits::kAll : Logits::kNone;
-  VARVE_RETURN_IF_ERROR(InLane(lane, runner_.Forward(*lane.cache, lane.sequence, tokens, which,
-                                                     piece.scored() ? logits.data() : nullptr)));
+  VARVE_RETURN_IF_ERROR(InLane(lane, runner_->Forward(*lane.cache, lane.sequence, tokens, which,
+                                                      piece.scored() ? logits.data() : nullptr)));
   if (!piece.ends_prompt) return Status();
   return InLane(lane, lane.cache->EndPrompt(lane.sequence));
 }
@@ -260,7 +260,7 @@ Result<WindowEvalResult> WindowEvaluation::Run(std::span<const EvalPlan> plans, 
   summaries_.resize(lanes_.size());
   piece_scores_.assign(lanes_.size(), std::vector<TokenScore>(kPieceTokens));
   reference_rows_.resize(kPieceTokens);
-  const size_t piece_logits = kPieceTokens * static_cast<size_t>(model_.config().vocab_size);
+  const size_t piece_logits = kPieceTokens * static_cast<size_t>(model_.vocab_size());
   reference_logits_.resize(piece_logits);
   lane_logits_.resize(piece_logits);
   probabilities_.resize(piece_logits);
@@ -285,7 +285,7 @@ bool NeedsPromptEnd(const Plan& plan) {
   });
 }
 
-Result<WindowEvalResult> EvaluateWindows(const std::shared_ptr<const LlamaModel>& model,
+Result<WindowEvalResult> EvaluateWindows(const std::shared_ptr<const DecoderModel>& model,
                                          const Tokenizer& tokenizer,
                                          std::span<const std::vector<int32_t>> windows,
                                          std::span<const EvalPlan> plans,

@@ -17,7 +17,7 @@
 
 #include "runtime/eval/eval_lane.h"
 #include "runtime/kernels/linear.h"
-#include "runtime/llama/llama_model.h"
+#include "runtime/model/decoder_model.h"
 #include "runtime/tokenizer/tokenizer.h"
 #include "varve/executor.h"
 #include "varve/status.h"
@@ -66,7 +66,7 @@ bool NeedsPromptEnd(const Plan& plan);
 // `windows` are of one length (CutWindows). `progress`, if given, is called after each piece of
 // each plan; returning false stops.
 Result<WindowEvalResult> EvaluateWindows(
-    const std::shared_ptr<const LlamaModel>& model, const Tokenizer& tokenizer,
+    const std::shared_ptr<const DecoderModel>& model, const Tokenizer& tokenizer,
     std::span<const std::vector<int32_t>> windows, std::span<const EvalPlan> plans,
     const WindowEvalOptions& options, Executor& executor,
     const std::function<bool(const EvalProgress&)>& progress = {});

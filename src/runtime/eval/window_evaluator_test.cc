@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "runtime/eval/text_windows.h"
+#include "runtime/model/open_model.h"
 #include "tests/tiny_model.h"
 
 namespace varve {
@@ -17,7 +18,7 @@ class WindowEvaluator : public ::testing::Test {
   WindowEvaluator() {
     const auto file = GgufFile::FromMemory(bytes_, "tiny");
     EXPECT_TRUE(file.ok()) << file.status().message();
-    auto model = LlamaModel::Load(*file);
+    auto model = LoadDecoderModel(*file);
     EXPECT_TRUE(model.ok()) << model.status().message();
     model_ = *model;
     auto tokenizer = Tokenizer::Create(**file);
@@ -48,7 +49,7 @@ class WindowEvaluator : public ::testing::Test {
   }
 
   std::vector<std::byte> bytes_ = TinyModel().Build();
-  std::shared_ptr<const LlamaModel> model_;
+  std::shared_ptr<const DecoderModel> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
 };
 
@@ -59,17 +60,17 @@ TEST_F(WindowEvaluator, PerplexityIsThatOfTheLogits) {
   ASSERT_EQ(result->plans.size(), 1u);
 
   const std::unique_ptr<Executor> executor = MakeThreadPool(1);
-  const auto vocab = static_cast<size_t>(model_->config().vocab_size);
+  const auto vocab = static_cast<size_t>(model_->vocab_size());
   double loss = 0;
   size_t bytes = 0;
   for (const std::vector<int32_t>& window : windows) {
     CacheOptions options;
     options.executor = executor.get();
     const auto cache = Cache::Create(model_->cache_shape(), options);
-    LlamaRunner runner(model_, *executor);
+    const std::unique_ptr<DecoderRunner> runner = model_->MakeRunner(*executor);
     std::vector<float> logits(window.size() * vocab);
     const SequenceId sequence = *(*cache)->CreateSequence();
-    ASSERT_TRUE(runner.Forward(**cache, sequence, window, Logits::kAll, logits.data()).ok());
+    ASSERT_TRUE(runner->Forward(**cache, sequence, window, Logits::kAll, logits.data()).ok());
     for (size_t i = 0; i + 1 < window.size(); ++i) {
       double sum = 0;
       for (size_t v = 0; v < vocab; ++v) sum += std::exp(double{logits[i * vocab + v]});

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/mapped_file.h"
+#include "base/quoted.h"
 #include "runtime/gguf/gguf_parser.h"
 #include "runtime/gguf/gguf_types.h"
 #include "runtime/gguf/name_index.h"
@@ -55,7 +56,7 @@ class GgufFileImpl final : public GgufFile {
     const auto twice = tensor_names_.Duplicate();
     if (!twice) return Status();
     return Status(StatusCode::kDataLoss,
-                  fmt::format("{}: tensor {} is there more than once", name_, QuoteName(*twice)));
+                  fmt::format("{}: tensor {} is there more than once", name_, Quoted(*twice)));
   }
 
  private:

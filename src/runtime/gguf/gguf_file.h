@@ -75,6 +75,8 @@ class GgufFile {
   virtual const std::string& name() const = 0;  // path, or the name given
   virtual uint32_t version() const = 0;
   virtual uint64_t file_bytes() const = 0;  // of all parts
+  // The status with the file's name in front, unless it stands there already.
+  Status InFile(const Status& status) const;
 
   // --- metadata ---
   virtual std::span<const std::string_view> keys() const = 0;  // in the file's order

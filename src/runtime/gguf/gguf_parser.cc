@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "base/align.h"
+#include "base/quoted.h"
 #include "runtime/gguf/gguf_types.h"
 #include "runtime/gguf/gguf_values.h"
 
@@ -93,7 +95,7 @@ Status GgufParser::ReadHeader() {
                                std::min<size_t>(bytes_.size(), 8));
   if (!start.starts_with(kMagic)) {
     return InvalidArgument(fmt::format("{}: not a GGUF file: begins with {}, not with \"GGUF\"",
-                                       name_, QuoteName(start)));
+                                       name_, Quoted(start)));
   }
   position_ = kMagic.size();
   uint32_t version = 0;
@@ -149,16 +151,16 @@ Status GgufParser::ReadKeys() {
   }
   part_.keys = NameIndex(std::move(names));
   if (const auto twice = part_.keys.Duplicate()) {
-    return Lies(fmt::format("key {} is there more than once", QuoteName(*twice)));
+    return Lies(fmt::format("key {} is there more than once", Quoted(*twice)));
   }
   return Status();
 }
 
 Status GgufParser::ReadValue(std::string_view key, GgufValue* value) {
   uint32_t type = 0;
-  if (!Read(&type)) return EndsIn(fmt::format("the type of key {}", QuoteName(key)));
+  if (!Read(&type)) return EndsIn(fmt::format("the type of key {}", Quoted(key)));
   if (type >= kNumGgufTypes) {
-    return Lies(fmt::format("key {}: type {} > {}", QuoteName(key), type, kNumGgufTypes - 1));
+    return Lies(fmt::format("key {}: type {} > {}", Quoted(key), type, kNumGgufTypes - 1));
   }
   value->type = static_cast<GgufType>(type);
   value->element_type = value->type;
@@ -173,13 +175,13 @@ Status GgufParser::ReadValue(std::string_view key, GgufValue* value) {
 
 Status GgufParser::ReadArrayHead(std::string_view key, GgufType* type, uint64_t* count) {
   uint32_t number = 0;
-  if (!Read(&number)) return EndsIn(fmt::format("the element type of key {}", QuoteName(key)));
+  if (!Read(&number)) return EndsIn(fmt::format("the element type of key {}", Quoted(key)));
   if (number >= kNumGgufTypes) {
     return Lies(
-        fmt::format("key {}: element type {} > {}", QuoteName(key), number, kNumGgufTypes - 1));
+        fmt::format("key {}: element type {} > {}", Quoted(key), number, kNumGgufTypes - 1));
   }
   *type = static_cast<GgufType>(number);
-  if (!Read(count)) return EndsIn(fmt::format("the array length of key {}", QuoteName(key)));
+  if (!Read(count)) return EndsIn(fmt::format("the array length of key {}", Quoted(key)));
   return Status();
 }
 
@@ -189,8 +191,8 @@ Status GgufParser::SkipElements(std::string_view key, GgufType type, uint64_t co
   if (type == GgufType::kString) return SkipStrings(key, count);
   if (type == GgufType::kArray) {
     if (depth >= kGgufMaxArrayDepth) {
-      return Lies(fmt::format("key {}: arrays nested more than {} deep", QuoteName(key),
-                              kGgufMaxArrayDepth));
+      return Lies(
+          fmt::format("key {}: arrays nested more than {} deep", Quoted(key), kGgufMaxArrayDepth));
     }
     for (uint64_t i = 0; i < count; ++i) {
       GgufType inner = GgufType::kU8;
@@ -203,7 +205,7 @@ Status GgufParser::SkipElements(std::string_view key, GgufType type, uint64_t co
   const size_t size = GgufScalarBytes(type);
   if (count > left() / size) {
     return Lies(fmt::format("key {}: {} {} values of {} bytes > {} bytes left in the file",
-                            QuoteName(key), count, GgufTypeName(type), size, left()));
+                            Quoted(key), count, GgufTypeName(type), size, left()));
   }
   const std::span<const std::byte> stored = bytes_.subspan(position_, count * size);
   position_ += stored.size();
@@ -214,12 +216,11 @@ Status GgufParser::SkipStrings(std::string_view key, uint64_t count) {
   for (uint64_t i = 0; i < count; ++i) {
     uint64_t length = 0;
     if (!Read(&length)) {
-      return EndsIn(
-          fmt::format("the length of string {} of {} of key {}", i, count, QuoteName(key)));
+      return EndsIn(fmt::format("the length of string {} of {} of key {}", i, count, Quoted(key)));
     }
     if (!Skip(length)) {
       return Lies(fmt::format("key {}: length {} of string {} of {} > {} bytes left in the file",
-                              QuoteName(key), length, i, count, left()));
+                              Quoted(key), length, i, count, left()));
     }
   }
   return Status();
@@ -228,7 +229,7 @@ Status GgufParser::SkipStrings(std::string_view key, uint64_t count) {
 Status GgufParser::CheckBools(std::string_view key, std::span<const std::byte> stored) {
   for (size_t i = 0; i < stored.size(); ++i) {
     if (stored[i] > std::byte{1}) {
-      return Lies(fmt::format("key {}: bool {} of {} is {}, not 0 or 1", QuoteName(key), i,
+      return Lies(fmt::format("key {}: bool {} of {} is {}, not 0 or 1", Quoted(key), i,
                               stored.size(), std::to_integer<int>(stored[i])));
     }
   }
@@ -244,7 +245,7 @@ Status GgufParser::ReadAlignment() {
   const std::optional<int64_t> alignment = IntegerOf(part_.values[*index]);
   if (!alignment || *alignment < 8 || *alignment > kGgufMaxAlignment ||
       !std::has_single_bit(static_cast<uint64_t>(*alignment))) {
-    return Lies(fmt::format("key {}: {} is not a power of two from 8 to {}", QuoteName(kKey),
+    return Lies(fmt::format("key {}: {} is not a power of two from 8 to {}", Quoted(kKey),
                             ValueText(part_.values[*index]), kGgufMaxAlignment));
   }
   part_.alignment = static_cast<uint64_t>(*alignment);
@@ -267,7 +268,7 @@ Status GgufParser::ReadTensors() {
 
 Status GgufParser::ReadTensor(const std::string& field, GgufTensor* tensor, uint64_t* offset) {
   VARVE_RETURN_IF_ERROR(ReadName(field, &tensor->name));
-  const std::string name = fmt::format("tensor {}", QuoteName(tensor->name));
+  const std::string name = fmt::format("tensor {}", Quoted(tensor->name));
   uint32_t num_dims = 0;
   if (!Read(&num_dims)) return EndsIn(fmt::format("the dimensions of {}", name));
   if (num_dims < 1 || num_dims > kGgufMaxDims) {
@@ -297,7 +298,7 @@ Result<uint64_t> GgufParser::SizeOf(const GgufTensor& tensor) const {
   const WeightTypeInfo& info = InfoOf(tensor.type);
   if (tensor.dims[0] % info.block_values != 0) {
     return Lies(fmt::format("tensor {}: dims[0] {} is not a multiple of {}, the block of {}",
-                            QuoteName(tensor.name), tensor.dims[0], info.block_values, info.name));
+                            Quoted(tensor.name), tensor.dims[0], info.block_values, info.name));
   }
   uint64_t size = static_cast<uint64_t>(info.block_bytes);
   bool overflow = __builtin_mul_overflow(
@@ -306,7 +307,7 @@ Result<uint64_t> GgufParser::SizeOf(const GgufTensor& tensor) const {
     overflow |= __builtin_mul_overflow(size, static_cast<uint64_t>(tensor.dims[i]), &size);
   }
   if (overflow || size > bytes_.size()) {
-    return Lies(fmt::format("tensor {}: [{}] {} > {} bytes of the file", QuoteName(tensor.name),
+    return Lies(fmt::format("tensor {}: [{}] {} > {} bytes of the file", Quoted(tensor.name),
                             fmt::join(tensor.dims, ", "), info.name, bytes_.size()));
   }
   return size;
@@ -316,18 +317,18 @@ Result<uint64_t> GgufParser::SizeOf(const GgufTensor& tensor) const {
 // are a sign of damage. Gaps between tensors are tolerated.
 Status GgufParser::PlaceTensors() {
   if (part_.tensors.empty()) return Status();
-  const uint64_t start = (position_ + part_.alignment - 1) / part_.alignment * part_.alignment;
+  const uint64_t start = AlignUp<uint64_t>(position_, part_.alignment);
   const uint64_t data_bytes = start < bytes_.size() ? bytes_.size() - start : 0;
   for (size_t i = 0; i < part_.tensors.size(); ++i) {
     GgufTensor& tensor = part_.tensors[i];
     VARVE_ASSIGN_OR_RETURN(uint64_t size, SizeOf(tensor));
     if (offsets_[i] % part_.alignment != 0) {
       return Lies(fmt::format("tensor {}: offset {} is not a multiple of the alignment {}",
-                              QuoteName(tensor.name), offsets_[i], part_.alignment));
+                              Quoted(tensor.name), offsets_[i], part_.alignment));
     }
     if (offsets_[i] > data_bytes || size > data_bytes - offsets_[i]) {
       return Lies(fmt::format("tensor {}: offset {} and {} bytes > {} bytes of tensor data",
-                              QuoteName(tensor.name), offsets_[i], size, data_bytes));
+                              Quoted(tensor.name), offsets_[i], size, data_bytes));
     }
     tensor.data = bytes_.subspan(start + offsets_[i], size);
   }
@@ -339,8 +340,8 @@ Status GgufParser::PlaceTensors() {
     const GgufTensor& before = part_.tensors[order[i - 1]];
     const GgufTensor& after = part_.tensors[order[i]];
     if (after.data.data() < before.data.data() + before.data.size()) {
-      return Lies(fmt::format("tensor {}: offset {} lies inside tensor {}", QuoteName(after.name),
-                              offsets_[order[i]], QuoteName(before.name)));
+      return Lies(fmt::format("tensor {}: offset {} lies inside tensor {}", Quoted(after.name),
+                              offsets_[order[i]], Quoted(before.name)));
     }
   }
   return Status();

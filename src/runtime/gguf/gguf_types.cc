@@ -42,8 +42,6 @@ constexpr std::array<std::string_view, 42> kGgmlTypes = {
 constexpr std::array<uint32_t, kNumWeightTypes> kGgmlNumbers = {0, 1, 30, 8,  2, 3,
                                                                 6, 7, 12, 13, 14};
 
-constexpr size_t kMaxQuotedName = 80;
-
 }  // namespace
 
 std::string_view GgufTypeName(GgufType type) {
@@ -75,20 +73,6 @@ std::string ReadableTensorTypes() {
     names += GgmlTypeName(number);
   }
   return names;
-}
-
-std::string QuoteName(std::string_view name) {
-  std::string quoted = "\"";
-  for (const char c : name.substr(0, kMaxQuotedName)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte > 0x7e || c == '"' || c == '\\') {
-      quoted += fmt::format("\\x{:02x}", byte);
-    } else {
-      quoted += c;
-    }
-  }
-  quoted += name.size() > kMaxQuotedName ? "…\"" : "\"";
-  return quoted;
 }
 
 }  // namespace varve

@@ -29,10 +29,6 @@ std::string_view GgmlTypeName(uint32_t number);
 // "F32 F16 BF16 Q8_0 …": what WeightTypeFromGgml knows.
 std::string ReadableTensorTypes();
 
-// A name out of a file as messages show it: in quotes, cut at 80 characters, with everything that
-// is not printable ASCII as \xNN.
-std::string QuoteName(std::string_view name);
-
 }  // namespace varve
 
 #endif  // VARVE_RUNTIME_GGUF_GGUF_TYPES_H_

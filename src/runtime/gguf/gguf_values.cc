@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/quoted.h"
 #include "runtime/gguf/gguf_types.h"
 
 namespace varve {
@@ -80,12 +81,12 @@ std::optional<double> NumberAt(const GgufValue& value, uint64_t index) {
 }
 
 Status Missing(const GgufFile& file, std::string_view key) {
-  return NotFound(fmt::format("{}: key {} is missing", file.name(), QuoteName(key)));
+  return NotFound(fmt::format("{}: key {} is missing", file.name(), Quoted(key)));
 }
 
 Status Mismatch(const GgufFile& file, std::string_view key, const GgufValue& value,
                 std::string_view wanted) {
-  return InvalidArgument(fmt::format("{}: key {}: {}, expected {}", file.name(), QuoteName(key),
+  return InvalidArgument(fmt::format("{}: key {}: {}, expected {}", file.name(), Quoted(key),
                                      ValueText(value), wanted));
 }
 
@@ -116,7 +117,7 @@ std::optional<double> NumberOf(const GgufValue& value) {
 std::string ValueText(const GgufValue& value) {
   const std::string_view type = GgufTypeName(value.element_type);
   if (IsArray(value)) return fmt::format("array of {} {} values", value.count, type);
-  if (value.type == GgufType::kString) return fmt::format("string {}", QuoteName(StringIn(value)));
+  if (value.type == GgufType::kString) return fmt::format("string {}", Quoted(StringIn(value)));
   if (value.type == GgufType::kBool) {
     return value.bytes[0] == std::byte{0} ? "bool false" : "bool true";
   }
@@ -209,8 +210,8 @@ Result<std::vector<int32_t>> GgufFile::GetInts(std::string_view key) const {
   for (uint64_t i = 0; i < value->count; ++i) {
     const std::optional<int64_t> integer = IntegerAt(*value, i);
     if (!integer || !std::in_range<int32_t>(*integer)) {
-      return InvalidArgument(fmt::format("{}: key {}: element {} does not fit into 32 bits", name(),
-                                         QuoteName(key), i));
+      return InvalidArgument(
+          fmt::format("{}: key {}: element {} does not fit into 32 bits", name(), Quoted(key), i));
     }
     integers[i] = static_cast<int32_t>(*integer);
   }
@@ -235,11 +236,17 @@ Result<std::string_view> GgufFile::GetStringOr(std::string_view key,
   return GetOr(*this, key, missing, [&] { return GetString(key); });
 }
 
+Status GgufFile::InFile(const Status& status) const {
+  const std::string prefix = name() + ": ";
+  if (status.ok() || status.message().starts_with(prefix)) return status;
+  return Status(status.code(), prefix + status.message());
+}
+
 Result<WeightMatrix> GgufFile::GetMatrix(std::string_view tensor_name, int64_t rows,
                                          int64_t cols) const {
   const GgufTensor* tensor = FindTensor(tensor_name);
   if (tensor == nullptr) {
-    return NotFound(fmt::format("{}: tensor {} is missing", name(), QuoteName(tensor_name)));
+    return NotFound(fmt::format("{}: tensor {} is missing", name(), Quoted(tensor_name)));
   }
   // Dimensions of size one behind the second change nothing.
   int64_t stored_rows = 1;
@@ -252,8 +259,7 @@ Result<WeightMatrix> GgufFile::GetMatrix(std::string_view tensor_name, int64_t r
     const std::string wanted =
         rows == 1 ? fmt::format("[{}]", cols) : fmt::format("[{}, {}]", cols, rows);
     return InvalidArgument(fmt::format("{}: tensor {} is [{}], expected {} (columns first)", name(),
-                                       QuoteName(tensor_name), fmt::join(tensor->dims, ", "),
-                                       wanted));
+                                       Quoted(tensor_name), fmt::join(tensor->dims, ", "), wanted));
   }
   WeightMatrix matrix;
   matrix.type = tensor->type;

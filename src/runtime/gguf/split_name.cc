@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/quoted.h"
 #include "runtime/gguf/gguf_types.h"
 #include "runtime/gguf/gguf_values.h"
 
@@ -43,7 +44,7 @@ Status ReadKey(const GgufPart& part, const std::string& name, std::string_view k
   if (!index) return Status();
   const std::optional<int64_t> stored = IntegerOf(part.values[*index]);
   if (!stored || *stored < min || *stored > max) {
-    return Lies(name, fmt::format("key {}: {}, expected an integer from {} to {}", QuoteName(key),
+    return Lies(name, fmt::format("key {}: {}, expected an integer from {} to {}", Quoted(key),
                                   ValueText(part.values[*index]), min, max));
   }
   *value = *stored;

@@ -14,32 +14,32 @@ namespace {
 // Few tokens: a tile is what one thread streams before it asks for more. Large enough that the
 // prefetcher's start-up does not count (Q8_0 on a Zen 4 core: 22 GB/s with 48 KB, 27 with 128 KB,
 // 29 with 256 KB), small enough that threads end together: each gets several.
-constexpr size_t kLeastFewTileBytes = 48 << 10;
-constexpr size_t kMostFewTileBytes = 256 << 10;
+constexpr size_t kMinFewTileBytes = 48 << 10;
+constexpr size_t kMaxFewTileBytes = 256 << 10;
 constexpr size_t kFewTilesPerThread = 8;
-constexpr int64_t kMostFewRows = 256;
+constexpr int64_t kMaxFewRows = 256;
 
 // Many tokens: a tile of decoded weights stays in a core's L2 together with the inputs it meets.
 constexpr size_t kManyTileBytes = 512 << 10;
 constexpr int64_t kRowStep = 12;  // whole blocks of multiply_dense on every target
-constexpr int64_t kMostManyRows = 256;
+constexpr int64_t kMaxManyRows = 256;
 
 size_t FewTileBytes(std::span<const LinearTask> tasks, int num_threads) {
   size_t bytes = 0;
   for (const LinearTask& task : tasks) bytes += task.weights->bytes();
   return std::clamp(bytes / (kFewTilesPerThread * static_cast<size_t>(num_threads)),
-                    kLeastFewTileBytes, kMostFewTileBytes);
+                    kMinFewTileBytes, kMaxFewTileBytes);
 }
 
 int64_t FewTileRows(const WeightMatrix& weights, size_t tile_bytes) {
   const auto rows = static_cast<int64_t>(tile_bytes / std::max<size_t>(weights.row_bytes(), 1));
-  return std::clamp<int64_t>(rows, 4, kMostFewRows);
+  return std::clamp<int64_t>(rows, 4, kMaxFewRows);
 }
 
 int64_t ManyTileRows(const WeightMatrix& weights) {
   const auto row_bytes = static_cast<size_t>(weights.cols) * sizeof(float);
   const auto rows = static_cast<int64_t>(kManyTileBytes / std::max<size_t>(row_bytes, 1));
-  return std::clamp(rows / kRowStep * kRowStep, kRowStep, kMostManyRows);
+  return std::clamp(rows / kRowStep * kRowStep, kRowStep, kMaxManyRows);
 }
 
 // Some rows of one task.
@@ -81,7 +81,7 @@ void RunFew(const WeightKernels& kernels, const Tile& tile, int num_tokens) {
   const LinearTask& task = *tile.task;
   const int type = static_cast<int>(task.weights->type);
   const ptrdiff_t rows = tile.end - tile.begin;
-  float products[kMaxRowTokens * kMostFewRows];
+  float products[kMaxRowTokens * kMaxFewRows];
   for (int first = 0; first < num_tokens; first += kMaxRowTokens) {
     const int count = std::min(kMaxRowTokens, num_tokens - first);
     if (tile.inputs != nullptr) {
@@ -196,8 +196,8 @@ struct LinearLayers::Impl {
     product.run = run;
     const float* products = workers[worker].Multiply(kernels, precision, product);
     if (products == nullptr) {  // out of memory: without scratch, then
-      for (int64_t begin = tile.begin; begin < tile.end; begin += kMostFewRows) {
-        const int64_t end = std::min(begin + kMostFewRows, tile.end);
+      for (int64_t begin = tile.begin; begin < tile.end; begin += kMaxFewRows) {
+        const int64_t end = std::min(begin + kMaxFewRows, tile.end);
         RunFew(kernels, {&task, begin, end, nullptr}, num_tokens);
       }
       return;

@@ -99,13 +99,13 @@ struct TileMultiplier::Impl {
     // Rows follow each other without a gap, stored and decoded.
     kernels.decode[static_cast<int>(p.weights->type)](p.weights->row(p.begin), rows * cols, tile);
     ActiveKernels().multiply_dense({.rows = tile,
-                            .num_rows = rows,
-                            .cols = cols,
-                            .inputs = p.input,
-                            .input_stride = p.input_stride,
-                            .num_tokens = p.num_tokens,
-                            .out = out,
-                            .out_stride = rows});
+                                    .num_rows = rows,
+                                    .cols = cols,
+                                    .inputs = p.input,
+                                    .input_stride = p.input_stride,
+                                    .num_tokens = p.num_tokens,
+                                    .out = out,
+                                    .out_stride = rows});
     return true;
   }
 
@@ -154,7 +154,7 @@ struct TileMultiplier::Impl {
   const Primitive& FindPrimitive(const Shape& shape) {
     const auto found = primitives.find(shape);
     if (found != primitives.end()) return found->second;
-    if (primitives.size() >= kMostPrimitives) primitives.clear();
+    if (primitives.size() >= kMaxPrimitives) primitives.clear();
     using Type = dnnl::memory::data_type;
     using Tag = dnnl::memory::format_tag;
     const auto [tokens, rows, cols] = shape;
@@ -172,7 +172,7 @@ struct TileMultiplier::Impl {
   }
 
   // A model has a dozen shapes, prompts end in a chunk of any length.
-  static constexpr size_t kMostPrimitives = 256;
+  static constexpr size_t kMaxPrimitives = 256;
   std::map<Shape, Primitive> primitives;
   Scratch<float> tile_f32;
   Scratch<float> products;

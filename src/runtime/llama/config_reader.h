@@ -18,10 +18,10 @@
 
 namespace varve {
 
-inline constexpr int64_t kMostContext = int64_t{1} << 40;
+inline constexpr int64_t kMaxContext = int64_t{1} << 40;
 // At base 1 the logarithm of YaRN's ramp vanishes.
-inline constexpr double kLeastRopeBase = 1.000001;
-inline constexpr double kMostRopeBase = 1e12;
+inline constexpr double kMinRopeBase = 1.000001;
+inline constexpr double kMaxRopeBase = 1e12;
 
 class ConfigReader {
  public:

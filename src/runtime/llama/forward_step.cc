@@ -9,7 +9,7 @@ namespace varve {
 namespace {
 
 // Elementwise work on fewer floats than this is done before another thread has woken up.
-constexpr size_t kLeastParallelFloats = 32768;
+constexpr size_t kMinParallelFloats = 32768;
 
 const float* DataOrNull(const std::vector<float>& values) {
   return values.empty() ? nullptr : values.data();
@@ -21,27 +21,23 @@ void Grow(std::vector<float>& buffer, size_t size) {
 
 }  // namespace
 
-ForwardStep::ForwardStep(const LlamaModel& model, Executor& executor, ProductPrecision precision)
+ForwardStep::ForwardStep(const LlamaModel& model, Executor& executor, ProductPrecision precision,
+                         ForwardClock& clock)
     : config_(model.config()),
       weights_(model.weights()),
       query_width_(config_.num_heads * config_.head_dim),
       kv_width_(config_.num_kv_heads * config_.head_dim),
       executor_(executor),
+      clock_(clock),
       linear_(executor, precision),
       rope_(config_.rope),
       local_rope_(config_.local_rope.value_or(config_.rope)) {}
-
-void ForwardStep::Lap(double ForwardTimes::*part) {
-  const Clock::time_point now = Clock::now();
-  times_.*part += std::chrono::duration<double, std::micro>(now - lap_start_).count();
-  lap_start_ = now;
-}
 
 template <typename Task>
 void ForwardStep::ForTokens(int first, size_t floats, const Task& task) {
   const size_t begin = static_cast<size_t>(first);
   const size_t end = static_cast<size_t>(num_tokens_);
-  if ((end - begin) * floats < kLeastParallelFloats) {
+  if ((end - begin) * floats < kMinParallelFloats) {
     for (size_t t = begin; t < end; ++t) task(t);
     return;
   }
@@ -153,32 +149,32 @@ void ForwardStep::AddToResidual(const WeightMatrix& matrix, const std::vector<fl
                        .output = direct ? residual_.data() : normed_.data(),
                        .add = direct};
   linear_.Run(num_tokens_, {&out, 1});
-  Lap(&ForwardTimes::linear_us);
+  clock_.Lap(&ForwardTimes::linear_us);
   if (direct) return;
   ForTokens(0, config_.width, [&](size_t t) {
     float* row = normed_.data() + t * config_.width;
     RmsNorm(row, post_norm.data(), config_.width, config_.norm_epsilon, row);
     AddInPlace(residual_.data() + t * config_.width, row, config_.width);
   });
-  Lap(&ForwardTimes::other_us);
+  clock_.Lap(&ForwardTimes::other_us);
 }
 
 void ForwardStep::FeedForward(const LlamaLayer& layer) {
   NormTokens(0, layer.ffn_norm);
-  Lap(&ForwardTimes::other_us);
+  clock_.Lap(&ForwardTimes::other_us);
   const std::array<LinearTask, 2> in = {{
       {.weights = &layer.ffn_gate, .input = normed_.data(), .output = gate_.data()},
       {.weights = &layer.ffn_up, .input = normed_.data(), .output = up_.data()},
   }};
   linear_.Run(num_tokens_, in);
-  Lap(&ForwardTimes::linear_us);
+  clock_.Lap(&ForwardTimes::linear_us);
   const bool silu = config_.activation == Activation::kSilu;
   ForTokens(0, config_.ffn_width, [&](size_t t) {
     const size_t row = t * config_.ffn_width;
     (silu ? SwiGlu : GeluTanhGlu)(gate_.data() + row, up_.data() + row, config_.ffn_width,
                                   gate_.data() + row);
   });
-  Lap(&ForwardTimes::other_us);
+  clock_.Lap(&ForwardTimes::other_us);
   AddToResidual(layer.ffn_down, {}, gate_.data(), layer.ffn_post_norm);
 }
 
@@ -186,14 +182,14 @@ Status ForwardStep::RunLayers(Cache& cache) {
   for (int index = 0; index < config_.num_layers; ++index) {
     const LlamaLayer& layer = weights_.layers[index];
     NormTokens(0, layer.attention_norm);
-    Lap(&ForwardTimes::other_us);
+    clock_.Lap(&ForwardTimes::other_us);
     Project(layer);
-    Lap(&ForwardTimes::linear_us);
+    clock_.Lap(&ForwardTimes::linear_us);
     const RopeTable& table = HasLocalRope(index) ? local_rope_ : rope_;
     ForTokens(0, query_width_ + kv_width_, [&](size_t t) { RotateToken(layer, table, t); });
-    Lap(&ForwardTimes::other_us);
+    clock_.Lap(&ForwardTimes::other_us);
     Status attention = AttendLayer(cache, index);
-    Lap(&ForwardTimes::attention_us);
+    clock_.Lap(&ForwardTimes::attention_us);
     if (!attention.ok()) return attention;
     AddToResidual(layer.attention_output, layer.output_bias, attended_.data(),
                   layer.attention_post_norm);
@@ -204,19 +200,19 @@ Status ForwardStep::RunLayers(Cache& cache) {
 
 void ForwardStep::WriteLogits(int first_token, float* logits) {
   NormTokens(first_token, weights_.output_norm);
-  Lap(&ForwardTimes::other_us);
+  clock_.Lap(&ForwardTimes::other_us);
   const LinearTask out{.weights = &weights_.output,
                        .input = normed_.data() + static_cast<size_t>(first_token) * config_.width,
                        .output = logits};
   linear_.Run(num_tokens_ - first_token, {&out, 1});
-  Lap(&ForwardTimes::linear_us);
+  clock_.Lap(&ForwardTimes::linear_us);
   const float cap = config_.final_soft_cap;
   if (cap == 0.0f) return;
   ForTokens(first_token, config_.vocab_size, [&](size_t t) {
     float* row = logits + (t - first_token) * config_.vocab_size;
     for (int i = 0; i < config_.vocab_size; ++i) row[i] = cap * std::tanh(row[i] / cap);
   });
-  Lap(&ForwardTimes::other_us);
+  clock_.Lap(&ForwardTimes::other_us);
 }
 
 Status ForwardStep::Run(Cache& cache, std::span<const StepEntry> entries,
@@ -226,19 +222,19 @@ Status ForwardStep::Run(Cache& cache, std::span<const StepEntry> entries,
   rope_.Prepare(positions_);
   if (config_.local_rope.has_value()) local_rope_.Prepare(positions_);
   Embed(tokens);
-  Lap(&ForwardTimes::other_us);
+  clock_.Lap(&ForwardTimes::other_us);
   Status begun = cache.BeginStep(entries_);
-  Lap(&ForwardTimes::cache_us);
+  clock_.Lap(&ForwardTimes::cache_us);
   if (!begun.ok()) return begun;  // a step that somebody else left open stays theirs
   Status run = RunLayers(cache);
   if (!run.ok()) {
     cache.AbortStep();
-    Lap(&ForwardTimes::cache_us);
+    clock_.Lap(&ForwardTimes::cache_us);
     return run;
   }
   if (logits_from < num_tokens_) WriteLogits(logits_from, logits);
   Status ended = cache.EndStep();
-  Lap(&ForwardTimes::cache_us);
+  clock_.Lap(&ForwardTimes::cache_us);
   return ended;
 }
 

@@ -2,12 +2,11 @@
 //
 // Owns the activations and the scratch of one step at a time, and keeps them for the next: after
 // the largest step so far, nothing of its own is allocated. Not thread-safe; the work of a step is
-// spread over the executor. Model, executor and cache are not owned.
+// spread over the executor. Model, executor, clock and cache are not owned.
 
 #ifndef VARVE_RUNTIME_LLAMA_FORWARD_STEP_H_
 #define VARVE_RUNTIME_LLAMA_FORWARD_STEP_H_
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -17,6 +16,7 @@
 #include "runtime/llama/llama_model.h"
 #include "runtime/llama/llama_weights.h"
 #include "runtime/llama/rope.h"
+#include "runtime/model/forward_times.h"
 #include "varve/cache.h"
 #include "varve/executor.h"
 #include "varve/status.h"
@@ -25,7 +25,9 @@ namespace varve {
 
 class ForwardStep {
  public:
-  ForwardStep(const LlamaModel& model, Executor& executor, ProductPrecision precision);
+  // `clock` gets the laps of Run; whoever owns it starts it.
+  ForwardStep(const LlamaModel& model, Executor& executor, ProductPrecision precision,
+              ForwardClock& clock);
 
   // Begins, computes and ends one step of the cache; on an error the cache is as before. `tokens`
   // are those of all entries, behind one another, T in all, each within the vocabulary. Tokens
@@ -33,17 +35,9 @@ class ForwardStep {
   Status Run(Cache& cache, std::span<const StepEntry> entries, std::span<const int32_t> tokens,
              int logits_from, float* logits);
 
-  // The time from here to the first lap of Run counts, too.
-  void StartClock() { lap_start_ = Clock::now(); }
-  const ForwardTimes& times() const { return times_; }
-  void ResetTimes() { times_ = {}; }
   size_t scratch_bytes() const;
 
  private:
-  using Clock = std::chrono::steady_clock;
-
-  // The time since the last lap belongs to this part.
-  void Lap(double ForwardTimes::*part);
   // task(token) for the step's tokens from `first` on; `floats` are what one token reads.
   template <typename Task>
   void ForTokens(int first, size_t floats, const Task& task);
@@ -71,6 +65,7 @@ class ForwardStep {
   const int query_width_;  // num_heads * head_dim
   const int kv_width_;     // num_kv_heads * head_dim
   Executor& executor_;
+  ForwardClock& clock_;
   LinearLayers linear_;
   RopeTable rope_;
   RopeTable local_rope_;  // of layers with a window; used only if the config has one
@@ -87,9 +82,6 @@ class ForwardStep {
   std::vector<float> attended_;          // [T, num_heads, head_dim]
   std::vector<float> gate_;              // [T, ffn_width]
   std::vector<float> up_;                // [T, ffn_width]
-
-  ForwardTimes times_;
-  Clock::time_point lap_start_;
 };
 
 }  // namespace varve

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/quoted.h"
 #include "runtime/gguf/gguf_types.h"
 #include "runtime/llama/config_reader.h"
 
@@ -15,13 +16,13 @@ namespace {
 
 // What the cache can hold (CacheShape), and sizes beyond which a number is a lie rather than a
 // model: products of two of them stay far below 2^63.
-constexpr int64_t kMostLayers = 1024;
-constexpr int64_t kMostKvHeads = 1024;
-constexpr int64_t kMostGroup = 64;
-constexpr int64_t kMostHeadDim = 512;
+constexpr int64_t kMaxLayers = 1024;
+constexpr int64_t kMaxKvHeads = 1024;
+constexpr int64_t kMaxGroup = 64;
+constexpr int64_t kMaxHeadDim = 512;
 constexpr int64_t kHeadDimStep = 16;
-constexpr int64_t kMostWidth = int64_t{1} << 20;
-constexpr int64_t kMostVocab = int64_t{1} << 24;
+constexpr int64_t kMaxWidth = int64_t{1} << 20;
+constexpr int64_t kMaxVocab = int64_t{1} << 24;
 
 // What an architecture fixes that its metadata does not say.
 struct Family {
@@ -54,26 +55,24 @@ constexpr std::array<Family, 6> kFamilies = {{
 }};
 
 Result<const Family*> FindFamily(std::string_view architecture) {
-  std::string known;
   for (const Family& family : kFamilies) {
     if (family.architecture == architecture) return &family;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", family.architecture);
   }
   return Unimplemented(fmt::format("general.architecture {} is not built in; these are: {}",
-                                   QuoteName(architecture), known));
+                                   Quoted(architecture), fmt::join(LlamaArchitectures(), ", ")));
 }
 
 Status ReadHeads(const ConfigReader& read, LlamaConfig* config) {
   VARVE_RETURN_IF_ERROR(
-      read.Int("attention.head_count", 1, kMostKvHeads * kMostGroup, &config->num_heads));
+      read.Int("attention.head_count", 1, kMaxKvHeads * kMaxGroup, &config->num_heads));
   config->num_kv_heads = config->num_heads;
   VARVE_RETURN_IF_ERROR(
-      read.OptionalInt("attention.head_count_kv", 1, kMostKvHeads, &config->num_kv_heads));
+      read.OptionalInt("attention.head_count_kv", 1, kMaxKvHeads, &config->num_kv_heads));
   if (config->num_heads % config->num_kv_heads != 0 ||
-      config->num_heads / config->num_kv_heads > kMostGroup) {
+      config->num_heads / config->num_kv_heads > kMaxGroup) {
     return InvalidArgument(fmt::format(
         "{} {} must be 1 … {} times {} {}", read.Key("attention.head_count"), config->num_heads,
-        kMostGroup, read.Key("attention.head_count_kv"), config->num_kv_heads));
+        kMaxGroup, read.Key("attention.head_count_kv"), config->num_kv_heads));
   }
 
   config->head_dim = config->width / config->num_heads;
@@ -84,8 +83,8 @@ Status ReadHeads(const ConfigReader& read, LlamaConfig* config) {
                                        read.Key("attention.key_length")));
   }
   VARVE_RETURN_IF_ERROR(
-      read.OptionalInt("attention.key_length", 1, kMostHeadDim, &config->head_dim));
-  if (config->head_dim > kMostHeadDim || config->head_dim % kHeadDimStep != 0 ||
+      read.OptionalInt("attention.key_length", 1, kMaxHeadDim, &config->head_dim));
+  if (config->head_dim > kMaxHeadDim || config->head_dim % kHeadDimStep != 0 ||
       config->head_dim == 0) {
     // Most files have no key_length: the message names what they do have.
     const std::string what =
@@ -94,10 +93,10 @@ Status ReadHeads(const ConfigReader& read, LlamaConfig* config) {
             : fmt::format("{} {} / {} {} =", read.Key("embedding_length"), config->width,
                           read.Key("attention.head_count"), config->num_heads);
     return InvalidArgument(fmt::format("{} {} must be a multiple of {} up to {}", what,
-                                       config->head_dim, kHeadDimStep, kMostHeadDim));
+                                       config->head_dim, kHeadDimStep, kMaxHeadDim));
   }
   int value_dim = config->head_dim;
-  VARVE_RETURN_IF_ERROR(read.OptionalInt("attention.value_length", 1, kMostHeadDim, &value_dim));
+  VARVE_RETURN_IF_ERROR(read.OptionalInt("attention.value_length", 1, kMaxHeadDim, &value_dim));
   if (value_dim != config->head_dim) {
     return Unimplemented(fmt::format("{} {} != {} {}: not built in",
                                      read.Key("attention.value_length"), value_dim,
@@ -107,18 +106,18 @@ Status ReadHeads(const ConfigReader& read, LlamaConfig* config) {
 }
 
 Status ReadVocabSize(const GgufFile& file, const ConfigReader& read, LlamaConfig* config) {
-  if (read.Has("vocab_size")) return read.Int("vocab_size", 1, kMostVocab, &config->vocab_size);
+  if (read.Has("vocab_size")) return read.Int("vocab_size", 1, kMaxVocab, &config->vocab_size);
   const GgufValue* tokens = file.Find("tokenizer.ggml.tokens");
   const GgufTensor* embedding = file.FindTensor("token_embd.weight");
   int64_t size = 0;
   if (tokens != nullptr && tokens->type == GgufType::kArray) {
-    size = static_cast<int64_t>(std::min<uint64_t>(tokens->count, kMostVocab + 1));
+    size = static_cast<int64_t>(std::min<uint64_t>(tokens->count, kMaxVocab + 1));
   } else if (embedding != nullptr && embedding->dims.size() == 2) {
     size = embedding->dims[1];
   }
-  if (size < 1 || size > kMostVocab) {
+  if (size < 1 || size > kMaxVocab) {
     return InvalidArgument(fmt::format("{} (from the vocabulary) {} not in [1, {}]",
-                                       read.Key("vocab_size"), size, kMostVocab));
+                                       read.Key("vocab_size"), size, kMaxVocab));
   }
   config->vocab_size = static_cast<int>(size);
   return {};
@@ -162,45 +161,53 @@ Status ReadGemma(const ConfigReader& read, const Family& family, LlamaConfig* co
 Status ReadWindow(const ConfigReader& read, const Family& family, LlamaConfig* config) {
   config->window = family.window;
   if (read.Has("attention.sliding_window") || family.local_rope_base > 0) {
-    VARVE_RETURN_IF_ERROR(read.Int("attention.sliding_window", 0, kMostContext, &config->window));
+    VARVE_RETURN_IF_ERROR(read.Int("attention.sliding_window", 0, kMaxContext, &config->window));
   }
   config->window_period = family.window_period;
   VARVE_RETURN_IF_ERROR(
-      read.OptionalInt("attention.sliding_window_pattern", 1, kMostLayers, &config->window_period));
+      read.OptionalInt("attention.sliding_window_pattern", 1, kMaxLayers, &config->window_period));
   if (family.local_rope_base > 0) {
     RopeConfig& local = config->local_rope.emplace();
     local.order = config->rope.order;
     local.dims = config->rope.dims;
     local.base = family.local_rope_base;
     VARVE_RETURN_IF_ERROR(
-        read.OptionalFloat("rope.freq_base_swa", kLeastRopeBase, kMostRopeBase, &local.base));
+        read.OptionalFloat("rope.freq_base_swa", kMinRopeBase, kMaxRopeBase, &local.base));
   }
   return {};
 }
 
 }  // namespace
 
+std::span<const std::string_view> LlamaArchitectures() {
+  static constexpr auto kNames = [] {
+    std::array<std::string_view, kFamilies.size()> names;
+    for (size_t i = 0; i < names.size(); ++i) names[i] = kFamilies[i].architecture;
+    return names;
+  }();
+  return kNames;
+}
+
 Result<LlamaConfig> ReadLlamaConfig(const GgufFile& file) {
-  const Result<std::string_view> architecture = file.GetString("general.architecture");
-  if (!architecture.ok()) return architecture.status();
-  VARVE_ASSIGN_OR_RETURN(const auto family, FindFamily(*architecture));
-  const Result<std::string_view> name = file.GetStringOr("general.name", "");
-  if (!name.ok()) return name.status();
+  VARVE_ASSIGN_OR_RETURN(const std::string_view architecture,
+                         file.GetString("general.architecture"));
+  VARVE_ASSIGN_OR_RETURN(const auto family, FindFamily(architecture));
+  VARVE_ASSIGN_OR_RETURN(const std::string_view name, file.GetStringOr("general.name", ""));
 
   LlamaConfig config;
-  config.architecture = *architecture;
-  config.name = *name;
+  config.architecture = architecture;
+  config.name = name;
   config.rope.order = family->rope_order;
   config.qk_norm = family->qk_norm;
   config.qkv_bias = family->qkv_bias || file.FindTensor("blk.0.attn_q.bias") != nullptr;
   config.tied_embeddings = file.FindTensor("output.weight") == nullptr;
 
-  const ConfigReader read(file, *architecture);
+  const ConfigReader read(file, architecture);
   VARVE_RETURN_IF_ERROR(RefuseOtherModels(file, read));
-  VARVE_RETURN_IF_ERROR(read.Int("block_count", 1, kMostLayers, &config.num_layers));
-  VARVE_RETURN_IF_ERROR(read.Int("embedding_length", 1, kMostWidth, &config.width));
-  VARVE_RETURN_IF_ERROR(read.Int("feed_forward_length", 1, kMostWidth, &config.ffn_width));
-  VARVE_RETURN_IF_ERROR(read.Int("context_length", 1, kMostContext, &config.context));
+  VARVE_RETURN_IF_ERROR(read.Int("block_count", 1, kMaxLayers, &config.num_layers));
+  VARVE_RETURN_IF_ERROR(read.Int("embedding_length", 1, kMaxWidth, &config.width));
+  VARVE_RETURN_IF_ERROR(read.Int("feed_forward_length", 1, kMaxWidth, &config.ffn_width));
+  VARVE_RETURN_IF_ERROR(read.Int("context_length", 1, kMaxContext, &config.context));
   VARVE_RETURN_IF_ERROR(
       read.Float("attention.layer_norm_rms_epsilon", 1e-12, 1.0, &config.norm_epsilon));
   VARVE_RETURN_IF_ERROR(read.OptionalFloat("attention.scale", 0.0, 1e3, &config.attention_scale));

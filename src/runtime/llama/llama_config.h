@@ -1,13 +1,14 @@
 // What a Llama-family model is, apart from its weights: read from GGUF metadata, or a preset.
 //
-// A plain value. Variants are data, not subclasses: a family sets flags here, and llama_model.cc
-// has one forward pass.
+// A plain value. Variants are data, not subclasses: a family sets flags here, and
+// forward_step.cc has one forward pass.
 
 #ifndef VARVE_RUNTIME_LLAMA_LLAMA_CONFIG_H_
 #define VARVE_RUNTIME_LLAMA_LLAMA_CONFIG_H_
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -78,9 +79,12 @@ struct LlamaConfig {
 // and numbers that contradict each other, naming the key.
 Result<LlamaConfig> ReadLlamaConfig(const GgufFile& file);
 
+// The values of general.architecture that ReadLlamaConfig takes.
+std::span<const std::string_view> LlamaArchitectures();
+
 // Shapes for speed measurements without a download: "qwen3-0.6b", "small-1024", "deep-512".
 Result<LlamaConfig> PresetConfig(std::string_view name);
-std::string_view PresetNames();  // separated by spaces
+std::span<const std::string_view> PresetNames();
 
 }  // namespace varve
 

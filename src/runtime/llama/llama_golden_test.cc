@@ -7,12 +7,12 @@
 #include <ostream>
 #include <span>
 
-#include "tests/llama_testing.h"
+#include "runtime/llama/llama_testing.h"
 
 namespace varve {
 namespace llama_golden_test {
 
-constexpr double kMostDifference = 2e-3;
+constexpr double kMaxDifference = 2e-3;
 
 class LlamaGolden : public testing::TestWithParam<const char*> {
  protected:
@@ -51,7 +51,7 @@ class LlamaGolden : public testing::TestWithParam<const char*> {
     double worst = 0;
     for (const auto& [position, expected] : golden_.logits)
       worst = std::max(worst, Difference(logits.data() + position * vocab_size(), position));
-    EXPECT_LE(worst, kMostDifference);
+    EXPECT_LE(worst, kMaxDifference);
     EXPECT_GT(worst, 0.0);  // equal bits from another program: the test compares with itself
     RecordProperty("max_difference", std::to_string(worst));
   }
@@ -92,7 +92,7 @@ TEST_P(LlamaGolden, LastLogitsAreThoseOfTheLastToken) {
   EXPECT_OK(runner_.Forward(*cache, *cache->CreateSequence(), golden_.tokens, Logits::kLast,
                             logits.data()));
   const int last = static_cast<int>(golden_.tokens.size()) - 1;
-  EXPECT_LE(Difference(logits.data(), last), kMostDifference);
+  EXPECT_LE(Difference(logits.data(), last), kMaxDifference);
 }
 
 // Two sequences at different positions in one step, then each again alone.
@@ -106,8 +106,8 @@ TEST_P(LlamaGolden, SequencesInOneStepDoNotMeet) {
   std::vector<float> logits(2 * vocab_size());
   const std::vector<DecodeEntry> entries = {{first, tokens[128]}, {second, tokens[63]}};
   EXPECT_OK(runner_.Decode(*cache, entries, logits.data()));
-  EXPECT_LE(Difference(logits.data(), 128), kMostDifference);
-  EXPECT_LE(Difference(logits.data() + vocab_size(), 63), kMostDifference);
+  EXPECT_LE(Difference(logits.data(), 128), kMaxDifference);
+  EXPECT_LE(Difference(logits.data() + vocab_size(), 63), kMaxDifference);
   EXPECT_EQ(*cache->NextPosition(first), 129);
   EXPECT_EQ(*cache->NextPosition(second), 64);
 }

@@ -1,64 +1,18 @@
 #include "runtime/llama/llama_model.h"
 
-#include <string>
 #include <utility>
 
 #include "runtime/gguf/gguf_fingerprint.h"
+#include "runtime/llama/llama_runner.h"
 #include "runtime/llama/llama_weights.h"
 
 namespace varve {
 namespace {
 
-// Says which file, where the message does not begin with it already.
-Status InFile(const std::string& name, const Status& status) {
-  const std::string prefix = name + ": ";
-  if (status.message().starts_with(prefix)) return status;
-  return Status(status.code(), prefix + status.message());
-}
-
-}  // namespace
-
-LlamaModel::LlamaModel() = default;
-LlamaModel::~LlamaModel() = default;
-
-Result<std::shared_ptr<const LlamaModel>> LlamaModel::Load(std::shared_ptr<const GgufFile> file) {
-  if (file == nullptr) return InvalidArgument("model: no file");
-  const std::string name = file->name();
-  Result<LlamaConfig> config = ReadLlamaConfig(*file);
-  if (!config.ok()) return InFile(name, config.status());
-  const uint64_t fingerprint = ModelFingerprint(*file);
-  Result<std::unique_ptr<LlamaWeights>> weights = LoadLlamaWeights(std::move(file), *config);
-  if (!weights.ok()) return InFile(name, weights.status());
-  auto model = std::shared_ptr<LlamaModel>(new LlamaModel);
-  model->config_ = std::move(*config);
-  model->weights_ = std::move(*weights);
-  model->fingerprint_ = fingerprint;
-  return std::shared_ptr<const LlamaModel>(std::move(model));
-}
-
-Result<std::shared_ptr<const LlamaModel>> LlamaModel::Random(const LlamaConfig& config,
-                                                             WeightType type, uint64_t seed) {
-  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<LlamaWeights> weights,
-                         RandomLlamaWeights(config, type, seed));
-  auto model = std::shared_ptr<LlamaModel>(new LlamaModel);
-  model->config_ = config;
-  model->weights_ = std::move(weights);
-  return std::shared_ptr<const LlamaModel>(std::move(model));
-}
-
-CacheShape LlamaModel::cache_shape() const {
-  CacheShape shape;
-  shape.num_layers = config_.num_layers;
-  shape.num_kv_heads = config_.num_kv_heads;
-  shape.group_size = config_.num_heads / config_.num_kv_heads;
-  shape.key_dim = config_.head_dim;
-  shape.value_dim = config_.head_dim;
-  return shape;
-}
-
-uint64_t LlamaModel::weight_bytes_per_token() const {
-  uint64_t bytes = weights_->output.bytes();
-  for (const LlamaLayer& layer : weights_->layers) {
+// Stored bytes that one decoded token reads.
+uint64_t BytesPerToken(const LlamaWeights& weights) {
+  uint64_t bytes = weights.output.bytes();
+  for (const LlamaLayer& layer : weights.layers) {
     for (const WeightMatrix* matrix :
          {&layer.query, &layer.key, &layer.value, &layer.attention_output, &layer.ffn_gate,
           &layer.ffn_up, &layer.ffn_down}) {
@@ -66,6 +20,63 @@ uint64_t LlamaModel::weight_bytes_per_token() const {
     }
   }
   return bytes;
+}
+
+DecoderInfo InfoOf(const LlamaConfig& config, const LlamaWeights& weights) {
+  DecoderInfo info;
+  info.architecture = config.architecture;
+  info.name = config.name;
+  info.shape.num_layers = config.num_layers;
+  info.shape.num_kv_heads = config.num_kv_heads;
+  info.shape.group_size = config.num_heads / config.num_kv_heads;
+  info.shape.key_dim = config.head_dim;
+  info.shape.value_dim = config.head_dim;
+  info.width = config.width;
+  info.vocab_size = config.vocab_size;
+  info.context = config.context;
+  info.weight_bytes_per_token = BytesPerToken(weights);
+  if (weights.file != nullptr) {
+    info.source = weights.file->name();
+    info.fingerprint = ModelFingerprint(*weights.file);
+  }
+  return info;
+}
+
+}  // namespace
+
+LlamaModel::LlamaModel(DecoderInfo info, LlamaConfig config, std::unique_ptr<LlamaWeights> weights)
+    : DecoderModel(std::move(info)), config_(std::move(config)), weights_(std::move(weights)) {}
+LlamaModel::~LlamaModel() = default;
+
+Result<std::shared_ptr<const LlamaModel>> LlamaModel::Load(std::shared_ptr<const GgufFile> file) {
+  if (file == nullptr) return InvalidArgument("model: no file");
+  Result<LlamaConfig> config = ReadLlamaConfig(*file);
+  if (!config.ok()) return file->InFile(config.status());
+  Result<std::unique_ptr<LlamaWeights>> weights = LoadLlamaWeights(file, *config);
+  if (!weights.ok()) return file->InFile(weights.status());
+  DecoderInfo info = InfoOf(*config, **weights);
+  return std::shared_ptr<const LlamaModel>(
+      new LlamaModel(std::move(info), std::move(*config), std::move(*weights)));
+}
+
+Result<std::shared_ptr<const LlamaModel>> LlamaModel::Random(const LlamaConfig& config,
+                                                             WeightType type, uint64_t seed) {
+  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<LlamaWeights> weights,
+                         RandomLlamaWeights(config, type, seed));
+  DecoderInfo info = InfoOf(config, *weights);
+  return std::shared_ptr<const LlamaModel>(
+      new LlamaModel(std::move(info), config, std::move(weights)));
+}
+
+std::unique_ptr<DecoderRunner> LlamaModel::MakeRunner(Executor& executor,
+                                                      ProductPrecision precision) const {
+  return std::make_unique<LlamaRunner>(shared_from_this(), executor, precision);
+}
+
+Result<std::unique_ptr<Tokenizer>> LlamaModel::ReadTokenizer() const {
+  Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Create(*weights_->file);
+  if (!tokenizer.ok()) return weights_->file->InFile(tokenizer.status());
+  return tokenizer;
 }
 
 }  // namespace varve

@@ -65,13 +65,18 @@ LlamaConfig Deep512() {
 
 }  // namespace
 
-std::string_view PresetNames() { return "qwen3-0.6b small-1024 deep-512"; }
+std::span<const std::string_view> PresetNames() {
+  static constexpr std::string_view kNames[] = {"qwen3-0.6b", "small-1024", "deep-512"};
+  return kNames;
+}
 
 Result<LlamaConfig> PresetConfig(std::string_view name) {
-  if (name == "qwen3-0.6b") return Qwen3Small();
-  if (name == "small-1024") return Small1024();
-  if (name == "deep-512") return Deep512();
-  return NotFound(fmt::format("random model \"{}\": known are {}", name, PresetNames()));
+  for (const auto make : {Qwen3Small, Small1024, Deep512}) {
+    LlamaConfig config = make();
+    if (config.name == name) return config;
+  }
+  return NotFound(
+      fmt::format("random model \"{}\": known are {}", name, fmt::join(PresetNames(), ", ")));
 }
 
 }  // namespace varve

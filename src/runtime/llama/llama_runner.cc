@@ -1,111 +1,21 @@
-#include <algorithm>
-#include <utility>
-#include <vector>
-
-#include <fmt/format.h>
+#include "runtime/llama/llama_runner.h"
 
 #include "runtime/llama/forward_step.h"
-#include "runtime/llama/llama_model.h"
 
 namespace varve {
-namespace {
-
-constexpr const char* kNoLogits = "logits: null, but asked for";
-
-Status CheckTokens(std::span<const int32_t> tokens, int vocab_size) {
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < 0 || tokens[i] >= vocab_size) {
-      return InvalidArgument(
-          fmt::format("token {}: id {} not in [0, {})", i, tokens[i], vocab_size));
-    }
-  }
-  return {};
-}
-
-Status CheckShape(const CacheShape& model, const CacheShape& cache) {
-  const auto check = [](const char* field, int expected, int given) {
-    if (expected == given) return Status();
-    return InvalidArgument(fmt::format("cache: {} {}, the model's is {}", field, given, expected));
-  };
-  VARVE_RETURN_IF_ERROR(check("num_layers", model.num_layers, cache.num_layers));
-  VARVE_RETURN_IF_ERROR(check("num_kv_heads", model.num_kv_heads, cache.num_kv_heads));
-  VARVE_RETURN_IF_ERROR(check("group_size", model.group_size, cache.group_size));
-  VARVE_RETURN_IF_ERROR(check("key_dim", model.key_dim, cache.key_dim));
-  return check("value_dim", model.value_dim, cache.value_dim);
-}
-
-Status CheckCall(const LlamaModel& model, const Cache& cache, std::span<const int32_t> tokens) {
-  if (tokens.empty()) return InvalidArgument("tokens: none given, at least 1 needed");
-  VARVE_RETURN_IF_ERROR(CheckShape(model.cache_shape(), cache.shape()));
-  return CheckTokens(tokens, model.config().vocab_size);
-}
-
-}  // namespace
-
-struct LlamaRunner::Impl {
-  ForwardStep step;
-  std::vector<StepEntry> entries;  // of Decode
-  std::vector<int32_t> tokens;     // of Decode
-};
 
 LlamaRunner::LlamaRunner(std::shared_ptr<const LlamaModel> model, Executor& executor,
                          ProductPrecision precision)
-    : model_(std::move(model)),
-      impl_(new Impl{.step = {*model_, executor, precision}, .entries = {}, .tokens = {}}) {}
+    : DecoderRunner(model),
+      step_(std::make_unique<ForwardStep>(*model, executor, precision, clock())) {}
 
 LlamaRunner::~LlamaRunner() = default;
 
-Status LlamaRunner::Forward(Cache& cache, SequenceId sequence, std::span<const int32_t> tokens,
-                            Logits which, float* logits,
-                            const std::function<bool(int64_t)>& progress) {
-  impl_->step.StartClock();
-  if (which != Logits::kNone && logits == nullptr) return InvalidArgument(kNoLogits);
-  VARVE_RETURN_IF_ERROR(CheckCall(*model_, cache, tokens));
-  const size_t vocab_size = model_->config().vocab_size;
-  size_t done = 0;
-  const auto run_step = [&]() -> Status {
-    VARVE_ASSIGN_OR_RETURN(const int most, cache.MaxStepTokens(sequence));
-    const int count = static_cast<int>(std::min<size_t>(tokens.size() - done, most));
-    int logits_from = count;
-    if (which == Logits::kAll) logits_from = 0;
-    if (which == Logits::kLast && done + count == tokens.size()) logits_from = count - 1;
-    float* out = which == Logits::kAll ? logits + done * vocab_size : logits;
-    const StepEntry entry{.sequence = sequence, .num_tokens = count};
-    VARVE_RETURN_IF_ERROR(
-        impl_->step.Run(cache, {&entry, 1}, tokens.subspan(done, count), logits_from, out));
-    done += count;
-    if (!progress) return {};
-    const bool go_on = progress(static_cast<int64_t>(done));
-    impl_->step.StartClock();  // the caller's time is not ours
-    return go_on ? Status() : FailedPrecondition("stopped");
-  };
-  while (done < tokens.size()) {
-    const Status status = run_step();
-    if (!status.ok()) {
-      return Status(status.code(), fmt::format("after {} of {} tokens: {}", done, tokens.size(),
-                                               status.message()));
-    }
-  }
-  return {};
+Status LlamaRunner::RunStep(Cache& cache, std::span<const StepEntry> entries,
+                            std::span<const int32_t> tokens, int logits_from, float* logits) {
+  return step_->Run(cache, entries, tokens, logits_from, logits);
 }
 
-Status LlamaRunner::Decode(Cache& cache, std::span<const DecodeEntry> entries, float* logits) {
-  impl_->step.StartClock();
-  if (logits == nullptr) return InvalidArgument(kNoLogits);
-  impl_->entries.clear();
-  impl_->tokens.clear();
-  for (const DecodeEntry& entry : entries) {
-    impl_->entries.push_back({.sequence = entry.sequence, .num_tokens = 1});
-    impl_->tokens.push_back(entry.token);
-  }
-  VARVE_RETURN_IF_ERROR(CheckCall(*model_, cache, impl_->tokens));
-  return impl_->step.Run(cache, impl_->entries, impl_->tokens, /*logits_from=*/0, logits);
-}
-
-const ForwardTimes& LlamaRunner::times() const { return impl_->step.times(); }
-
-void LlamaRunner::ResetTimes() { impl_->step.ResetTimes(); }
-
-size_t LlamaRunner::scratch_bytes() const { return impl_->step.scratch_bytes(); }
+size_t LlamaRunner::scratch_bytes() const { return step_->scratch_bytes(); }
 
 }  // namespace varve

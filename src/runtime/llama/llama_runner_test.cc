@@ -4,7 +4,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "tests/llama_testing.h"
+#include "runtime/llama/llama_testing.h"
+#include "runtime/model_cache.h"
 
 namespace varve {
 namespace llama_runner_test {
@@ -173,7 +174,8 @@ TEST(RandomModel, GivesFiniteLogits) {
   for (WeightType type : {WeightType::kQ8_0, WeightType::kQ4_0, WeightType::kF16}) {
     const Result<std::shared_ptr<const LlamaModel>> model = LlamaModel::Random(config, type, 7);
     ASSERT_OK(model.status());
-    CacheOptions options;
+    CacheOptions options = CacheOptionsFor(**model);
+    EXPECT_EQ(options.model_fingerprint, 0u);  // nobody's codebook fits
     options.executor = executor.get();
     const std::unique_ptr<Cache> cache =
         MakeCache((*model)->cache_shape(), "f16", std::move(options));

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/quoted.h"
 #include "runtime/gguf/gguf_types.h"
 
 namespace varve {
@@ -122,12 +123,12 @@ Status RefuseUnusedTensors(const GgufFile& file, const LlamaConfig& config) {
       }
       if (number && layer < config.num_layers && std::to_string(layer) == digits) continue;
       return InvalidArgument(
-          fmt::format("tensor {}: the model has layers 0 … {} ({}.block_count {})", QuoteName(name),
+          fmt::format("tensor {}: the model has layers 0 … {} ({}.block_count {})", Quoted(name),
                       config.num_layers - 1, config.architecture, config.num_layers));
     }
     return Unimplemented(
-        fmt::format("tensor {} is no part of architecture \"{}\" as it is built in",
-                    QuoteName(name), config.architecture));
+        fmt::format("tensor {} is no part of architecture \"{}\" as it is built in", Quoted(name),
+                    config.architecture));
   }
   return {};
 }

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "tests/llama_testing.h"
+#include "runtime/llama/llama_testing.h"
 
 namespace varve {
 namespace llama_weights_test {

@@ -16,6 +16,7 @@
 
 #include <fmt/format.h>
 
+#include "base/align.h"
 #include "base/random.h"
 #include "runtime/kernels/weights_random.h"
 #include "runtime/llama/llama_weights.h"
@@ -26,8 +27,6 @@ namespace {
 constexpr size_t kPatternBlocks = 16381;  // prime; 64 KB to 3.4 MB, which caches hold
 constexpr size_t kAlignment = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
-
-size_t AlignUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
 class Random64 : public SplitMix64 {
  public:

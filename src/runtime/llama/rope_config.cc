@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/quoted.h"
 #include "runtime/gguf/gguf_types.h"
 #include "runtime/kernels/weights.h"
 #include "runtime/llama/config_reader.h"
@@ -13,7 +14,7 @@ namespace {
 Status ReadYarn(const ConfigReader& read, const LlamaConfig& config, RopeConfig* rope) {
   rope->scaling = RopeScaling::kYarn;
   rope->original_context = config.context;
-  VARVE_RETURN_IF_ERROR(read.OptionalInt("rope.scaling.original_context_length", 1, kMostContext,
+  VARVE_RETURN_IF_ERROR(read.OptionalInt("rope.scaling.original_context_length", 1, kMaxContext,
                                          &rope->original_context));
   VARVE_RETURN_IF_ERROR(
       read.OptionalFloat("rope.scaling.yarn_beta_fast", 1e-6, 1e9, &rope->yarn_beta_fast));
@@ -66,7 +67,7 @@ Status ReadRope(const ConfigReader& read, LlamaConfig* config) {
         fmt::format("{} {} must be even", read.Key("rope.dimension_count"), rope.dims));
   }
   VARVE_RETURN_IF_ERROR(
-      read.OptionalFloat("rope.freq_base", kLeastRopeBase, kMostRopeBase, &rope.base));
+      read.OptionalFloat("rope.freq_base", kMinRopeBase, kMaxRopeBase, &rope.base));
   VARVE_RETURN_IF_ERROR(
       read.OptionalFloat("rope.scaling.attn_factor", 1e-3, 1e3, &rope.attention_factor));
   const Result<std::string_view> type =
@@ -81,7 +82,7 @@ Status ReadRope(const ConfigReader& read, LlamaConfig* config) {
     if (rope.factor != 1.0) rope.scaling = RopeScaling::kLinear;
   } else {
     return Unimplemented(fmt::format("{} {} is not built in; these are: none, linear, yarn",
-                                     read.Key("rope.scaling.type"), QuoteName(*type)));
+                                     read.Key("rope.scaling.type"), Quoted(*type)));
   }
   if (rope.scaling != RopeScaling::kNone && file.FindTensor("rope_freqs.weight") != nullptr) {
     return Unimplemented(fmt::format("{} \"{}\" together with rope_freqs.weight is not built in",

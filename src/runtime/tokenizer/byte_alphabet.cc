@@ -1,6 +1,6 @@
 #include "runtime/tokenizer/byte_alphabet.h"
 
-#include "runtime/tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace varve {
 

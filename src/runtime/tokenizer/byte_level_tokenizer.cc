@@ -129,20 +129,17 @@ class ByteLevelTokenizer final : public Tokenizer {
 
 Result<std::unique_ptr<Tokenizer>> CreateByteLevelTokenizer(const GgufFile& file) {
   VARVE_ASSIGN_OR_RETURN(std::string_view pre, file.GetStringOr("tokenizer.ggml.pre", "default"));
-  Result<std::unique_ptr<PreTokenizer>> pre_tokenizer = PreTokenizer::Create(pre);
-  if (!pre_tokenizer.ok()) return pre_tokenizer.status();
-  Result<std::unique_ptr<Vocabulary>> vocabulary = Vocabulary::Load(file, BytesOfToken);
-  if (!vocabulary.ok()) return vocabulary.status();
-  Result<MergeTable> merges = MergeTable::Load(file, **vocabulary);
-  if (!merges.ok()) return merges.status();
-  VARVE_ASSIGN_OR_RETURN(bool adds_bos, Vocabulary::AddsToken(file, "tokenizer.ggml.add_bos_token",
-                                                              vocabulary.value()->bos,
-                                                              pre_tokenizer.value()->adds_bos()));
+  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<PreTokenizer> pre_tokenizer, PreTokenizer::Create(pre));
+  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<Vocabulary> vocabulary,
+                         Vocabulary::Load(file, BytesOfToken));
+  VARVE_ASSIGN_OR_RETURN(MergeTable merges, MergeTable::Load(file, *vocabulary));
+  VARVE_ASSIGN_OR_RETURN(
+      bool adds_bos, Vocabulary::AddsToken(file, "tokenizer.ggml.add_bos_token", vocabulary->bos,
+                                           pre_tokenizer->adds_bos()));
   VARVE_ASSIGN_OR_RETURN(bool adds_eos, Vocabulary::AddsToken(file, "tokenizer.ggml.add_eos_token",
-                                                              vocabulary.value()->eos, false));
-  return std::unique_ptr<Tokenizer>(
-      std::make_unique<ByteLevelTokenizer>(std::move(vocabulary).value(), std::move(merges).value(),
-                                           std::move(pre_tokenizer).value(), adds_bos, adds_eos));
+                                                              vocabulary->eos, false));
+  return std::unique_ptr<Tokenizer>(std::make_unique<ByteLevelTokenizer>(
+      std::move(vocabulary), std::move(merges), std::move(pre_tokenizer), adds_bos, adds_eos));
 }
 
 }  // namespace varve

@@ -6,6 +6,8 @@
 #include <limits>
 #include <string>
 
+#include "base/quoted.h"
+
 namespace varve {
 
 namespace {
@@ -13,7 +15,7 @@ namespace {
 constexpr std::string_view kMerges = "tokenizer.ggml.merges";
 
 Status BadMerge(size_t rank, std::string_view text, const std::string& why) {
-  return InvalidArgument(fmt::format("{}: merge {} {}: {}", kMerges, rank, QuoteToken(text), why));
+  return InvalidArgument(fmt::format("{}: merge {} {}: {}", kMerges, rank, Quoted(text), why));
 }
 
 }  // namespace
@@ -49,13 +51,13 @@ Result<MergeTable> MergeTable::Load(const GgufFile& file, const Vocabulary& voca
     for (int side = 0; side < 2; ++side) {
       ids[side] = vocabulary.Find(pieces[side]);
       if (ids[side] < 0) {
-        return BadMerge(rank, text, fmt::format("{} is no token", QuoteToken(pieces[side])));
+        return BadMerge(rank, text, fmt::format("{} is no token", Quoted(pieces[side])));
       }
     }
     joined.assign(pieces[0]);
     joined += pieces[1];
     const int32_t id = vocabulary.Find(joined);
-    if (id < 0) return BadMerge(rank, text, fmt::format("{} is no token", QuoteToken(joined)));
+    if (id < 0) return BadMerge(rank, text, fmt::format("{} is no token", Quoted(joined)));
     table.Insert(ids[0], ids[1], {static_cast<uint32_t>(rank), id});
   }
   return table;

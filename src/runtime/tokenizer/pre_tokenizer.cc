@@ -12,8 +12,9 @@
 #include <string>
 #include <utility>
 
+#include "base/quoted.h"
+#include "base/utf8.h"
 #include "runtime/gguf/gguf_types.h"
-#include "runtime/tokenizer/utf8.h"
 
 namespace varve {
 
@@ -164,9 +165,8 @@ Result<std::unique_ptr<PreTokenizer>> PreTokenizer::Create(std::string_view pre)
     std::vector<Code> codes;
     for (const char* expression : entry.expressions) {
       if (expression == nullptr) continue;
-      Result<Code> code = Compile(expression);
-      if (!code.ok()) return code.status();
-      codes.push_back(std::move(code).value());
+      VARVE_ASSIGN_OR_RETURN(Code code, Compile(expression));
+      codes.push_back(std::move(code));
     }
     MatchContext context(pcre2_match_context_create(nullptr));
     if (context == nullptr) return OutOfMemory("pre-tokenizer: no PCRE2 match context");
@@ -176,7 +176,7 @@ Result<std::unique_ptr<PreTokenizer>> PreTokenizer::Create(std::string_view pre)
         new PatternPreTokenizer(entry, std::move(codes), std::move(context)));
   }
   return Unimplemented(
-      fmt::format("tokenizer.ggml.pre: {} is not built in; there are {}", QuoteName(pre), names));
+      fmt::format("tokenizer.ggml.pre: {} is not built in; there are {}", Quoted(pre), names));
 }
 
 }  // namespace varve

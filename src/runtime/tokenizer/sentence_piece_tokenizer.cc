@@ -11,8 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/quoted.h"
+#include "base/utf8.h"
 #include "runtime/tokenizer/pair_merge.h"
-#include "runtime/tokenizer/utf8.h"
 #include "runtime/tokenizer/vocabulary.h"
 
 namespace varve {
@@ -232,21 +233,20 @@ class SentencePieceTokenizer final : public Tokenizer {
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> CreateSentencePieceTokenizer(const GgufFile& file) {
-  Result<std::unique_ptr<Vocabulary>> vocabulary = Vocabulary::Load(file, BytesOfToken);
-  if (!vocabulary.ok()) return vocabulary.status();
-  for (int32_t id = 0; id < vocabulary.value()->size(); ++id) {
-    const std::string_view text = vocabulary.value()->text(id);
-    if (vocabulary.value()->type(id) == TokenType::kByte && ByteOfToken(text) < 0) {
+  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<Vocabulary> vocabulary,
+                         Vocabulary::Load(file, BytesOfToken));
+  for (int32_t id = 0; id < vocabulary->size(); ++id) {
+    const std::string_view text = vocabulary->text(id);
+    if (vocabulary->type(id) == TokenType::kByte && ByteOfToken(text) < 0) {
       return InvalidArgument(fmt::format(
           "tokenizer.ggml.tokens: token {}, {}, is of type byte, but not <0x00> to <0xFF>", id,
-          QuoteToken(text)));
+          Quoted(text)));
     }
   }
-  Result<std::vector<uint32_t>> ranks = ReadRanks(file, **vocabulary);
-  if (!ranks.ok()) return ranks.status();
-  VARVE_ASSIGN_OR_RETURN(Options options, ReadOptions(file, **vocabulary));
-  return std::unique_ptr<Tokenizer>(std::make_unique<SentencePieceTokenizer>(
-      std::move(vocabulary).value(), std::move(ranks).value(), options));
+  VARVE_ASSIGN_OR_RETURN(std::vector<uint32_t> ranks, ReadRanks(file, *vocabulary));
+  VARVE_ASSIGN_OR_RETURN(Options options, ReadOptions(file, *vocabulary));
+  return std::unique_ptr<Tokenizer>(
+      std::make_unique<SentencePieceTokenizer>(std::move(vocabulary), std::move(ranks), options));
 }
 
 }  // namespace varve

@@ -1,7 +1,7 @@
 // TextStream of tokenizer.h.
 
+#include "base/utf8.h"
 #include "runtime/tokenizer/tokenizer.h"
-#include "runtime/tokenizer/utf8.h"
 
 namespace varve {
 

@@ -9,7 +9,6 @@
 #include "runtime/gguf/gguf_file.h"
 #include "runtime/tokenizer/byte_alphabet.h"
 #include "runtime/tokenizer/tokenizer.h"
-#include "runtime/tokenizer/utf8.h"
 #include "tests/test_data.h"
 
 namespace varve {
@@ -83,28 +82,6 @@ TEST(TextStream, SkipsSpecialTokensAndStrangeIds) {
   EXPECT_EQ(stream.Next(-5), "");
   EXPECT_EQ(stream.Next(tokenizer->vocab_size()), "");
   EXPECT_EQ(stream.Finish(), "");
-}
-
-TEST(Utf8, KnowsEveryCodePoint) {
-  for (unsigned code_point = 0; code_point < 0x110000; code_point += code_point < 0x3000 ? 1 : 61) {
-    std::string text;
-    if (code_point < 0x800) {
-      AppendTwoByteUtf8(code_point, &text);
-    } else {
-      if (code_point >= 0x10000) text.push_back(static_cast<char>(0xF0 | (code_point >> 18)));
-      text.push_back(static_cast<char>(code_point >= 0x10000 ? 0x80 | ((code_point >> 12) & 0x3F)
-                                                             : 0xE0 | (code_point >> 12)));
-      text.push_back(static_cast<char>(0x80 | ((code_point >> 6) & 0x3F)));
-      text.push_back(static_cast<char>(0x80 | (code_point & 0x3F)));
-    }
-    const bool surrogate = code_point >= 0xD800 && code_point < 0xE000;
-    EXPECT_EQ(ReadUtf8(text + "z").valid, !surrogate) << code_point;
-    if (surrogate) continue;
-    EXPECT_EQ(ReadUtf8(text + "z").bytes, text.size()) << code_point;
-    for (size_t cut = 1; cut < text.size(); ++cut) {
-      EXPECT_TRUE(ReadUtf8(std::string_view(text).substr(0, cut)).unfinished) << code_point;
-    }
-  }
 }
 
 TEST(ByteAlphabet, GoesThereAndBack) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/quoted.h"
 #include "runtime/tokenizer/byte_level_tokenizer.h"
 #include "runtime/tokenizer/sentence_piece_tokenizer.h"
 #include "runtime/tokenizer/vocabulary.h"
@@ -13,7 +14,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Create(const GgufFile& file) {
   if (model == "gpt2") return CreateByteLevelTokenizer(file);
   if (model == "llama") return CreateSentencePieceTokenizer(file);
   return Unimplemented(fmt::format(
-      "tokenizer.ggml.model: {} is not built in; there are llama, gpt2", QuoteToken(model)));
+      "tokenizer.ggml.model: {} is not built in; there are llama, gpt2", Quoted(model)));
 }
 
 }  // namespace varve

@@ -7,6 +7,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/quoted.h"
+
 namespace varve {
 
 namespace {
@@ -22,19 +24,6 @@ constexpr std::array<std::string_view, 11> kEndNames = {
 };
 
 }  // namespace
-
-std::string QuoteToken(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text.substr(0, 40)) {
-    if (c >= 0x20 && c < 0x7F) {
-      out.push_back(c);
-    } else {
-      out += fmt::format("\\x{:02X}", static_cast<unsigned char>(c));
-    }
-  }
-  out += text.size() > 40 ? "…\"" : "\"";
-  return out;
-}
 
 Result<std::unique_ptr<Vocabulary>> Vocabulary::Load(const GgufFile& file, TokenText token_text) {
   std::unique_ptr<Vocabulary> vocabulary(new Vocabulary);
@@ -68,7 +57,7 @@ Status Vocabulary::ReadTexts(const GgufFile& file) {
     const auto [found, is_first] = ids_.emplace(texts_.back(), id);
     if (!is_first) {
       return InvalidArgument(fmt::format("{}: token {} has the text of token {}, {}", kTokens, id,
-                                         found->second, QuoteToken(token)));
+                                         found->second, Quoted(token)));
     }
   }
   return Status();

@@ -98,9 +98,6 @@ class Vocabulary {
   SpecialTokens user_defined_;
 };
 
-// For messages: at most 40 bytes, what is not printable ASCII as \xNN.
-std::string QuoteToken(std::string_view text);
-
 }  // namespace varve
 
 #endif  // VARVE_RUNTIME_TOKENIZER_VOCABULARY_H_

@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "base/half.h"
-#include "base/printable_name.h"
+#include "base/quoted.h"
 #include "runtime/torch/pth_file.h"
 
 namespace varve {
@@ -156,7 +156,7 @@ Status Converter::SortKeys() {
     const std::optional<WeightKey> key = ReadKey(entry.key, options_.slots);
     const bool is_image = key && key->part >= CompressorPart::kImageKey;
     if (!key || (is_image && options_.text_only)) {
-      out_.ignored.push_back(PrintableName(entry.key));
+      out_.ignored.push_back(Printable(entry.key));
       continue;
     }
     if (key->layer >= kMaxCompressorLayers) {
@@ -172,7 +172,7 @@ Status Converter::SortKeys() {
       out_.state_dict.empty() ? " and no dict compressor"
                               : fmt::format(" under {}", out_.state_dict),
       entries_.size(),
-      entries_.empty() ? "" : fmt::format(", the first is {}", PrintableName(entries_[0].key))));
+      entries_.empty() ? "" : fmt::format(", the first is {}", Printable(entries_[0].key))));
 }
 
 // What the file does not say, from the shapes of the first network.

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <utility>
 
-#include "base/printable_name.h"
+#include "base/quoted.h"
 #include "runtime/torch/pickle_machine.h"
 
 namespace varve {
@@ -45,7 +45,7 @@ Status PickleMachine::Global(std::string_view module, std::string_view name) {
   }
   return Refused(
       fmt::format("{}.{} is not allowed: only tensors, dicts, lists, text and numbers are",
-                  PrintableName(module), PrintableName(name)));
+                  Printable(module), Printable(name)));
 }
 
 Status PickleMachine::Reduce() {

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/byte_io.h"
-#include "base/printable_name.h"
+#include "base/quoted.h"
 
 namespace varve {
 namespace {
@@ -173,18 +173,17 @@ Status ZipReader::ReadDirectory(const Directory& directory) {
     uint64_t* const fields[] = {&entry.bytes, &packed_bytes, &entry.header_at};
     status = ReadZip64Extra(extra, fields);
     if (!status.ok())
-      return Bad(fmt::format("entry {}: {}", PrintableName(entry.name), status.message()));
+      return Bad(fmt::format("entry {}: {}", Printable(entry.name), status.message()));
     if ((At<uint16_t>(head, 8) & kEncrypted) != 0) {
-      return Unimplemented(
-          fmt::format("{}: entry {} is encrypted", name_, PrintableName(entry.name)));
+      return Unimplemented(fmt::format("{}: entry {} is encrypted", name_, Printable(entry.name)));
     }
     if (const uint16_t method = At<uint16_t>(head, 10); method != 0) {
       return Unimplemented(fmt::format("{}: entry {} is compressed (method {}), not stored", name_,
-                                       PrintableName(entry.name), method));
+                                       Printable(entry.name), method));
     }
     if (packed_bytes != entry.bytes) {
-      return Bad(fmt::format("entry {} is stored in {} bytes, not its {}",
-                             PrintableName(entry.name), packed_bytes, entry.bytes));
+      return Bad(fmt::format("entry {} is stored in {} bytes, not its {}", Printable(entry.name),
+                             packed_bytes, entry.bytes));
     }
     entries_.push_back(entry);
   }
@@ -195,7 +194,7 @@ Status ZipReader::ReadDirectory(const Directory& directory) {
             [](const ZipEntry& a, const ZipEntry& b) { return a.name < b.name; });
   for (size_t i = 1; i < entries_.size(); ++i) {
     if (entries_[i].name == entries_[i - 1].name) {
-      return Bad(fmt::format("entry {} is there twice", PrintableName(entries_[i].name)));
+      return Bad(fmt::format("entry {} is there twice", Printable(entries_[i].name)));
     }
   }
   return Status();
@@ -204,7 +203,7 @@ Status ZipReader::ReadDirectory(const Directory& directory) {
 // Where the content lies; the local header has been compared.
 Result<std::span<const std::byte>> ZipReader::Locate(const ZipEntry& entry) const {
   const auto bad = [&](const std::string& message) {
-    return Bad(fmt::format("entry {}: {}", PrintableName(entry.name), message));
+    return Bad(fmt::format("entry {}: {}", Printable(entry.name), message));
   };
   if (entry.header_at > bytes_.size() || bytes_.size() - entry.header_at < kLocalBytes) {
     return bad(fmt::format("header at {} does not fit {} bytes", entry.header_at, bytes_.size()));
@@ -251,9 +250,9 @@ Status ZipReader::CheckOverlap(uint64_t directory_at) const {
   for (size_t i = 0; i < ranges.size(); ++i) {
     const bool last = i + 1 == ranges.size();
     if (ranges[i].end <= (last ? directory_at : ranges[i + 1].begin)) continue;
-    return Bad(fmt::format("entry {} overlaps {}", PrintableName(ranges[i].name),
+    return Bad(fmt::format("entry {} overlaps {}", Printable(ranges[i].name),
                            last ? std::string("the directory")
-                                : fmt::format("entry {}", PrintableName(ranges[i + 1].name))));
+                                : fmt::format("entry {}", Printable(ranges[i + 1].name))));
   }
   return Status();
 }
@@ -271,7 +270,7 @@ Result<std::span<const std::byte>> ZipReader::Read(const ZipEntry& entry) const 
   const uint32_t crc = ZipCrc(*content);
   if (crc == entry.crc) return content;
   return Bad(fmt::format("entry {}: CRC-32 {:08x} is not that of its bytes, {:08x}",
-                         PrintableName(entry.name), entry.crc, crc));
+                         Printable(entry.name), entry.crc, crc));
 }
 
 }  // namespace varve

@@ -1,10 +1,10 @@
-// UTF-8 as the tokenizers need it: where a character ends, and what is none.
+// UTF-8: where a character ends, and what is none. The one reader for everything that takes text.
 //
 // A sequence is valid as the Unicode standard has it (table 3-7): no overlong form, no surrogate,
 // nothing above U+10FFFF. Pure functions.
 
-#ifndef VARVE_RUNTIME_TOKENIZER_UTF8_H_
-#define VARVE_RUNTIME_TOKENIZER_UTF8_H_
+#ifndef VARVE_BASE_UTF8_H_
+#define VARVE_BASE_UTF8_H_
 
 #include <cstddef>
 #include <string>
@@ -23,6 +23,17 @@ struct Utf8Sequence {
 // `text` is not empty.
 Utf8Sequence ReadUtf8(std::string_view text);
 
+// True if the text is whole characters and nothing else; so is an empty one.
+bool IsValidUtf8(std::string_view text);
+
+// True for a byte that continues a character and begins none.
+constexpr bool IsUtf8Continuation(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
+}
+
+// At most max_bytes of the text, cut in front of a character rather than through it.
+std::string_view Utf8Prefix(std::string_view text, size_t max_bytes);
+
 // The text with each byte that is part of no character replaced by `stand_in`; same length.
 std::string ReplaceInvalidUtf8(std::string_view text, char stand_in);
 
@@ -31,4 +42,4 @@ void AppendTwoByteUtf8(unsigned code_point, std::string* out);
 
 }  // namespace varve
 
-#endif  // VARVE_RUNTIME_TOKENIZER_UTF8_H_
+#endif  // VARVE_BASE_UTF8_H_

@@ -1,4 +1,4 @@
-#include "runtime/tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace varve {
 
@@ -36,6 +36,21 @@ Utf8Sequence ReadUtf8(std::string_view text) {
     if (byte < lowest || byte > highest) return {i, false, false};
   }
   return {lead.bytes, true, false};
+}
+
+bool IsValidUtf8(std::string_view text) {
+  while (!text.empty()) {
+    const Utf8Sequence sequence = ReadUtf8(text);
+    if (!sequence.valid) return false;
+    text.remove_prefix(sequence.bytes);
+  }
+  return true;
+}
+
+std::string_view Utf8Prefix(std::string_view text, size_t max_bytes) {
+  if (text.size() <= max_bytes) return text;
+  while (max_bytes > 0 && IsUtf8Continuation(text[max_bytes])) --max_bytes;
+  return text.substr(0, max_bytes);
 }
 
 std::string ReplaceInvalidUtf8(std::string_view text, char stand_in) {

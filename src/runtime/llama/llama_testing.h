@@ -1,8 +1,8 @@
 // What the tests of the Llama family share: a tiny model file that can be spoilt in one place, and
 // golden models of tests/data/llama.
 
-#ifndef VARVE_TESTS_LLAMA_TESTING_H_
-#define VARVE_TESTS_LLAMA_TESTING_H_
+#ifndef VARVE_RUNTIME_LLAMA_LLAMA_TESTING_H_
+#define VARVE_RUNTIME_LLAMA_LLAMA_TESTING_H_
 
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/gguf/gguf_file.h"
-#include "runtime/llama/llama_model.h"
+#include "runtime/llama/llama_runner.h"
 #include "tests/cache_testing.h"
 #include "tests/gguf_testing.h"
 #include "tests/test_data.h"
@@ -153,4 +153,4 @@ inline constexpr std::string_view kExactPlan = "kv=f32,open_rung=f32";
 
 }  // namespace varve
 
-#endif  // VARVE_TESTS_LLAMA_TESTING_H_
+#endif  // VARVE_RUNTIME_LLAMA_LLAMA_TESTING_H_
