@@ -167,7 +167,11 @@ Status DecodeBench::RunDepth(int64_t depth, std::vector<std::unique_ptr<DecodeLa
     VARVE_RETURN_IF_ERROR(lane->SetDepth(*synthetic_, depth));
     table.emplace_back().lane = lane.get();
     // The baseline a second time is the measure of noise.
-    if (table.size() == 1) table.push_back({.lane = lane.get(), .noise = true});
+    if (table.size() == 1) {
+      DecodeRow& again = table.emplace_back();
+      again.lane = lane.get();
+      again.noise = true;
+    }
     if (InterruptScope::interrupted()) return Status();
   }
   VARVE_ASSIGN_OR_RETURN(int steps, ChooseSteps(*lanes[0]));

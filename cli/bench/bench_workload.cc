@@ -127,13 +127,13 @@ Error CompareOutputs(const std::vector<float>& output, const std::vector<double>
 
 namespace {
 
-// Feeds ctx tokens to every layer in the largest steps that the cache takes. Rows of token t start
-// at t * token_floats; 0 repeats the same rows.
+// Feeds ctx tokens to every layer, a page at a time. Rows of token t start at t * token_floats; 0
+// repeats the same page of rows.
 Status Feed(Cache& cache, SequenceId sequence, int64_t ctx, const float* keys, const float* values,
             size_t token_floats) {
   for (int64_t done = 0; done < ctx;) {
     VARVE_ASSIGN_OR_RETURN(int most, cache.MaxStepTokens(sequence));
-    const int tokens = static_cast<int>(std::min<int64_t>(most, ctx - done));
+    const int tokens = static_cast<int>(std::min<int64_t>({most, cache.shape().page_tokens, ctx - done}));
     const StepEntry entry{sequence, tokens};
     VARVE_RETURN_IF_ERROR(cache.BeginStep({&entry, 1}));
     for (int layer = 0; layer < cache.shape().num_layers; ++layer) {

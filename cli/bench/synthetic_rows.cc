@@ -86,7 +86,8 @@ Status SyntheticRows::Extend(Cache& cache, SequenceId sequence, int64_t depth) c
   std::vector<float> values;  // [tokens, kv_heads, value_dim]
   for (int64_t done = position; done < depth;) {
     VARVE_ASSIGN_OR_RETURN(int most, cache.MaxStepTokens(sequence));
-    const auto tokens = static_cast<int>(std::min(int64_t{most}, depth - done));
+    constexpr int64_t kMaxTokens = 512;  // rows of one layer that are made at a time
+    const auto tokens = static_cast<int>(std::min({int64_t{most}, kMaxTokens, depth - done}));
     keys.resize(static_cast<size_t>(tokens) * heads * static_cast<size_t>(shape_.key_dim));
     values.resize(static_cast<size_t>(tokens) * heads * static_cast<size_t>(shape_.value_dim));
     const StepEntry entry{sequence, tokens};

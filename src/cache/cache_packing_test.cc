@@ -151,6 +151,29 @@ TEST(CachePacking, TheDecodeCacheKeepsToItsPages) {
   }
 }
 
+// A decode cache as large as the original asks for: it may not cost what packing saves.
+TEST(CachePacking, StoreNeverHoldsMoreThanFull) {
+  const RetentionWork work(Shape(), 512);
+  for (const char* cache : {"decode_cache=64", "decode_cache=64,prefetch=0", "decode_cache=2"}) {
+    SCOPED_TRACE(cache);
+    const std::string rest = std::string(",hot=16/32,bootstrap=16,step=32,") + cache;
+    RetentionRun full(Shape(), "pack=full" + rest, work);
+    RetentionRun store(Shape(), "pack=store" + rest, work);
+    const SequenceId a = *full.cache->CreateSequence();
+    const SequenceId b = *store.cache->CreateSequence();
+    for (int64_t tokens = 16; tokens <= 512; tokens += 16) {
+      full.Feed(a, tokens);
+      store.Feed(b, tokens);
+      full.cache->WaitForPacking();
+      store.cache->WaitForPacking();
+      ASSERT_LE(store.cache->Stats().bytes_held, full.cache->Stats().bytes_held + 64 * 1024)
+          << tokens;
+    }
+    EXPECT_LT(store.cache->Stats().bytes_held, full.cache->Stats().bytes_held);
+    EXPECT_TRUE(full.outputs.begin()->second == store.outputs.begin()->second);
+  }
+}
+
 TEST(CachePacking, AFullQueuePutsGroupsOffAndLosesNothing) {
   const RetentionWork work(Shape(), 600);
   RetentionRun plain(Shape(), "f16", work);

@@ -247,5 +247,23 @@ TEST(CachePq, RowsThatAreNoNumbersEndWithTheOpenWindow) {
   }
 }
 
+// Without it every layer would encode its page in the same step.
+TEST(CachePq, LayersTakeTurnsToEncodeSoThatNoStepIsLong) {
+  CacheOptions options = WithPqCodebook();
+  options.time_stages = true;
+  RetentionRun run(PqShapeOfTests(), "pq4", PqWork(), options);
+  const SequenceId id = *run.cache->CreateSequence();
+  const CacheShape& shape = run.cache->shape();
+  const auto one_page = static_cast<uint64_t>(2 * shape.page_tokens * shape.num_kv_heads);
+  uint64_t before = 0;
+  for (int64_t next = 1; next <= 300; ++next) {
+    run.Feed(id, next, 1);
+    const uint64_t encoded = run.cache->Stats().stages.rows_encoded;
+    ASSERT_LE(encoded - before, one_page) << next;
+    before = encoded;
+  }
+  EXPECT_GE(before, 2 * 10 * one_page);  // two layers, 172 tokens beyond the open window
+}
+
 }  // namespace cache_pq_test
 }  // namespace varve

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -241,6 +242,72 @@ TEST_F(CacheSteps, ACacheMayDieWithAStepOpen) {
     ASSERT_OK(cache->Append(0, entry.sequence, Rows(2), Rows(2)));
   }
   EXPECT_EQ(memory.bytes_mapped, 0u);
+}
+
+// --- a step that is committed says so ---
+
+// An executor whose work fails for want of memory while `failing` is set.
+class FailingExecutor final : public Executor {
+ public:
+  int num_threads() const override { return 1; }
+  void ParallelFor(size_t count, const std::function<void(size_t, int)>& task) override {
+    if (failing) throw std::bad_alloc();
+    for (size_t i = 0; i < count; ++i) task(i, 0);
+  }
+  bool failing = false;
+};
+
+TEST(CacheCommit, MemoryThatGivesOutWhileAPageAgesDoesNotFailTheStep) {
+  FailingExecutor executor;
+  CacheOptions options;
+  options.executor = &executor;
+  const CacheShape shape = ShapeOf({.layers = 2});
+  auto cache = MakeCache(shape, "q8_0", options);
+  const SequenceId id = *cache->CreateSequence();
+  const std::vector<float> rows =
+      RowRandom(3).Gaussians(static_cast<size_t>(shape.num_kv_heads) * 512);
+  const auto step = [&](bool fails_at_the_end) {
+    const StepEntry entry{id, 1};
+    ASSERT_OK(cache->BeginStep({&entry, 1}));
+    for (int layer = 0; layer < shape.num_layers; ++layer)
+      ASSERT_OK(cache->Append(layer, id, {rows.data(), 1}, {rows.data(), 1}));
+    executor.failing = fails_at_the_end;
+    EXPECT_OK(cache->EndStep());
+    executor.failing = false;
+  };
+  const int page = cache->shape().page_tokens;
+  for (int token = 0; token < page; ++token) step(token + 1 == page);
+  EXPECT_EQ(*cache->NextPosition(id), page);  // committed, and said so
+  EXPECT_EQ(cache->Stats().pages_sealed, 0u);
+  const std::string path = testing::TempDir() + "/committed.varve";
+  ASSERT_OK(cache->Save(path, {}));
+  auto other = MakeCache(shape, "q8_0");
+  EXPECT_TRUE(other->Load(path, {}).ok());
+  step(false);
+  EXPECT_EQ(cache->Stats().pages_sealed, 2u);
+  EXPECT_EQ(*cache->NextPosition(id), page + 1);
+}
+
+TEST(CacheCommit, MemoryThatGivesOutInsideALongStepRollsItBack) {
+  FailingExecutor executor;
+  CacheOptions options;
+  options.executor = &executor;
+  const CacheShape shape = ShapeOf({.layers = 2});
+  auto cache = MakeCache(shape, "q8_0", options);
+  const SequenceId id = *cache->CreateSequence();
+  const int tokens = 3 * cache->shape().page_tokens;
+  const std::vector<float> rows =
+      RowRandom(3).Gaussians(static_cast<size_t>(tokens * shape.num_kv_heads) * 512);
+  const StepEntry entry{id, tokens};
+  ASSERT_OK(cache->BeginStep({&entry, 1}));
+  for (int layer = 0; layer < shape.num_layers; ++layer)
+    ASSERT_OK(cache->Append(layer, id, {rows.data(), tokens}, {rows.data(), tokens}));
+  executor.failing = true;
+  EXPECT_THROW((void)cache->EndStep().ok(), std::bad_alloc);
+  executor.failing = false;
+  EXPECT_EQ(*cache->NextPosition(id), 0);
+  EXPECT_EQ(cache->Stats().pages, 0u);
+  EXPECT_EQ(cache->EndStep().code(), StatusCode::kFailedPrecondition);  // no step is open
 }
 
 }  // namespace cache_step_test
