@@ -12,7 +12,7 @@
 #include "cli/report/output.h"
 #include "fold/fold_pieces.h"
 #include "pages/page_pool.h"
-#include "plan/layer_plan.h"
+#include "plan/resolved_plan.h"
 #include "runtime/model_cache.h"
 
 namespace varve::cli {
@@ -38,9 +38,9 @@ std::string AgeRange(int64_t from, int64_t until) {
 
 // Every state that a page of this layer can be in, without counts: filling, open if there is such
 // an age, the stages, dropped if there is a window.
-std::vector<StageCost> StatesOf(const LayerPlan& layer) {
+std::vector<StageCost> StatesOf(const LayerForm& layer) {
   std::vector<StageCost> states;
-  const std::string open(layer.open_rung->name());
+  const std::string open(layer.open_rung->name);
   const auto add = [&](std::string_view state, std::string age, std::string_view k,
                        std::string_view v) {
     StageCost cost;
@@ -55,12 +55,12 @@ std::vector<StageCost> StatesOf(const LayerPlan& layer) {
   if (first_age > 0) add("open", AgeRange(0, first_age), open, open);
   // Rungs that evict=demote may use do not depend on age, and come last.
   const auto by_age = [&](size_t i) {
-    return i < layer.stages.size() && layer.stages[i].from_age < LayerPlan::kNeverByAge;
+    return i < layer.stages.size() && layer.stages[i].from_age < LayerForm::kNeverByAge;
   };
   for (size_t i = 0; by_age(i); ++i) {
-    const LayerPlan::Stage& stage = layer.stages[i];
+    const LayerForm::Stage& stage = layer.stages[i];
     const int64_t until = by_age(i + 1) ? layer.stages[i + 1].from_age : -1;
-    add("sealed", AgeRange(stage.from_age, until), stage.k->name(), stage.v->name());
+    add("sealed", AgeRange(stage.from_age, until), stage.k->name, stage.v->name);
   }
   if (layer.window_tokens > 0) add("dropped", AgeRange(layer.window_tokens, -1), "", "");
   return states;
@@ -76,7 +76,7 @@ struct PageTokens {
 // Visits the pages of a sequence of num_tokens; with fold=, of a prompt of that many when it has
 // ended.
 template <typename Visit>
-void ForEachPage(const LayerPlan& layer, const CacheShape& shape, int64_t num_tokens,
+void ForEachPage(const LayerForm& layer, const CacheShape& shape, int64_t num_tokens,
                  const Visit& visit) {
   FoldSizes sizes{.factor = 1};
   if (layer.fold && layer.fold->compressor != nullptr) {
@@ -98,13 +98,13 @@ void ForEachPage(const LayerPlan& layer, const CacheShape& shape, int64_t num_to
 }
 
 // Puts each page of a sequence of num_tokens into its state.
-Result<std::vector<StageCost>> CostOfLayer(const LayerPlan& layer, const CacheShape& shape,
+Result<std::vector<StageCost>> CostOfLayer(const LayerForm& layer, const CacheShape& shape,
                                            int64_t num_tokens) {
   std::vector<StageCost> states = StatesOf(layer);
   const size_t first_stage = layer.stages.front().from_age > 0 ? 2 : 1;
   ForEachPage(layer, shape, num_tokens, [&](const PageTokens& page) {
     const int64_t age = num_tokens - page.end;
-    const LayerPlan::Stage* stage = layer.StageAt(age);
+    const LayerForm::Stage* stage = layer.StageAt(age);
     StageCost* state = &states[1];
     if (stage != nullptr) {
       state = &states[first_stage + static_cast<size_t>(stage - layer.stages.data())];
@@ -125,7 +125,7 @@ Result<std::vector<StageCost>> CostOfLayer(const LayerPlan& layer, const CacheSh
 }
 
 // Bytes that the policy of a range aims at, 0 before its trigger.
-uint64_t PolicyBytes(const LayerPlan& layer, uint64_t f16_bytes, int64_t num_tokens) {
+uint64_t PolicyBytes(const LayerForm& layer, uint64_t f16_bytes, int64_t num_tokens) {
   if (!layer.retention || num_tokens < layer.retention->trigger_tokens) return 0;
   if (layer.retention->budget_bytes > 0) return layer.retention->budget_bytes;
   return static_cast<uint64_t>(static_cast<double>(f16_bytes) / layer.retention->ratio);
@@ -264,15 +264,14 @@ Json ReportJson(const PlanReportOptions& options, const Plan& plan, const PlanCo
 
 Result<PlanCost> CostOfPlan(const Plan& plan, const CacheShape& shape, int64_t num_tokens,
                             PlanCompressors* compressors) {
-  VARVE_ASSIGN_OR_RETURN(std::vector<LayerPlan> layers,
-                         ResolvePlan(plan, shape, nullptr, compressors));
-  CacheShape paged = shape;
-  if (paged.page_tokens == 0) paged.page_tokens = plan.PageTokens();
+  VARVE_ASSIGN_OR_RETURN(ResolvedPlan resolved, ResolvePlan(plan, shape, {nullptr, compressors}));
+  const std::vector<LayerForm>& layers = resolved.layers;
+  const CacheShape& paged = resolved.shape;
 
   PlanCost cost;
   cost.page_tokens = paged.page_tokens;
   for (int first = 0; first < shape.num_layers;) {
-    const LayerPlan& layer = layers[static_cast<size_t>(first)];
+    const LayerForm& layer = layers[static_cast<size_t>(first)];
     int end = first + 1;
     while (end < shape.num_layers && layers[static_cast<size_t>(end)] == layer) ++end;
     Result<std::vector<StageCost>> stages = CostOfLayer(layer, paged, num_tokens);

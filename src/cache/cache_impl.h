@@ -20,16 +20,15 @@
 #include "file/cache_file_reader.h"
 #include "pages/page.h"
 #include "pages/page_store.h"
-#include "plan/layer_plan.h"
+#include "plan/resolved_plan.h"
 #include "varve/cache.h"
 
 namespace varve {
 
 class CacheImpl final : public Cache {
  public:
-  CacheImpl(const CacheShape& shape, CacheOptions options, Plan settled_plan,
-            std::unique_ptr<PlanRungs> rungs, std::unique_ptr<PlanCompressors> compressors,
-            std::vector<LayerPlan> layer_plans);
+  CacheImpl(CacheOptions options, ResolvedPlan plan, std::unique_ptr<PlanRungs> rungs,
+            std::unique_ptr<PlanCompressors> compressors);
   ~CacheImpl() override;
 
   const CacheShape& shape() const override { return shape_; }
@@ -108,7 +107,7 @@ class CacheImpl final : public Cache {
 
   Status CheckFile(const CacheFile& file, const LoadOptions& options) const;
   // This cache's rung, with its codebook, for a rung of a file.
-  const Rung& OwnRung(int layer, const Rung& rung) const;
+  const Rung& OwnRung(int layer, const RungDescriptor& rung) const;
   void AddSequences(const std::shared_ptr<const CacheFile>& file, std::vector<uint64_t>* ids);
   // Brings pages of the table that still are in a file into memory.
   Status ReadIn(const LayerTable& table) const;
