@@ -146,12 +146,12 @@ struct LayerTable {
   uint64_t edits = 0;
   // What retention has decided and not yet carried out; drawn up for these entries, this position.
   struct Pending {
-    RetentionPlan plan;
+    RetentionDecision decision;
     int64_t next_position = 0;
     uint64_t edits = 0;
   };
   std::optional<Pending> pending;
-  uint64_t plan_bytes = 0;  // of the plan in force
+  uint64_t plan_bytes = 0;  // of the decision in force
 
   // The plan folds this table's prompt, which has not ended: until then nothing of the table is
   // sealed, demoted or dropped by the plan.
@@ -160,7 +160,7 @@ struct LayerTable {
   // True if what is pending still is about these entries.
   bool PendingFits(int64_t next_position) const {
     return pending && pending->edits == edits && pending->next_position == next_position &&
-           pending->plan.levels.size() == entries.size();
+           pending->decision.levels.size() == entries.size();
   }
 
   static constexpr int64_t kNoEvent = std::numeric_limits<int64_t>::max();

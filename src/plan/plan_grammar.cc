@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "plan/plan_values.h"
+#include "retention/policy_table.h"
 #include "rungs/rung_table.h"
 
 namespace varve {
@@ -27,7 +28,7 @@ constexpr ClauseSpec kClauses[] = {
     {.name = "evict",
      .kind = ClauseKind::kWord,
      .text = &LayerRule::evict,
-     .words = "h2o window random tova snapkv demote"},
+     .words_of_table = PolicyNames},
     {.name = "ratio", .kind = ClauseKind::kReal, .real = &LayerRule::ratio, .needs = "evict"},
     {.name = "budget", .kind = ClauseKind::kBytes, .needs = "evict"},
     {.name = "sink",

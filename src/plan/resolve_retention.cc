@@ -8,6 +8,7 @@
 
 #include "base/slot_bytes.h"
 #include "plan/plan_values.h"
+#include "retention/policy_table.h"
 
 namespace varve {
 namespace {
@@ -73,11 +74,11 @@ Status CheckBudget(const LayerRule& rule, const CacheShape& shape, int page_toke
 }  // namespace
 
 Status AddRetention(const LayerRule& rule, const CacheShape& shape, LayerForm* layer) {
-  Result<RetentionPolicy> policy = ParseRetentionPolicy(*rule.evict);
-  if (!policy.ok()) return policy.status();
+  const RetentionPolicy* policy = FindPolicy(*rule.evict);
+  if (policy == nullptr) return Internal(fmt::format("policy {} is missing", *rule.evict));
   const RetentionRule defaults;
   layer->retention = RetentionRule{
-      .policy = *policy,
+      .policy = policy,
       .ratio = rule.ratio.value_or(defaults.ratio),
       .budget_bytes = rule.budget_bytes.value_or(0),
       .sink_tokens = rule.sink_tokens.value_or(defaults.sink_tokens),
@@ -89,7 +90,7 @@ Status AddRetention(const LayerRule& rule, const CacheShape& shape, LayerForm* l
   };
   const int page_tokens = shape.page_tokens;
   layer->first_demotion = static_cast<int>(layer->stages.size());
-  if (*policy == RetentionPolicy::kDemote) {
+  if (policy->uses_levels) {
     VARVE_RETURN_IF_ERROR(AddDemotions(rule, shape, page_tokens, layer));
   }
   return CheckBudget(rule, shape, page_tokens, *layer);
