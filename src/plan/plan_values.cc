@@ -20,6 +20,7 @@ struct ByteUnit {
   int shift;
 };
 constexpr ByteUnit kByteUnits[] = {{"GiB", 30}, {"MiB", 20}, {"KiB", 10}, {"B", 0}};
+
 // Parses the whole text; `error` is invalid_argument where something is left over.
 template <typename T>
 T ParseWhole(std::string_view text, std::errc* error) {
