@@ -36,9 +36,9 @@ PlanUse MakePlanUse(const Plan& plan, const CacheShape& shape, const CacheUse& o
   use.compressor_bytes = of_cache.compressor_bytes;
   use.fallbacks = of_cache.fallbacks;
   if (use.compressor_bytes > 0) return use;
-  const Result<PlanCost> short_cost = CostOfPlan(plan, shape, 4096);
+  const Result<PlanCost> short_cost = EstimatePlan(plan, shape, {.assumed = true}, 4096);
   if (short_cost.ok()) use.all_in_4k = AllInRatio(*short_cost, use.constant_bytes());
-  const Result<PlanCost> long_cost = CostOfPlan(plan, shape, 32768);
+  const Result<PlanCost> long_cost = EstimatePlan(plan, shape, {.assumed = true}, 32768);
   if (long_cost.ok()) use.all_in_32k = AllInRatio(*long_cost, use.constant_bytes());
   return use;
 }

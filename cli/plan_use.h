@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/inspect/plan_report.h"
 #include "runtime/eval/eval_lane.h"
 #include "varve/cache.h"
+#include "varve/plan_estimate.h"
 
 namespace varve::cli {
 

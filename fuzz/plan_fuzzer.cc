@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "plan/layer_plan.h"
+#include "plan/resolved_plan.h"
 #include "varve/plan.h"
 
 namespace {
@@ -32,12 +32,12 @@ void Resolve(const Plan& plan) {
   shape.num_kv_heads = 2;
   shape.key_dim = 64;
   shape.value_dim = 64;
-  Result<std::vector<varve::LayerPlan>> layers = varve::ResolvePlan(plan, shape);
-  if (!layers.ok()) {
-    if (layers.status().code() == varve::StatusCode::kInternal) std::abort();
+  Result<varve::ResolvedPlan> resolved = varve::ResolvePlan(plan, shape);
+  if (!resolved.ok()) {
+    if (resolved.status().code() == varve::StatusCode::kInternal) std::abort();
     return;
   }
-  for (const varve::LayerPlan& layer : *layers) {
+  for (const varve::LayerForm& layer : resolved->layers) {
     if (layer.open_rung == nullptr || layer.stages.empty()) std::abort();
   }
 }

@@ -21,10 +21,14 @@ ReferenceCache::ReferenceCache(const CacheShape& shape, const Plan& plan,
       plan_(plan),
       codebook_(std::move(codebook)),
       compressor_(std::move(compressor)) {
+  for (const std::string_view name : RungNames()) {
+    const RungDescriptor* rung = FindRung(name);
+    if (rung != nullptr) rungs_[rung->name] = rung->Make({&ActiveKernels(), nullptr});
+  }
   if (codebook_ == nullptr) return;
   for (const CodebookTable& table : codebook_->tables) {
-    const PqSize size = {table.num_subspaces, table.bits};
-    pq_rungs_[PqName(size)] = std::make_shared<const PqRung>(size, codebook_);
+    const RungDescriptor& rung = PqDescriptorOf({table.num_subspaces, table.bits});
+    rungs_[rung.name] = rung.Make({&ActiveKernels(), codebook_});
   }
 }
 
@@ -39,13 +43,12 @@ const LayerRule& ReferenceCache::RuleOf(int layer) const {
 }
 
 const Rung* ReferenceCache::OpenRung(int layer) const {
-  return FindRung(RuleOf(layer).open_rung.value_or("f16"));
+  return RungOf(RuleOf(layer).open_rung.value_or("f16"), Part::kKey);
 }
 
 const Rung* ReferenceCache::RungOf(const std::string& name, Part part) const {
   const int dim = part == Part::kKey ? shape_.key_dim : shape_.value_dim;
-  const std::optional<PqSize> size = ParsePqName(name, dim);
-  return size ? pq_rungs_.at(PqName(*size)).get() : FindRung(name);
+  return rungs_.at(FindRung(name, dim)->name).get();
 }
 
 // With pq rungs the newest 128 tokens stay open, or half of a short window.
@@ -53,7 +56,8 @@ int64_t ReferenceCache::OpenTokens(int layer) const {
   const LayerRule& rule = RuleOf(layer);
   if (rule.open_tokens) return *rule.open_tokens;
   const auto [key_rung, value_rung] = RungsAt(layer, 0);
-  if (!IsPqName(key_rung->name()) && !IsPqName(value_rung->name())) return 0;
+  if (!key_rung->descriptor().needs_codebook() && !value_rung->descriptor().needs_codebook())
+    return 0;
   return std::min<int64_t>(128, rule.window_tokens.value_or(256) / 2);
 }
 

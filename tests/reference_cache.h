@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "rungs/pq/pq_rung.h"
+#include "rungs/pq/pq_descriptor.h"
 #include "rungs/rung.h"
 #include "varve/cache.h"
 #include "varve/codebook.h"
@@ -147,7 +147,7 @@ class ReferenceCache {
   LayerRule uncovered_;
   std::shared_ptr<const Codebook> codebook_;
   std::shared_ptr<const Compressor> compressor_;
-  std::map<std::string, std::shared_ptr<const PqRung>> pq_rungs_;  // by canonical name
+  std::map<std::string_view, std::shared_ptr<const Rung>> rungs_;  // by canonical name
   std::map<uint64_t, Sequence> sequences_;
 };
 

@@ -86,11 +86,11 @@ TEST(BenchAttention, AWorkingSetIsASizeOrAnError) {
   EXPECT_FALSE(ParseWorkingSet("8000PiB").ok());
 }
 
-LayerPlan OneLayer(const char* plan) {
+LayerForm OneLayer(const char* plan) {
   CacheShape shape;
   shape.num_layers = shape.num_kv_heads = 1;
   shape.key_dim = shape.value_dim = 32;
-  return ResolvePlan(*ParsePlan(plan), shape)->front();
+  return ResolvePlan(*ParsePlan(plan), shape)->layers.front();
 }
 
 TEST(BenchCandidate, TheCoarsestRungSetsTheErrorLimit) {

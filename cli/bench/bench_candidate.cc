@@ -60,26 +60,20 @@ Status CheckLayer(Candidate& candidate, const Workload& workload, int layer, dou
 
 }  // namespace
 
-double KernelErrorLimit(const LayerPlan& layer) {
-  const auto limit_of = [](const Rung* rung) {
-    const std::string_view name = rung->name();
-    if (name == "f32" || name == "f16" || name == "bf16") return 1e-5;
-    if (name.starts_with("pq")) return 4e-2;
-    return name.starts_with("q8_0") ? 1e-3 : 5e-2;
-  };
-  double limit = limit_of(layer.open_rung);
-  for (const LayerPlan::Stage& stage : layer.stages) {
-    limit = std::max({limit, limit_of(stage.k), limit_of(stage.v)});
+double KernelErrorLimit(const LayerForm& layer) {
+  double limit = layer.open_rung->kernel_error;
+  for (const LayerForm::Stage& stage : layer.stages) {
+    limit = std::max({limit, stage.k->kernel_error, stage.v->kernel_error});
   }
   return limit;
 }
 
 Status CheckAnswers(Candidate& candidate, const Workload& workload, Executor& executor) {
   const FilledCache& filled = *candidate.filled;
-  VARVE_ASSIGN_OR_RETURN(std::vector<LayerPlan> plans,
+  VARVE_ASSIGN_OR_RETURN(ResolvedPlan resolved,
                          ResolvePlan(filled.cache->plan(), filled.cache->shape()));
   struct Kind {
-    const LayerPlan* plan;
+    const LayerForm* plan;
     std::vector<float> output;  // [heads, dim], checked
   };
   std::vector<Kind> kinds;
@@ -87,7 +81,7 @@ Status CheckAnswers(Candidate& candidate, const Workload& workload, Executor& ex
   std::vector<float>& output = candidate.output;
   for (int layer = 0; layer < filled.layers; ++layer) {
     VARVE_RETURN_IF_ERROR(AttendLayer(filled, workload, layer, output));
-    const LayerPlan& plan = plans[static_cast<size_t>(layer)];
+    const LayerForm& plan = resolved.layers[static_cast<size_t>(layer)];
     auto kind = std::find_if(kinds.begin(), kinds.end(),
                              [&](const Kind& known) { return *known.plan == plan; });
     if (kind == kinds.end()) {

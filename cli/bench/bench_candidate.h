@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cli/bench/bench_workload.h"
-#include "plan/layer_plan.h"
+#include "plan/resolved_plan.h"
 
 namespace varve::cli {
 
@@ -28,7 +28,7 @@ struct Candidate {
 // The most that attention may differ, in RMS, from double precision over the same decoded rows. It
 // follows the coarsest rung of the layer: kernels round queries and weights to 15 bits in q8_0 and
 // to 8 bits in q4_0, and nothing but f32 sums in the float rungs.
-double KernelErrorLimit(const LayerPlan& layer);
+double KernelErrorLimit(const LayerForm& layer);
 
 // Checks every layer before anything is timed, and keeps the last layer's output. The first layer
 // of each kind (all layers of a plan without ranges are of one kind) is compared with double

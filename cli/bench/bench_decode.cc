@@ -15,7 +15,6 @@
 #include "cli/bench/read_bandwidth.h"
 #include "cli/bench/stage_report.h"
 #include "cli/inspect/model_lists.h"
-#include "cli/inspect/plan_report.h"
 #include "cli/interrupt.h"
 #include "cli/model_argument.h"
 #include "cli/report/output.h"
@@ -23,6 +22,7 @@
 #include "cli/report/retention_report.h"
 #include "kernels/kernels.h"
 #include "runtime/model/open_model.h"
+#include "varve/plan_estimate.h"
 
 namespace varve::cli {
 namespace {
@@ -101,7 +101,7 @@ Result<std::vector<std::vector<size_t>>> DecodeBench::Groups() const {
   const int64_t most = depths_.back() + std::max(kMaxSteps, options_.steps);
   std::vector<uint64_t> bytes;
   for (size_t i = 0; i < plans_.size(); ++i) {
-    Result<PlanCost> cost = CostOfPlan(plans_[i], model_->cache_shape(), most);
+    Result<PlanCost> cost = EstimatePlan(plans_[i], model_->cache_shape(), {.assumed = true}, most);
     if (!cost.ok()) {
       return Status(cost.status().code(),
                     fmt::format("--kv \"{}\": {}", names_[i], cost.status().message()));

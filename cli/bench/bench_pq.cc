@@ -103,8 +103,9 @@ Status PqBench::Fill(const CodebookSize& size) {
   training.seed = options_.seed;
   VARVE_ASSIGN_OR_RETURN(Codebook codebook,
                          TrainOnRows(parts, 1, 1, CodebookGrain::kHead, training, *executor_));
-  rung_ = std::make_unique<PqRung>(PqSize{size.num_subspaces, size.bits},
-                                   std::make_shared<const Codebook>(std::move(codebook)));
+  rung_ = std::make_unique<PqRung>(
+      PqDescriptorOf({size.num_subspaces, size.bits}),
+      RungBinding{&ActiveKernels(), std::make_shared<const Codebook>(std::move(codebook))});
   const size_t pages = keys_.size() / dim / kPageTokens;
   const size_t strip = rung_->StripBytes(shape_);
   key_strips_.resize(pages * strip);

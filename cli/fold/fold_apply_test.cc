@@ -107,16 +107,17 @@ TEST(PlanCost, FoldCountsAsIfAllWereThePrompt) {
   const CacheShape shape{8, 2, 2, 128, 128, 0};
   const Result<Compressor> parsed = ParseCompressor(EmbeddedCompressor(), "embedded");
   ASSERT_TRUE(parsed.ok());
-  PlanCompressors compressors(std::make_shared<const Compressor>(*parsed), shape);
-  const Result<PlanCost> folded = CostOfPlan(*ParsePlan("fold"), shape, 4096, &compressors);
+  PlanResources resources;
+  resources.compressor = std::make_shared<const Compressor>(*parsed);
+  const Result<PlanCost> folded = EstimatePlan(*ParsePlan("fold"), shape, resources, 4096);
   ASSERT_TRUE(folded.ok());
   EXPECT_EQ(folded->bytes * 4, folded->bytes_f16);
   // 3 tokens are left over and lie in a page of their own, which counts whole.
-  const Result<PlanCost> odd = CostOfPlan(*ParsePlan("fold"), shape, 4099, &compressors);
+  const Result<PlanCost> odd = EstimatePlan(*ParsePlan("fold"), shape, resources, 4099);
   ASSERT_TRUE(odd.ok());
   EXPECT_EQ(odd->ranges[0].stages[0].tokens, 3);
   EXPECT_EQ(odd->bytes, folded->bytes + 8 * 64 * 1024);
-  const Result<PlanCost> blind = CostOfPlan(*ParsePlan("fold"), shape, 4096);
+  const Result<PlanCost> blind = EstimatePlan(*ParsePlan("fold"), shape, {.assumed = true}, 4096);
   ASSERT_TRUE(blind.ok());
   EXPECT_EQ(blind->bytes, blind->bytes_f16);
 }

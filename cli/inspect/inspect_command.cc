@@ -18,7 +18,7 @@
 #include "cli/report/output.h"
 #include "cli/report/retention_trace.h"
 #include "kernels/kernels.h"
-#include "rungs/rung.h"
+#include "rungs/rung_table.h"
 
 namespace varve::cli {
 namespace {
@@ -79,13 +79,10 @@ Json IsaRows(bool print) {
 Json RungRows(bool print) {
   Json rows = Json::array();
   TextTable table({"rung", ">bits/value", ">times smaller than f16"});
-  std::string_view names = KnownRungNames();
-  while (!names.empty()) {
-    const size_t blank = names.find(' ');
-    const std::string name(names.substr(0, blank));
-    names.remove_prefix(blank == std::string_view::npos ? names.size() : blank + 1);
+  for (const std::string_view rung : RungNames()) {
+    const std::string name(rung);
     Result<double> bytes = RungBytesPerRow(name, Part::kKey, kTypicalDim, kTypicalPageTokens);
-    if (!bytes.ok()) continue;  // a name that stands for a family
+    if (!bytes.ok()) continue;  // not for rows of that many values
     const double bits = *bytes * 8 / kTypicalDim;
     table.AddRow({name, fmt::format("{:.2f}", bits), fmt::format("{:.2f}", 16 / bits)});
     rows.push_back({{"topic", "rung"}, {"rung", name}, {"bits_per_value", bits}});

@@ -10,9 +10,7 @@
 #include "cli/model_argument.h"
 #include "cli/plan_use.h"
 #include "cli/report/output.h"
-#include "fold/fold_pieces.h"
 #include "pages/page_pool.h"
-#include "plan/layer_plan.h"
 #include "runtime/model_cache.h"
 
 namespace varve::cli {
@@ -22,122 +20,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMaxContext = 100'000'000;
 
-// Payload of one page of one layer.
-Result<uint64_t> PagePayload(std::string_view k, std::string_view v, const CacheShape& shape) {
-  VARVE_ASSIGN_OR_RETURN(
-      double key, RungBytesPerRow(std::string(k), Part::kKey, shape.key_dim, shape.page_tokens));
-  VARVE_ASSIGN_OR_RETURN(double value, RungBytesPerRow(std::string(v), Part::kValue,
-                                                       shape.value_dim, shape.page_tokens));
-  const double bytes = (key + value) * shape.page_tokens * shape.num_kv_heads;
-  return static_cast<uint64_t>(std::llround(bytes));
-}
-
-std::string AgeRange(int64_t from, int64_t until) {
-  return until < 0 ? fmt::format("{}-", from) : fmt::format("{}-{}", from, until - 1);
-}
-
-// Every state that a page of this layer can be in, without counts: filling, open if there is such
-// an age, the stages, dropped if there is a window.
-std::vector<StageCost> StatesOf(const LayerPlan& layer) {
-  std::vector<StageCost> states;
-  const std::string open(layer.open_rung->name());
-  const auto add = [&](std::string_view state, std::string age, std::string_view k,
-                       std::string_view v) {
-    StageCost cost;
-    cost.state = state;
-    cost.age = std::move(age);
-    cost.k = k;
-    cost.v = v;
-    states.push_back(std::move(cost));
-  };
-  add("filling", "", open, open);
-  const int64_t first_age = layer.stages.front().from_age;
-  if (first_age > 0) add("open", AgeRange(0, first_age), open, open);
-  // Rungs that evict=demote may use do not depend on age, and come last.
-  const auto by_age = [&](size_t i) {
-    return i < layer.stages.size() && layer.stages[i].from_age < LayerPlan::kNeverByAge;
-  };
-  for (size_t i = 0; by_age(i); ++i) {
-    const LayerPlan::Stage& stage = layer.stages[i];
-    const int64_t until = by_age(i + 1) ? layer.stages[i + 1].from_age : -1;
-    add("sealed", AgeRange(stage.from_age, until), stage.k->name(), stage.v->name());
-  }
-  if (layer.window_tokens > 0) add("dropped", AgeRange(layer.window_tokens, -1), "", "");
-  return states;
-}
-
-// A page of a sequence: the tokens [begin, end), in fewer rows where they are folded.
-struct PageTokens {
-  int64_t begin = 0;
-  int64_t end = 0;
-  bool filling = false;
-};
-
-// Visits the pages of a sequence of num_tokens; with fold=, of a prompt of that many when it has
-// ended.
-template <typename Visit>
-void ForEachPage(const LayerPlan& layer, const CacheShape& shape, int64_t num_tokens,
-                 const Visit& visit) {
-  FoldSizes sizes{.factor = 1};
-  if (layer.fold && layer.fold->compressor != nullptr) {
-    const Compressor& compressor = *layer.fold->compressor;
-    sizes = {compressor.factor, compressor.min_groups, layer.fold->image_tokens,
-             compressor.has_image, num_tokens - layer.stages.front().from_age};
-  }
-  const PositionRun run{0, num_tokens};
-  for (const FoldPiece& piece : CutForFold({&run, 1}, sizes)) {
-    for (int64_t row = 0; row < piece.num_rows; row += shape.page_tokens) {
-      const int64_t rows = std::min<int64_t>(piece.num_rows - row, shape.page_tokens);
-      const int64_t begin = piece.first_position + row * piece.tokens_per_row;
-      const int64_t end = begin + rows * piece.tokens_per_row;
-      const bool filling =
-          end == num_tokens && rows < shape.page_tokens && piece.tokens_per_row == 1;
-      visit(PageTokens{begin, end, filling});
-    }
-  }
-}
-
-// Puts each page of a sequence of num_tokens into its state.
-Result<std::vector<StageCost>> CostOfLayer(const LayerPlan& layer, const CacheShape& shape,
-                                           int64_t num_tokens) {
-  std::vector<StageCost> states = StatesOf(layer);
-  const size_t first_stage = layer.stages.front().from_age > 0 ? 2 : 1;
-  ForEachPage(layer, shape, num_tokens, [&](const PageTokens& page) {
-    const int64_t age = num_tokens - page.end;
-    const LayerPlan::Stage* stage = layer.StageAt(age);
-    StageCost* state = &states[1];
-    if (stage != nullptr) {
-      state = &states[first_stage + static_cast<size_t>(stage - layer.stages.data())];
-    }
-    const bool is_dropped = layer.window_tokens > 0 && age >= layer.window_tokens;
-    if (is_dropped && page.begin >= layer.sink_tokens) state = &states.back();
-    if (page.filling) state = &states[0];
-    ++state->pages;
-    state->tokens += page.end - page.begin;
-  });
-  for (StageCost& state : states) {
-    if (state.k.empty()) continue;
-    VARVE_ASSIGN_OR_RETURN(uint64_t payload, PagePayload(state.k, state.v, shape));
-    state.layer_bytes = SlotBytes(payload) * static_cast<uint64_t>(state.pages);
-    state.layer_payload = payload * static_cast<uint64_t>(state.pages);
-  }
-  return states;
-}
-
-// Bytes that the policy of a range aims at, 0 before its trigger.
-uint64_t PolicyBytes(const LayerPlan& layer, uint64_t f16_bytes, int64_t num_tokens) {
-  if (!layer.retention || num_tokens < layer.retention->trigger_tokens) return 0;
-  if (layer.retention->budget_bytes > 0) return layer.retention->budget_bytes;
-  return static_cast<uint64_t>(static_cast<double>(f16_bytes) / layer.retention->ratio);
-}
-
 std::string LayerSpanText(const RangeCost& range) {
   if (range.first_layer == range.last_layer) return fmt::format("{}", range.first_layer);
   return fmt::format("{}-{}", range.first_layer, range.last_layer);
-}
-
-uint64_t LayersOf(const RangeCost& range) {
-  return static_cast<uint64_t>(range.last_layer) - range.first_layer + 1;
 }
 
 std::string PerToken(uint64_t bytes, int64_t tokens) {
@@ -150,17 +35,19 @@ double Ratio(const PlanCost& cost) {
                          : static_cast<double>(cost.bytes_f16) / static_cast<double>(cost.bytes);
 }
 
-// A cache of the plan, to ask what it uses beside its pages. It spills nowhere.
-Result<PlanUse> TryPlan(const Plan& plan, const CacheShape& shape, CacheOptions options) {
-  options.plan = plan;
-  for (LayerRule& rule : options.plan.rules) {
-    rule.spill.reset();
-    rule.spill_mib.reset();
-    rule.keep_mib.reset();
-  }
-  options.num_threads = 1;
-  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<Cache> cache, Cache::Create(shape, std::move(options)));
-  return MakePlanUse(plan, shape, UseOf(cache->Stats()));
+// What the estimate says the plan takes beside its pages. Without fold=, also at other lengths.
+Result<PlanUse> UseOfPlan(const Plan& plan, const CacheShape& shape, const PlanResources& resources,
+                          const PlanCost& cost) {
+  PlanUse use;
+  use.codebook_bytes = cost.codebook_bytes;
+  use.compressor_bytes = cost.compressor_bytes;
+  use.fallbacks = cost.fallbacks;
+  if (use.compressor_bytes > 0) return use;
+  VARVE_ASSIGN_OR_RETURN(PlanCost short_cost, EstimatePlan(plan, shape, resources, 4096));
+  VARVE_ASSIGN_OR_RETURN(PlanCost long_cost, EstimatePlan(plan, shape, resources, 32768));
+  use.all_in_4k = AllInRatio(short_cost, use.constant_bytes());
+  use.all_in_32k = AllInRatio(long_cost, use.constant_bytes());
+  return use;
 }
 
 void PrintReport(const PlanReportOptions& options, const Plan& plan, const PlanCost& cost,
@@ -180,13 +67,13 @@ void PrintReport(const PlanReportOptions& options, const Plan& plan, const PlanC
   for (const RangeCost& range : cost.ranges) {
     std::string layers = LayerSpanText(range);
     for (const StageCost& stage : range.stages) {
-      const uint64_t bytes = stage.layer_bytes * LayersOf(range);
+      const uint64_t bytes = stage.layer_bytes * range.num_layers();
       const bool is_gone = stage.k.empty();
       table.AddRow({std::exchange(layers, ""), stage.state, stage.age, is_gone ? "-" : stage.k,
                     is_gone ? "-" : stage.v, fmt::format("{}", stage.pages),
                     fmt::format("{}", stage.tokens), PerToken(bytes, stage.tokens),
                     HumanBytes(static_cast<double>(bytes)),
-                    HumanBytes(static_cast<double>(stage.layer_payload * LayersOf(range)))});
+                    HumanBytes(static_cast<double>(stage.layer_payload * range.num_layers()))});
     }
   }
   table.AddRow({"all", "", "", "", "", "", fmt::format("{}", options.ctx),
@@ -235,8 +122,8 @@ Json ReportJson(const PlanReportOptions& options, const Plan& plan, const PlanCo
                         {"v", stage.v},
                         {"pages", stage.pages},
                         {"tokens", stage.tokens},
-                        {"bytes", stage.layer_bytes * LayersOf(range)},
-                        {"bytes_payload", stage.layer_payload * LayersOf(range)}});
+                        {"bytes", stage.layer_bytes * range.num_layers()},
+                        {"bytes_payload", stage.layer_payload * range.num_layers()}});
     }
     ranges.push_back({{"layers", LayerSpanText(range)},
                       {"bytes", range.bytes},
@@ -261,45 +148,6 @@ Json ReportJson(const PlanReportOptions& options, const Plan& plan, const PlanCo
 }
 
 }  // namespace
-
-Result<PlanCost> CostOfPlan(const Plan& plan, const CacheShape& shape, int64_t num_tokens,
-                            PlanCompressors* compressors) {
-  VARVE_ASSIGN_OR_RETURN(std::vector<LayerPlan> layers,
-                         ResolvePlan(plan, shape, nullptr, compressors));
-  CacheShape paged = shape;
-  if (paged.page_tokens == 0) paged.page_tokens = plan.PageTokens();
-
-  PlanCost cost;
-  cost.page_tokens = paged.page_tokens;
-  for (int first = 0; first < shape.num_layers;) {
-    const LayerPlan& layer = layers[static_cast<size_t>(first)];
-    int end = first + 1;
-    while (end < shape.num_layers && layers[static_cast<size_t>(end)] == layer) ++end;
-    Result<std::vector<StageCost>> stages = CostOfLayer(layer, paged, num_tokens);
-    if (!stages.ok()) return stages.status();
-    RangeCost range;
-    range.first_layer = first;
-    range.last_layer = end - 1;
-    range.stages = std::move(*stages);
-    const uint64_t f16_layer = static_cast<uint64_t>(num_tokens) *
-                               static_cast<uint64_t>(shape.num_kv_heads) *
-                               static_cast<uint64_t>(shape.key_dim + shape.value_dim) * 2;
-    range.policy_bytes = PolicyBytes(layer, f16_layer * LayersOf(range), num_tokens);
-    range.has_budget = layer.retention && layer.retention->budget_bytes > 0;
-    for (const StageCost& stage : range.stages) {
-      range.bytes += stage.layer_bytes * LayersOf(range);
-      range.payload += stage.layer_payload * LayersOf(range);
-    }
-    cost.bytes += range.bytes;
-    cost.payload += range.payload;
-    cost.ranges.push_back(std::move(range));
-    first = end;
-  }
-  cost.bytes_f16 = static_cast<uint64_t>(num_tokens) * static_cast<uint64_t>(shape.num_layers) *
-                   static_cast<uint64_t>(shape.num_kv_heads) *
-                   static_cast<uint64_t>(shape.key_dim + shape.value_dim) * 2;
-  return cost;
-}
 
 void AddPlanReportOptions(CLI::App* command, PlanReportOptions* options) {
   command->add_option("PLAN", options->plan, "a plan, or @file.json")->required();
@@ -344,25 +192,25 @@ int ReportPlan(const PlanReportOptions& asked) {
   shape.group_size = options.heads / options.kv_heads;
   shape.key_dim = options.dim;
   shape.value_dim = options.dim;
-  CacheOptions cache_options;
+  PlanResources resources;
   if (options.embedded_model || !options.model.empty()) {
     Result<LoadedModel> model = LoadModel(options.model);
     if (!model.ok()) return ReportError(model.status());
     shape = model->model->cache_shape();
-    cache_options = CacheOptionsFor(*model->model);
+    const CacheOptions cache_options = CacheOptionsFor(*model->model);
+    resources = {cache_options.codebook, cache_options.compressor, cache_options.model_fingerprint};
     options.layers = shape.num_layers;
     options.kv_heads = shape.num_kv_heads;
     options.heads = shape.num_kv_heads * shape.group_size;
     options.dim = shape.key_dim;
   }
-  PlanCompressors compressors(cache_options.compressor, shape);
-  Result<PlanCost> cost = CostOfPlan(*plan, shape, options.ctx, &compressors);
+  Result<PlanCost> cost = EstimatePlan(*plan, shape, resources, options.ctx);
   if (!cost.ok()) {
     if (options.json != "-") fmt::print("plan   {}\n", PrintPlan(*plan));
     std::fflush(stdout);
     return ReportError(cost.status());
   }
-  Result<PlanUse> use = TryPlan(*plan, shape, std::move(cache_options));
+  Result<PlanUse> use = UseOfPlan(*plan, shape, resources, *cost);
   if (!use.ok()) return ReportError(use.status());
   if (options.json != "-") PrintReport(options, *plan, *cost, *use);
   if (!options.json.empty()) {

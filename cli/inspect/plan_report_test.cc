@@ -15,7 +15,8 @@ CacheShape Shape(int num_layers) {
 }
 
 PlanCost Cost(std::string_view text, int num_layers, int64_t num_tokens) {
-  Result<PlanCost> cost = CostOfPlan(*ParsePlan(text), Shape(num_layers), num_tokens);
+  Result<PlanCost> cost =
+      EstimatePlan(*ParsePlan(text), Shape(num_layers), {.assumed = true}, num_tokens);
   EXPECT_TRUE(cost.ok()) << cost.status().message();
   return cost.ok() ? *cost : PlanCost();
 }
@@ -38,7 +39,7 @@ TEST(PlanReport, APageTakesWholeSlotsOf256Bytes) {
   CacheShape shape = Shape(1);
   shape.num_kv_heads = 1;
   shape.page_tokens = 16;
-  Result<PlanCost> cost = CostOfPlan(*ParsePlan("q4_0"), shape, 16);
+  Result<PlanCost> cost = EstimatePlan(*ParsePlan("q4_0"), shape, {.assumed = true}, 16);
   ASSERT_TRUE(cost.ok()) << cost.status().message();
   EXPECT_EQ(cost->payload, 16u * 2 * 2 * 18);
   EXPECT_EQ(cost->bytes, 1280u);
@@ -77,7 +78,7 @@ TEST(PlanReport, LayersWithTheSamePlanAreOneRange) {
 }
 
 TEST(PlanReport, APlanThatCannotRunIsAnError) {
-  EXPECT_EQ(CostOfPlan(*ParsePlan("cross=q8_0"), Shape(1), 64).status().code(),
+  EXPECT_EQ(EstimatePlan(*ParsePlan("cross=q8_0"), Shape(1), {.assumed = true}, 64).status().code(),
             StatusCode::kUnimplemented);
 }
 
@@ -92,6 +93,29 @@ TEST(PlanReport, APolicyAimsAtItsBytesFromTheTriggerOn) {
   EXPECT_EQ(cost.ranges[1].stages[1].age, "0-");
   EXPECT_EQ(Cost("evict=h2o,trigger=512", 3, 511).ranges[0].policy_bytes, 0u);
   EXPECT_EQ(Cost("evict=h2o,budget=1MiB", 3, 1024).ranges[0].policy_bytes, 1u << 20);
+}
+
+TEST(PlanReport, AFallbackIsSettledAsACacheWouldSettleIt) {
+  CacheShape shape = Shape(2);
+  shape.value_dim = 80;  // no multiple of 32
+  const Plan plan = *ParsePlan("q8_0,fallback=bf16");
+  for (const bool assumed : {false, true}) {
+    const Result<PlanCost> cost = EstimatePlan(plan, shape, {.assumed = assumed}, 64);
+    ASSERT_TRUE(cost.ok()) << cost.status().message();
+    EXPECT_EQ(cost->ranges[0].stages.back().k, "q8_0");
+    EXPECT_EQ(cost->ranges[0].stages.back().v, "bf16");
+    ASSERT_EQ(cost->fallbacks.size(), 1u);
+    EXPECT_EQ(cost->fallbacks[0].part, Part::kValue);
+    EXPECT_EQ(cost->fallbacks[0].asked, "q8_0");
+    EXPECT_EQ(cost->fallbacks[0].used, "bf16");
+  }
+  // Without a codebook pq falls back; where one is assumed it counts as pq.
+  const Plan codes = *ParsePlan("pq4,fallback=q4_0");
+  EXPECT_EQ(EstimatePlan(codes, Shape(1), {}, 640)->ranges[0].stages.back().k, "q4_0");
+  EXPECT_EQ(EstimatePlan(codes, Shape(1), {.assumed = true}, 640)->ranges[0].stages.back().k,
+            "pq32x8");
+  EXPECT_EQ(EstimatePlan(*ParsePlan("pq4"), Shape(1), {}, 640).status().code(),
+            StatusCode::kFailedPrecondition);
 }
 
 }  // namespace plan_report_test

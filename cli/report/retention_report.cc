@@ -7,12 +7,12 @@
 
 #include "base/align.h"
 #include "pages/page_pool.h"
-#include "plan/layer_plan.h"
+#include "plan/resolved_plan.h"
 
 namespace varve::cli {
 namespace {
 
-uint64_t PageBytes(const Rung& k, const Rung& v, const CacheShape& shape) {
+uint64_t PageBytes(const RungDescriptor& k, const RungDescriptor& v, const CacheShape& shape) {
   const StripShape key{0, 0, shape.key_dim, shape.page_tokens};
   const StripShape value{0, 0, shape.value_dim, shape.page_tokens};
   return SlotBytes((k.StripBytes(key) + v.StripBytes(value)) *
@@ -20,7 +20,7 @@ uint64_t PageBytes(const Rung& k, const Rung& v, const CacheShape& shape) {
 }
 
 // What a layer holds at `tokens` if the policy drops all that it may.
-uint64_t FloorBytes(const LayerPlan& layer, const CacheShape& shape, int64_t tokens) {
+uint64_t FloorBytes(const LayerForm& layer, const CacheShape& shape, int64_t tokens) {
   const RetentionRule& rule = *layer.retention;
   const uint64_t open = PageBytes(*layer.open_rung, *layer.open_rung, shape);
   const int64_t page_tokens = shape.page_tokens;
@@ -29,7 +29,7 @@ uint64_t FloorBytes(const LayerPlan& layer, const CacheShape& shape, int64_t tok
     const int64_t end = begin + page_tokens;
     const bool grows = end > tokens;
     if (!grows && begin >= rule.sink_tokens && end <= tokens - rule.recent_tokens) continue;
-    const LayerPlan::Stage* stage = grows ? nullptr : layer.StageAt(tokens - end);
+    const LayerForm::Stage* stage = grows ? nullptr : layer.StageAt(tokens - end);
     bytes += stage == nullptr ? open : PageBytes(*stage->k, *stage->v, shape);
   }
   // The policy keeps room for pages that are begun before it plans again.
@@ -53,16 +53,15 @@ RetentionReport MakeRetentionReport(const Plan& plan, const CacheShape& shape,
   report.whole_ratio = whole_ratio;
   report.tokens = tokens;
   if (!report.has_policy()) return report;
-  CacheShape paged = shape;
-  if (paged.page_tokens == 0) paged.page_tokens = plan.PageTokens();
-  Result<std::vector<LayerPlan>> layers = ResolvePlan(plan, paged);
-  if (!layers.ok()) return report;  // a cache was made of it, so this does not happen
+  Result<ResolvedPlan> resolved = ResolvePlan(plan, shape);
+  if (!resolved.ok()) return report;  // a cache was made of it, so this does not happen
+  const CacheShape& paged = resolved->shape;
   uint64_t floor = 0;
   double target = 0;
   bool has_budget = false;
   const double f16_layer =
       2.0 * paged.num_kv_heads * (paged.key_dim + paged.value_dim) * static_cast<double>(tokens);
-  for (const LayerPlan& layer : *layers) {
+  for (const LayerForm& layer : resolved->layers) {
     if (!layer.retention) continue;
     floor += FloorBytes(layer, paged, tokens);
     target += f16_layer / layer.retention->ratio;

@@ -25,8 +25,8 @@ namespace varve {
 inline constexpr int kSplitPages = 16;
 
 // One rung for every key space and value space that pages of a layer may be in; null if unused.
-inline constexpr int kMaxKeySpaces = kNumSharedKeySpaces + kMaxCodebookSpaces;
-inline constexpr int kMaxValueSpaces = kNumSharedValueSpaces + kMaxCodebookSpaces;
+inline constexpr int kMaxKeySpaces = kNumSharedKeySpaces + kMaxOwnSpaces;
+inline constexpr int kMaxValueSpaces = kNumSharedValueSpaces + kMaxOwnSpaces;
 struct LayerSpaces {
   std::array<const Rung*, kMaxKeySpaces> key = {};  // shared ones by KeySpace, then codebooks
   std::array<const Rung*, kMaxValueSpaces> value = {};

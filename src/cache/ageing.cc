@@ -8,8 +8,7 @@ namespace {
 
 // A search of the nearest centroids takes a hundred times as long as rounding.
 bool IsSlowToEncode(const LayerPlan::Stage& stage) {
-  return stage.k->key_space() == KeySpace::kCodebook ||
-         stage.v->value_space() == ValueSpace::kCodebook;
+  return stage.k->descriptor().needs_codebook() || stage.v->descriptor().needs_codebook();
 }
 
 }  // namespace

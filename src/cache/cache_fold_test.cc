@@ -277,9 +277,9 @@ TEST(CacheFold, PlansThatCannotFoldAreRefusedByClause) {
             std::string::npos);
   EXPECT_NE(refusal("fold=/nowhere/a.bin", nullptr).find("/nowhere/a.bin"), std::string::npos);
   EXPECT_EQ(refusal("image=3", nullptr),
-            "plan: layers 0-, clause \"image\": means nothing without fold=");
+            "plan: layers 0-, clause \"image=3\": image= requires fold=");
   EXPECT_EQ(refusal("fold_positions=true", nullptr),
-            "plan: layers 0-, clause \"fold_positions\": means nothing without fold=");
+            "plan: layers 0-, clause \"fold_positions=true\": fold_positions= requires fold=");
   EXPECT_NE(refusal("1-: fold=shipped,fold_positions=restart", MakeCompressor())
                 .find("layer 1 is not folded as layer 0 is"),
             std::string::npos);

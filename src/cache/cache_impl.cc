@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "pages/strip_reader.h"
-#include "plan/plan_rule.h"
 
 namespace varve {
 namespace {
@@ -44,23 +43,17 @@ LayerSpaces SpacesOf(const LayerPlan& plan) {
 
 Result<std::unique_ptr<Cache>> Cache::Create(const CacheShape& shape, CacheOptions options) {
   VARVE_RETURN_IF_ERROR(CheckShape(shape));
-  VARVE_ASSIGN_OR_RETURN(Plan plan, NormalizePlan(options.plan));
-  VARVE_RETURN_IF_ERROR(CheckSupported(plan));
   auto rungs = std::make_unique<PlanRungs>(options.codebook, options.model_fingerprint, shape);
-  VARVE_ASSIGN_OR_RETURN(Plan settled, rungs->Settle(plan));
   auto compressors = std::make_unique<PlanCompressors>(options.compressor, shape);
-  VARVE_ASSIGN_OR_RETURN(std::vector<LayerPlan> plans,
-                         ResolvePlan(settled, shape, rungs.get(), compressors.get()));
+  VARVE_ASSIGN_OR_RETURN(ResolvedPlan resolved,
+                         ResolvePlan(options.plan, shape, {rungs.get(), compressors.get()}));
   if (options.num_threads < 0 || options.num_threads > 1024) {
     return InvalidArgument("cache options: num_threads " + std::to_string(options.num_threads) +
                            " is outside 0 … 1024");
   }
-  CacheShape filled = shape;
-  if (filled.page_tokens == 0) filled.page_tokens = options.plan.PageTokens();
-  const PackSettings settings = ResolvePackSettings(options.plan);
-  auto cache =
-      std::make_unique<CacheImpl>(filled, std::move(options), std::move(settled), std::move(rungs),
-                                  std::move(compressors), std::move(plans));
+  const PackSettings settings = resolved.packing;
+  auto cache = std::make_unique<CacheImpl>(std::move(options), std::move(resolved),
+                                           std::move(rungs), std::move(compressors));
   if (!settings.spill_file.empty()) {
     VARVE_ASSIGN_OR_RETURN(std::unique_ptr<SpillFile> spill,
                            SpillFile::Create(settings.spill_file, settings.spill_bytes));
@@ -69,15 +62,14 @@ Result<std::unique_ptr<Cache>> Cache::Create(const CacheShape& shape, CacheOptio
   return std::unique_ptr<Cache>(std::move(cache));
 }
 
-CacheImpl::CacheImpl(const CacheShape& shape, CacheOptions options, Plan settled_plan,
-                     std::unique_ptr<PlanRungs> rungs, std::unique_ptr<PlanCompressors> compressors,
-                     std::vector<LayerPlan> layer_plans)
-    : shape_(shape),
+CacheImpl::CacheImpl(CacheOptions options, ResolvedPlan plan, std::unique_ptr<PlanRungs> rungs,
+                     std::unique_ptr<PlanCompressors> compressors)
+    : shape_(plan.shape),
       options_(std::move(options)),
-      settled_plan_(std::move(settled_plan)),
+      settled_plan_(std::move(plan.plan)),
       rungs_(std::move(rungs)),
       compressors_(std::move(compressors)),
-      layer_plans_(std::move(layer_plans)),
+      layer_plans_(rungs_->Bind(plan.layers)),
       own_executor_(options_.executor == nullptr ? MakeThreadPool(options_.num_threads) : nullptr),
       executor_(options_.executor != nullptr ? options_.executor : own_executor_.get()),
       stages_(options_.time_stages, executor_->num_threads()),
@@ -86,10 +78,10 @@ CacheImpl::CacheImpl(const CacheShape& shape, CacheOptions options, Plan settled
       ageing_(&store_, backend_.get(), executor_, options_.max_bytes == 0 ? kEncodeBatch : 1),
       retention_(shape_, layer_plans_, sequences_, &store_, &ageing_, options_.retention_observer),
       folding_(shape_, layer_plans_, &store_, executor_),
-      packing_(shape_, layer_plans_, ResolvePackSettings(options_.plan), &store_, executor_) {
-  for (const LayerPlan& plan : layer_plans_) {
-    layer_spaces_.push_back(SpacesOf(plan));
-    schedules_.push_back(ScheduleOf(plan, shape_.page_tokens));
+      packing_(shape_, layer_plans_, plan.packing, &store_, executor_) {
+  for (const LayerPlan& layer : layer_plans_) {
+    layer_spaces_.push_back(SpacesOf(layer));
+    schedules_.push_back(ScheduleOf(layer, shape_.page_tokens));
   }
 }
 

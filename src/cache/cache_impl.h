@@ -23,16 +23,15 @@
 #include "file/cache_file_reader.h"
 #include "pages/page_store.h"
 #include "pages/sequence.h"
-#include "plan/layer_plan.h"
+#include "plan/resolved_plan.h"
 #include "varve/cache.h"
 
 namespace varve {
 
 class CacheImpl final : public Cache {
  public:
-  CacheImpl(const CacheShape& shape, CacheOptions options, Plan settled_plan,
-            std::unique_ptr<PlanRungs> rungs, std::unique_ptr<PlanCompressors> compressors,
-            std::vector<LayerPlan> layer_plans);
+  CacheImpl(CacheOptions options, ResolvedPlan plan, std::unique_ptr<PlanRungs> rungs,
+            std::unique_ptr<PlanCompressors> compressors);
   ~CacheImpl() override;
 
   const CacheShape& shape() const override { return shape_; }
@@ -98,7 +97,7 @@ class CacheImpl final : public Cache {
 
   Status CheckFile(const CacheFile& file, const LoadOptions& options) const;
   // This cache's rung, with its codebook, for a rung of a file.
-  const Rung& OwnRung(int layer, const Rung& rung) const;
+  const Rung& OwnRung(int layer, const RungDescriptor& rung) const;
   void AddSequences(const std::shared_ptr<const CacheFile>& file, std::vector<uint64_t>* ids);
   // Brings pages of the table that still are in a file into memory.
   Status ReadIn(const PageTable& table) const;

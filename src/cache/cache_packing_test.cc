@@ -462,7 +462,7 @@ TEST(CachePacking, ClausesOfPackingNeedPack) {
     options.plan = *ParsePlan(plan);
     const Status status = Cache::Create(Shape(), options).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-    EXPECT_NE(status.message().find("without pack="), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("requires pack="), std::string::npos) << status.message();
   }
   EXPECT_FALSE(ParsePlan("pack=store,pack_threads=65").ok());
   EXPECT_FALSE(ParsePlan("pack=store,prefetch=2").ok());

@@ -146,7 +146,7 @@ TEST(CachePq, PrefillInChunksGivesWhatTokenByTokenGives) {
     tokens.Feed(id, 211, 1);
     EXPECT_TRUE(ReadAll(*chunks.cache, id) == ReadAll(*tokens.cache, id));
     // Wide codes, and all without SIMD, have tables for a few rows and decode for many.
-    const bool same_method = &ActivePqKernels() != &ScalarPqKernels() &&
+    const bool same_method = &PqKernelsOf(ActiveKernels()) != &ScalarPqKernels() &&
                              std::string(plan).find("x10") == std::string::npos;
     for (int layer = 0; layer < 2; ++layer) {
       const std::vector<float>& a = chunks.outputs[{id.value, layer}];

@@ -9,7 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "plan/layer_plan.h"
+#include "plan/resolved_plan.h"
+#include "retention/policy_table.h"
 #include "tests/cache_testing.h"
 
 namespace varve {
@@ -19,12 +20,12 @@ CacheShape Shape() {
   return ShapeOf({.layers = 6, .kv_heads = 8, .key_dim = 64, .value_dim = 64, .page = 32});
 }
 
-std::vector<LayerPlan> Layers(std::string_view text) {
+std::vector<LayerForm> Layers(std::string_view text) {
   Result<Plan> plan = ParsePlan(text);
   EXPECT_EQ(plan.status().ToString(), "ok") << text;
-  Result<std::vector<LayerPlan>> layers = ResolvePlan(*plan, Shape());
-  EXPECT_EQ(layers.status().ToString(), "ok") << text;
-  return *layers;
+  Result<ResolvedPlan> resolved = ResolvePlan(*plan, Shape());
+  EXPECT_EQ(resolved.status().ToString(), "ok") << text;
+  return resolved->layers;
 }
 
 std::string ErrorOf(std::string_view text) {
@@ -38,7 +39,7 @@ std::string ErrorOf(std::string_view text) {
 
 TEST(RetentionClauses, DefaultsAreThoseOfTheDocumentation) {
   const RetentionRule rule = *Layers("evict=h2o")[0].retention;
-  EXPECT_EQ(rule.policy, RetentionPolicy::kH2o);
+  EXPECT_EQ(rule.policy->name, "h2o");
   EXPECT_EQ(rule.ratio, 3.5);
   EXPECT_EQ(rule.budget_bytes, 0u);
   EXPECT_EQ(rule.sink_tokens, 32);
@@ -50,12 +51,12 @@ TEST(RetentionClauses, DefaultsAreThoseOfTheDocumentation) {
 }
 
 TEST(RetentionClauses, ReachTheLayersOfTheirRule) {
-  const std::vector<LayerPlan> layers =
+  const std::vector<LayerForm> layers =
       Layers("2-3: evict=tova,ratio=2,sink=1,recent=2,trigger=3,every=4,ema=0.5");
   for (int layer : {0, 1, 4, 5}) EXPECT_FALSE(layers[layer].retention) << layer;
   for (int layer : {2, 3}) {
     const RetentionRule rule = *layers[layer].retention;
-    EXPECT_EQ(rule.policy, RetentionPolicy::kTova);
+    EXPECT_EQ(rule.policy->name, "tova");
     EXPECT_EQ(rule.ratio, 2);
     EXPECT_EQ(rule.sink_tokens, 1);
     EXPECT_EQ(rule.recent_tokens, 2);
@@ -67,18 +68,18 @@ TEST(RetentionClauses, ReachTheLayersOfTheirRule) {
 
 TEST(RetentionClauses, DemoteHasALadderBelowWhatThePlanSeals) {
   const auto ladder = [](std::string_view text) {
-    const std::vector<LayerPlan> layers = Layers(text);
-    const LayerPlan& plan = layers[0];
+    const std::vector<LayerForm> layers = Layers(text);
+    const LayerForm& plan = layers[0];
     std::string names;
-    for (const LayerPlan::Stage& stage : plan.stages)
-      names += (names.empty() ? "" : " ") + std::string(stage.k->name());
+    for (const LayerForm::Stage& stage : plan.stages)
+      names += (names.empty() ? "" : " ") + std::string(stage.k->name);
     const std::vector<RetentionLevel>& levels = plan.retention->levels;
     EXPECT_EQ(levels.size(), plan.stages.size() - plan.first_demotion + 1) << text;
     for (size_t i = 1; i < levels.size(); ++i) {
       EXPECT_LT(levels[i].bytes, levels[i - 1].bytes) << text;
       EXPECT_GT(levels[i].distortion, levels[i - 1].distortion) << text;
       EXPECT_LT(levels[i].distortion, 1) << text;
-      EXPECT_EQ(plan.stages[plan.first_demotion + i - 1].from_age, LayerPlan::kNeverByAge);
+      EXPECT_EQ(plan.stages[plan.first_demotion + i - 1].from_age, LayerForm::kNeverByAge);
     }
     return names;
   };
@@ -108,9 +109,9 @@ TEST(RetentionClauses, KeysOfTheH2oSystemGiveTheSameLayers) {
   for (const auto& [json, text] : cases) {
     Result<Plan> plan = ParsePlanJson(json);
     ASSERT_EQ(plan.status().ToString(), "ok") << json;
-    Result<std::vector<LayerPlan>> layers = ResolvePlan(*plan, Shape());
-    ASSERT_EQ(layers.status().ToString(), "ok") << json;
-    EXPECT_TRUE(*layers == Layers(text)) << json;
+    Result<ResolvedPlan> resolved = ResolvePlan(*plan, Shape());
+    ASSERT_EQ(resolved.status().ToString(), "ok") << json;
+    EXPECT_TRUE(resolved->layers == Layers(text)) << json;
   }
 }
 
@@ -129,7 +130,7 @@ TEST(RetentionClausesError, NameClauseValueAndLimit) {
        "plan: clause 1 \"evict=nonsense\" (column 1): unknown evict \"nonsense\"; known: h2o "
        "window "
        "random tova snapkv demote"},
-      {"recent=96", "plan: layers 0-, clause \"recent\": means nothing without evict="},
+      {"recent=96", "plan: layers 0-, clause \"recent=96\": recent= requires evict="},
       {"2-6: evict=h2o", "plan: layers 2-6: layer 6 > 5, the model's last"},
       {"9-: evict=h2o", "plan: layers 9-: layer 9 > 5, the model's last"},
       // 1 + 3 pages of 32 tokens x 8 heads x 128 values in f16, in 6 layers.

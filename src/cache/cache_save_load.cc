@@ -133,24 +133,24 @@ Status CacheImpl::CheckFile(const CacheFile& file, const LoadOptions& options) c
   for (const PageRecord& page : file.pages()) {
     for (const uint32_t index : {page.key_rung, page.value_rung}) {
       const uint64_t hash =
-          CodebookHashOf(OwnRung(static_cast<int>(page.layer), *file.rungs()[index]));
+          OwnRung(static_cast<int>(page.layer), *file.rungs()[index]).codebook_hash();
       if (file.codebook_hashes()[index] == hash) continue;
       return InvalidArgument(fmt::format(
           "{}: rung {}: codebook_hash {:016x} is not {:016x}, that of the codebook in use",
-          file.name(), file.rungs()[index]->name(), file.codebook_hashes()[index], hash));
+          file.name(), file.rungs()[index]->name, file.codebook_hashes()[index], hash));
     }
   }
   return Status();
 }
 
-// Plans agree by name: what the file's page has, the layer's plan has.
-const Rung& CacheImpl::OwnRung(int layer, const Rung& rung) const {
+// Plans agree: what the file's page has, the layer's plan has.
+const Rung& CacheImpl::OwnRung(int layer, const RungDescriptor& rung) const {
   const LayerPlan& plan = layer_plans_[static_cast<size_t>(layer)];
   for (const LayerPlan::Stage& stage : plan.stages) {
-    if (stage.k->name() == rung.name()) return *stage.k;
-    if (stage.v->name() == rung.name()) return *stage.v;
+    if (&stage.k->descriptor() == &rung) return *stage.k;
+    if (&stage.v->descriptor() == &rung) return *stage.v;
   }
-  return rung;
+  return *plan.open_rung;
 }
 
 Result<std::vector<SequenceTokens>> CacheImpl::Load(const std::string& path,

@@ -194,11 +194,12 @@ TEST(CacheSpill, ClausesAreChecked) {
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << plan;
     return status.message();
   };
-  EXPECT_NE(refused("spill=" + file).find("without pack="), std::string::npos);
-  EXPECT_NE(refused("pack=full,spill=" + file).find("needs pack=store, not pack=full"),
+  EXPECT_NE(refused("spill=" + file).find("spill= requires pack=store"), std::string::npos);
+  EXPECT_NE(refused("pack=full,spill=" + file).find("spill= requires pack=store"),
             std::string::npos);
-  EXPECT_NE(refused("pack=store,keep_mib=1").find("without spill="), std::string::npos);
-  EXPECT_NE(refused("pack=store,spill_mib=1").find("without spill="), std::string::npos);
+  EXPECT_NE(refused("pack=store,keep_mib=1").find("keep_mib= requires spill="), std::string::npos);
+  EXPECT_NE(refused("pack=store,spill_mib=1").find("spill_mib= requires spill="),
+            std::string::npos);
   EXPECT_NE(refused("0: pack=store,spill=a; 1: pack=store,spill=b").find("a cache has one"),
             std::string::npos);
   EXPECT_FALSE(ParsePlan("pack=store,spill=a,spill_mib=0").ok());

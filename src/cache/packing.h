@@ -34,7 +34,7 @@
 #include "cache/pack_workers.h"
 #include "pages/page_store.h"
 #include "pages/sequence.h"
-#include "plan/layer_plan.h"
+#include "plan/resolved_plan.h"
 #include "varve/cache.h"
 #include "varve/executor.h"
 

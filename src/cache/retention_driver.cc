@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "retention/policy_table.h"
+
 namespace varve {
 namespace {
 
@@ -47,7 +49,7 @@ RetentionDriver::RetentionDriver(const CacheShape& shape, const std::vector<Laye
       row_bytes_(2 * static_cast<uint64_t>(shape.num_kv_heads) * (shape.key_dim + shape.value_dim)),
       last_plans_(plans.size()) {
   for (const LayerPlan& plan : plans) {
-    needs_mass_.push_back(plan.retention && varve::NeedsMass(plan.retention->policy));
+    needs_mass_.push_back(plan.retention && plan.retention->policy->needs_mass);
     if (plan.retention) ++num_layers_;
     if (plan.retention && plan.retention->budget_bytes > 0) ++budget_layers_;
   }
@@ -58,8 +60,8 @@ int64_t RetentionDriver::TokensToNextPlan(const Sequence& sequence, int64_t most
   for (size_t layer = 0; layer < plans_.size(); ++layer) {
     const LayerPlan& plan = plans_[layer];
     if (!plan.retention || sequence.layers[layer].held()) continue;
-    if (plan.retention->policy == RetentionPolicy::kSnapKv && !sequence.prompt_ended) continue;
-    const int64_t next = NextPlanPosition(*plan.retention, sequence.next_position + 1);
+    if (plan.retention->policy->needs_prompt_end && !sequence.prompt_ended) continue;
+    const int64_t next = NextDecisionPosition(*plan.retention, sequence.next_position + 1);
     most = std::min(most, next - sequence.next_position);
   }
   return most;
@@ -188,8 +190,8 @@ std::vector<PageStat> RetentionDriver::StatsOf(int layer, const LayerTable& tabl
     stat.bytes = stat.level == level
                      ? SlotBytes(entry.page->bytes)
                      : plan.retention->levels[static_cast<size_t>(stat.level)].bytes;
-    stat.worth = PageWorth(plan.retention->policy, layer, stat, entry.score.smooth(),
-                           entry.score.last(), entry.score.frozen());
+    stat.worth = plan.retention->policy->worth({layer, stat.first_position, entry.score.smooth(),
+                                                entry.score.last(), entry.score.frozen()});
     stats.push_back(stat);
   }
   return stats;
@@ -205,11 +207,11 @@ void RetentionDriver::MakePlan(Sequence& sequence, int layer) {
   state.f16_row_bytes = row_bytes_;
   state.upcoming_bytes = UpcomingBytes(sequence, layer, rule.every_tokens);
   state.target_bytes = TargetBytes(sequence, layer);
-  RetentionPlan plan = PlanRetention(rule, state);
+  RetentionDecision decision = DecideRetention(rule, state);
   const double seen = static_cast<double>(std::max<int64_t>(1, sequence.next_position));
-  last_plans_[static_cast<size_t>(layer)] = {plan.target_keep, plan.effective_keep, plan.kept_part,
-                                             static_cast<double>(plan.floor_tokens) / seen, true};
-  table.pending = LayerTable::Pending{std::move(plan), sequence.next_position, table.edits()};
+  last_plans_[static_cast<size_t>(layer)] = {decision.target_keep, decision.effective_keep, decision.kept_part,
+                                             static_cast<double>(decision.floor_tokens) / seen, true};
+  table.pending = LayerTable::Pending{std::move(decision), sequence.next_position, table.edits()};
 }
 
 void RetentionDriver::MakePlans(Sequence& sequence) {
@@ -217,10 +219,10 @@ void RetentionDriver::MakePlans(Sequence& sequence) {
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     const LayerPlan& plan = plans_[static_cast<size_t>(layer)];
     if (!plan.retention || sequence.layers[static_cast<size_t>(layer)].held()) continue;
-    if (NextPlanPosition(*plan.retention, sequence.next_position) != sequence.next_position)
+    if (NextDecisionPosition(*plan.retention, sequence.next_position) != sequence.next_position)
       continue;
-    // What SnapKV ranks by is known at the end of the prompt only.
-    if (plan.retention->policy == RetentionPolicy::kSnapKv && !sequence.prompt_ended) continue;
+    // What it ranks by is known at the end of the prompt only.
+    if (plan.retention->policy->needs_prompt_end && !sequence.prompt_ended) continue;
     MakePlan(sequence, layer);
   }
 }
@@ -230,7 +232,7 @@ void RetentionDriver::EndPrompt(Sequence& sequence) {
   const Stopwatch watch(&counts_.plan_us);
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     const LayerPlan& plan = plans_[static_cast<size_t>(layer)];
-    if (!plan.retention || plan.retention->policy != RetentionPolicy::kSnapKv) continue;
+    if (!plan.retention || !plan.retention->policy->needs_prompt_end) continue;
     LayerTable& table = sequence.layers[static_cast<size_t>(layer)];
     for (size_t i = 0; i < table.size(); ++i) table.score(i).Freeze();
     if (sequence.next_position >= plan.retention->trigger_tokens) MakePlan(sequence, layer);
@@ -258,13 +260,13 @@ void RetentionDriver::ApplyPlans(SequenceId id, Sequence& sequence) {
 void RetentionDriver::ApplyPlan(SequenceId id, int layer, int64_t next_position,
                                 LayerTable& table) {
   const LayerPlan& layer_plan = plans_[static_cast<size_t>(layer)];
-  const RetentionPlan& plan = table.pending->plan;
+  const RetentionDecision& decision = table.pending->decision;
   ++counts_.plans;
-  if (plan.floors_bind) ++counts_.plans_bound;
-  table.plan_bytes = plan.plan_bytes();
+  if (decision.floors_bind) ++counts_.plans_bound;
+  table.plan_bytes = decision.own_bytes();
   const bool waits = std::any_of(table.entries().begin(), table.entries().end(),
                                  [](const TableEntry& entry) { return entry.wish > entry.stage; });
-  if (!plan.changes && !waits && observer_ == nullptr) return;
+  if (!decision.changes && !waits && observer_ == nullptr) return;
 
   std::vector<PageDecision> decisions;
   if (observer_ != nullptr) {
@@ -275,10 +277,10 @@ void RetentionDriver::ApplyPlan(SequenceId id, int layer, int64_t next_position,
   // What goes before what is demoted: under a cap, the one makes room for the other.
   size_t index = 0;
   const uint64_t dropped =
-      table.DropIf([&](const TableEntry&) { return plan.levels[index++] == kDropPage; });
+      table.DropIf([&](const TableEntry&) { return decision.levels[index++] == kDropPage; });
   index = 0;
-  for (size_t i = 0; i < plan.levels.size(); ++i) {
-    const int level = plan.levels[i];
+  for (size_t i = 0; i < decision.levels.size(); ++i) {
+    const int level = decision.levels[i];
     if (level == kDropPage) {
       if (observer_ != nullptr) decisions[i].fate = PageFate::kDropped;
       continue;
@@ -296,15 +298,15 @@ void RetentionDriver::ApplyPlan(SequenceId id, int layer, int64_t next_position,
   }
   ageing_->CountDropped(dropped);
   counts_.pages_evicted += dropped;
-  counts_.tokens_evicted += static_cast<uint64_t>(plan.dropped_tokens);
+  counts_.tokens_evicted += static_cast<uint64_t>(decision.dropped_tokens);
   if (observer_ == nullptr) return;
   RetentionEvent event{id,
                        layer,
                        next_position,
                        std::move(decisions),
-                       plan.target_bytes,
+                       decision.target_bytes,
                        LayerBytes(table),
-                       plan.floors_bind};
+                       decision.floors_bind};
   observer_->OnRetention(event);
 }
 

@@ -25,9 +25,9 @@ void AddPages(const CacheFile& file, CacheFileInfo* info) {
   for (size_t i = 0; i < file.pages().size(); ++i) {
     const PageRecord& page = file.pages()[i];
     if (uses[i] > 1) ++info->pages_shared;
-    std::string rung(file.rungs()[page.key_rung]->name());
+    std::string rung(file.rungs()[page.key_rung]->name);
     if (page.key_rung != page.value_rung)
-      rung += "/" + std::string(file.rungs()[page.value_rung]->name());
+      rung += "/" + std::string(file.rungs()[page.value_rung]->name);
     RungBytes& sum = sums[{rung, StateOf(page)}];
     sum.rung = rung;
     sum.state = StateOf(page);

@@ -157,12 +157,12 @@ Status CacheFile::CheckPackedStrip(uint64_t index, int head, Part part,
   };
   Result<store::PackedInfo> info = store::ReadPackedInfo(strip);
   if (!info.ok()) return bad(info.status().message());
-  const Rung& rung = *rungs_[key ? page.key_rung : page.value_rung];
+  const RungDescriptor& rung = *rungs_[key ? page.key_rung : page.value_rung];
   const int dim = key ? shape_.key_dim : shape_.value_dim;
   const store::PartShape expected = PartShapeOf(rung, part, dim, shape_.page_tokens);
   const StripShape strip_shape = {static_cast<int>(page.layer), head, dim, shape_.page_tokens};
   if (info->shape != expected || info->unpacked_bytes != rung.StripBytes(strip_shape))
-    return bad(fmt::format("its shape is not that of {} strips", rung.name()));
+    return bad(fmt::format("its shape is not that of {} strips", rung.name));
   if (info->dictionary_hash != 0) {
     const auto found = dictionary_index_.find(info->dictionary_hash);
     if (found == dictionary_index_.end())
@@ -241,7 +241,7 @@ Status CacheFile::InflatePage(uint64_t index, std::byte* to) const {
   size_t begin = 0;
   for (size_t strip = 0; strip < strips.ends.size(); ++strip) {
     const bool key = strip % 2 == 0;
-    const Rung& rung = *rungs_[key ? page.key_rung : page.value_rung];
+    const RungDescriptor& rung = *rungs_[key ? page.key_rung : page.value_rung];
     const size_t bytes =
         rung.StripBytes({static_cast<int>(page.layer), static_cast<int>(strip / 2),
                          key ? shape_.key_dim : shape_.value_dim, shape_.page_tokens});

@@ -193,13 +193,13 @@ Status CacheFile::ParsePlanSection() {
                   [](const LayerRule& rule) { return rule.spill.has_value(); })) {
     return Bad("section plan: \"{}\": spill= cannot be in a file", plan_text_);
   }
-  Result<std::vector<LayerPlan>> layers = ResolvePlan(*plan, shape_);
-  if (!layers.ok()) {
-    return Status(layers.status().code(),
-                  fmt::format("{}: section plan: {}", name_, layers.status().message()));
+  Result<ResolvedPlan> resolved = ResolvePlan(*plan, shape_);
+  if (!resolved.ok()) {
+    return Status(resolved.status().code(),
+                  fmt::format("{}: section plan: {}", name_, resolved.status().message()));
   }
   plan_ = std::move(*plan);
-  layer_plans_ = std::move(*layers);
+  layer_plans_ = std::move(resolved->layers);
   return Status();
 }
 
@@ -213,7 +213,7 @@ Status CacheFile::ParseRungs() {
     const std::string rung_name(record.name.begin(), nul);
     if (std::any_of(nul, record.name.end(), [](char letter) { return letter != '\0'; }))
       return Bad("rung {}: its name has bytes behind its end", i);
-    const Rung* rung = FindRung(rung_name);
+    const RungDescriptor* rung = FindRung(rung_name);
     if (rung == nullptr) {
       return Unimplemented(fmt::format("{}: rung {}: \"{}\" is not known to this build; known: {}",
                                        name_, i, rung_name, KnownRungNames()));
@@ -229,8 +229,7 @@ Status CacheFile::ParseRungs() {
       return Bad("rung {}: value_strip_bytes {} is not {}", i, record.value_strip_bytes,
                  expected(value_shape));
     }
-    const bool is_pq = rung->key_space() == KeySpace::kCodebook;
-    if (is_pq != (record.codebook_hash != 0)) {
+    if (rung->needs_codebook() != (record.codebook_hash != 0)) {
       return Bad("rung {}: {} has codebook_hash {:016x}", i, rung_name, record.codebook_hash);
     }
     if (record.reserved != 0) return Bad("rung {}: a reserved field is not 0", i);
@@ -264,7 +263,7 @@ Status CacheFile::ParseSequences() {
     const bool ended = (record.flags & SequenceRecord::kPromptEnded) != 0;
     const bool open = (record.flags & SequenceRecord::kPromptOpen) != 0;
     const bool folds = std::any_of(layer_plans_.begin(), layer_plans_.end(),
-                                   [](const LayerPlan& plan) { return plan.fold.has_value(); });
+                                   [](const LayerForm& plan) { return plan.fold.has_value(); });
     if (record.flags > (SequenceRecord::kPromptEnded | SequenceRecord::kPromptOpen) ||
         (open && !(ended && folds)))
       return Bad("sequence {}: flags {:#x} are not known here", i, record.flags);
@@ -291,8 +290,8 @@ Status CacheFile::ReadPage(uint64_t index, std::byte* to) const {
   if (checksum != record.checksum)
     return BadPage(index,
                    fmt::format("checksum {:#018x} is not {:#018x}", checksum, record.checksum));
-  const Rung& key_rung = *rungs_[record.key_rung];
-  const Rung& value_rung = *rungs_[record.value_rung];
+  const RungDescriptor& key_rung = *rungs_[record.key_rung];
+  const RungDescriptor& value_rung = *rungs_[record.value_rung];
   for (int head = 0; head < shape_.num_kv_heads; ++head) {
     const StripShape key_shape = {static_cast<int>(record.layer), head, shape_.key_dim,
                                   shape_.page_tokens};

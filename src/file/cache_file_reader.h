@@ -30,7 +30,7 @@
 #include "base/mapped_file.h"
 #include "file/cache_file_format.h"
 #include "pages/page.h"
-#include "plan/layer_plan.h"
+#include "plan/resolved_plan.h"
 #include "varve/cache.h"
 #include "varve/plan.h"
 #include "varve/status.h"
@@ -50,11 +50,11 @@ class CacheFile final : public PageSource {
   const CacheShape& shape() const { return shape_; }
   const std::string& plan_text() const { return plan_text_; }
   const Plan& plan() const { return plan_; }
-  const std::vector<LayerPlan>& layer_plans() const { return layer_plans_; }
+  const std::vector<LayerForm>& layer_plans() const { return layer_plans_; }
   const std::string& model_name() const { return model_name_; }
 
-  // pq rungs without a codebook, and the hash of the one that they had; 0 for others.
-  const std::vector<const Rung*>& rungs() const { return rungs_; }
+  // The rungs of its pages, and the hash of the codebook that each had; 0 for those without.
+  const std::vector<const RungDescriptor*>& rungs() const { return rungs_; }
   const std::vector<uint64_t>& codebook_hashes() const { return codebook_hashes_; }
   const std::vector<SequenceRecord>& sequences() const { return sequences_; }
   const std::vector<int32_t>& tokens() const { return tokens_; }
@@ -134,9 +134,9 @@ class CacheFile final : public PageSource {
   std::vector<Section> sections_;  // by kind; empty once parsed
   std::string plan_text_;
   Plan plan_;
-  std::vector<LayerPlan> layer_plans_;
+  std::vector<LayerForm> layer_plans_;
   std::string model_name_;
-  std::vector<const Rung*> rungs_;
+  std::vector<const RungDescriptor*> rungs_;
   std::vector<uint64_t> codebook_hashes_;
   std::vector<SequenceRecord> sequences_;
   std::vector<int32_t> tokens_;

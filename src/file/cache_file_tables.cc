@@ -177,7 +177,7 @@ Status CacheFile::CheckTable(size_t sequence, int layer, std::vector<bool>* used
 
 Status CacheFile::CheckEntry(size_t index, int layer) const {
   const EntryRecord& entry = entries_[index];
-  const LayerPlan& plan = layer_plans_[static_cast<size_t>(layer)];
+  const LayerForm& plan = layer_plans_[static_cast<size_t>(layer)];
   if (entry.page >= pages_.size())
     return Bad("entry {}: page {} >= {}, the pages", index, entry.page, pages_.size());
   const PageRecord& page = pages_[entry.page];
@@ -195,14 +195,14 @@ Status CacheFile::CheckEntry(size_t index, int layer) const {
   const bool can_wish = plan.retention && entry.wish >= plan.first_demotion;
   if (entry.wish != -1 && (!can_wish || entry.wish >= num_stages))
     return Bad("entry {}: wish {} is no stage that a policy could want", index, entry.wish);
-  const Rung* key =
+  const RungDescriptor* key =
       entry.stage < 0 ? plan.open_rung : plan.stages[static_cast<size_t>(entry.stage)].k;
-  const Rung* value =
+  const RungDescriptor* value =
       entry.stage < 0 ? plan.open_rung : plan.stages[static_cast<size_t>(entry.stage)].v;
   if (rungs_[page.key_rung] != key || rungs_[page.value_rung] != value) {
     return Bad("entry {}: stage {} of layer {} has the rungs {} and {}, not {} and {}", index,
-               entry.stage, layer, key->name(), value->name(), rungs_[page.key_rung]->name(),
-               rungs_[page.value_rung]->name());
+               entry.stage, layer, key->name, value->name, rungs_[page.key_rung]->name,
+               rungs_[page.value_rung]->name);
   }
   if (entry.reserved != 0) return Bad("entry {}: reserved is not 0", index);
   return CheckScore(index);

@@ -10,7 +10,6 @@
 #include "file/cache_file_format.h"
 #include "file/cache_file_packed.h"
 #include "pages/strip_reader.h"
-#include "plan/plan_rungs.h"
 
 namespace varve {
 namespace {
@@ -214,7 +213,7 @@ class Writer {
       if (rung->CheckDim(key_shape.dim).ok()) record.key_strip_bytes = rung->StripBytes(key_shape);
       if (rung->CheckDim(value_shape.dim).ok())
         record.value_strip_bytes = rung->StripBytes(value_shape);
-      record.codebook_hash = CodebookHashOf(*rung);
+      record.codebook_hash = rung->codebook_hash();
       Put(record, &bytes);
     }
     return bytes;

@@ -162,8 +162,8 @@ struct PqKernels {
 };
 
 const PqKernels& ScalarPqKernels();
-// That of ActiveKernels().
-const PqKernels& ActivePqKernels();
+// The table that goes with `kernels`; scalar where it has none.
+const PqKernels& PqKernelsOf(const Kernels& kernels);
 // Scalar first, best last.
 std::span<const PqKernels* const> AvailablePqKernels();
 

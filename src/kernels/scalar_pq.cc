@@ -281,18 +281,11 @@ const PqKernels& ScalarPqKernels() {
   return table;
 }
 
-const PqKernels& ActivePqKernels() {
-  // Asked for with every page: names are compared only when the table has changed.
-  static thread_local const Kernels* known = nullptr;
-  static thread_local const PqKernels* table_of_known = nullptr;
-  const Kernels& active = ActiveKernels();
-  if (known == &active) return *table_of_known;
-  known = &active;
-  table_of_known = &ScalarPqKernels();
+const PqKernels& PqKernelsOf(const Kernels& kernels) {
   for (const PqKernels* table : Tables()) {
-    if (std::string_view(active.name) == table->name) table_of_known = table;
+    if (std::string_view(kernels.name) == table->name) return *table;
   }
-  return *table_of_known;
+  return ScalarPqKernels();
 }
 
 std::span<const PqKernels* const> AvailablePqKernels() { return Tables(); }

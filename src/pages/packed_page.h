@@ -63,7 +63,10 @@ struct PackedPage {
 };
 
 // What the codec must know of a strip in this rung.
-store::PartShape PartShapeOf(const Rung& rung, Part part, int dim, int page_tokens);
+store::PartShape PartShapeOf(const RungDescriptor& rung, Part part, int dim, int page_tokens);
+inline store::PartShape PartShapeOf(const Rung& rung, Part part, int dim, int page_tokens) {
+  return PartShapeOf(rung.descriptor(), part, dim, page_tokens);
+}
 
 }  // namespace varve
 

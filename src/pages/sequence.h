@@ -19,7 +19,7 @@ struct LayerTable : PageTable {
 
   // What retention has decided and not yet carried out; drawn up for these entries, this position.
   struct Pending {
-    RetentionPlan plan;
+    RetentionDecision decision;
     int64_t next_position = 0;
     uint64_t edits = 0;
   };
@@ -29,7 +29,7 @@ struct LayerTable : PageTable {
   // True if what is pending still is about these entries.
   bool PendingFits(int64_t next_position) const {
     return pending && pending->edits == edits() && pending->next_position == next_position &&
-           pending->plan.levels.size() == size();
+           pending->decision.levels.size() == size();
   }
 };
 

@@ -1,24 +1,27 @@
 // LayerPlan: what a plan means for one layer of one cache, with defaults filled in, names turned
 // into rungs and every check done. The cache works from these and never looks at the Plan again.
 //
-// Values without shared state; rungs live for the whole process, or as long as the PlanRungs that
-// made them.
+// It comes in two forms. LayerForm names its rungs by their descriptors: enough for files,
+// estimates and reports. LayerPlan has the rungs themselves, bound to kernels and codebooks
+// (PlanRungs::Bind): what a cache needs to encode and attend.
+//
+// Values without shared state; rungs live as long as the PlanRungs that made them.
 
 #ifndef VARVE_PLAN_LAYER_PLAN_H_
 #define VARVE_PLAN_LAYER_PLAN_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "plan/plan_compressors.h"
-#include "plan/plan_rungs.h"
 #include "retention/retention.h"
 #include "rungs/rung.h"
 #include "varve/cache.h"
-#include "varve/plan.h"
-#include "varve/status.h"
+#include "varve/codebook.h"
+#include "varve/compressor.h"
 
 namespace varve {
 
@@ -33,17 +36,6 @@ struct PackRule {
   bool operator==(const PackRule&) const = default;
 };
 
-// Of the whole cache; where rules differ the largest counts.
-struct PackSettings {
-  int threads = 1;
-  int max_queue = 256;                          // groups
-  int decode_cache_pages = 0;                   // restored beside their packed form
-  bool prefetch = true;                         // workers restore the next layer's pages ahead
-  std::string spill_file;                       // empty: none
-  uint64_t spill_bytes = uint64_t{1024} << 20;  // its cap
-  uint64_t keep_bytes = 0;  // packed bytes that stay in memory, with a spill file
-};
-
 // The learned compressor of a layer (fold=).
 struct FoldRule {
   const Compressor* compressor = nullptr;  // null: not looked for, the plan is only counted
@@ -52,50 +44,75 @@ struct FoldRule {
   bool operator==(const FoldRule&) const = default;
 };
 
-struct LayerPlan {
+// All of a layer's plan but its rungs.
+struct LayerTerms {
+  int64_t window_tokens = 0;  // 0: none
+  int64_t sink_tokens = 0;    // kept by the window
+  std::optional<RetentionRule> retention;
+  // Stages from this index on have nothing to do with age: evict=demote lowers pages to them by
+  // score. Level 0 of the rule is any stage before, level i is stage first_demotion + i - 1.
+  int first_demotion = 0;
+  std::optional<PackRule> pack;
+  std::optional<FoldRule> fold;
+  // Of the rungs that need one; null where none does, or where it was not looked for.
+  std::shared_ptr<const Codebook> codebook;
+
+  bool operator==(const LayerTerms&) const = default;
+};
+
+inline const RungDescriptor* DescriptorOf(const RungDescriptor* rung) { return rung; }
+inline const RungDescriptor* DescriptorOf(const Rung* rung) { return &rung->descriptor(); }
+
+// RungT: RungDescriptor or Rung.
+template <typename RungT>
+struct LayerPlanOf : LayerTerms {
   // The rungs of a full page from an age on. Age = next position - end position of the page.
   struct Stage {
-    const Rung* k = nullptr;
-    const Rung* v = nullptr;
+    const RungT* k = nullptr;
+    const RungT* v = nullptr;
     int64_t from_age = 0;
     bool operator==(const Stage&) const = default;
   };
 
-  const Rung* open_rung = nullptr;  // filling pages, and full ones younger than the first stage
+  const RungT* open_rung = nullptr;  // filling pages, and full ones younger than the first stage
   // Ascending in from_age, never empty: stage i holds while stages[i].from_age <= age and age <
   // stages[i + 1].from_age. The first from_age is open=N. Neighbours differ.
   std::vector<Stage> stages;
-  int64_t window_tokens = 0;  // 0: none
-  int64_t sink_tokens = 0;    // kept by the window
-  std::optional<RetentionRule> retention;
-  // Stages from this index on are no matter of age: evict=demote sinks pages to them by score.
-  // Level 0 of the rule is any stage before, level i is stage first_demotion + i - 1.
-  int first_demotion = 0;
-
-  std::optional<PackRule> pack;
-  std::optional<FoldRule> fold;
 
   static constexpr int64_t kNeverByAge = int64_t{1} << 60;
 
-  bool operator==(const LayerPlan&) const = default;
-  // Equal but for packing; pq rungs are compared by name, whatever their codebooks, and folding by
-  // its segments and positions, whatever the networks.
-  bool GivesSameValues(const LayerPlan& other) const;
+  bool operator==(const LayerPlanOf&) const = default;
+
+  // Equal but for packing; rungs are compared by descriptor, whatever their codebooks, and folding
+  // by its segments and positions, whatever the networks.
+  template <typename OtherT>
+  bool GivesSameValues(const LayerPlanOf<OtherT>& other) const {
+    const auto same_stage = [](const Stage& a, const typename LayerPlanOf<OtherT>::Stage& b) {
+      return DescriptorOf(a.k) == DescriptorOf(b.k) && DescriptorOf(a.v) == DescriptorOf(b.v) &&
+             a.from_age == b.from_age;
+    };
+    return DescriptorOf(open_rung) == DescriptorOf(other.open_rung) &&
+           std::equal(stages.begin(), stages.end(), other.stages.begin(), other.stages.end(),
+                      same_stage) &&
+           window_tokens == other.window_tokens && sink_tokens == other.sink_tokens &&
+           retention == other.retention && first_demotion == other.first_demotion &&
+           fold.has_value() == other.fold.has_value() &&
+           (!fold || (fold->image_tokens == other.fold->image_tokens &&
+                      fold->restart_positions == other.fold->restart_positions));
+  }
 
   // The stage of a full page of that age, or null while it stays open.
-  const Stage* StageAt(int64_t age) const;
+  const Stage* StageAt(int64_t age) const {
+    const Stage* found = nullptr;
+    for (const Stage& stage : stages) {
+      if (stage.from_age <= age) found = &stage;
+    }
+    return found;
+  }
 };
 
-// One LayerPlan per layer. The shape's layers and dimensions must be within the limits of
-// CacheShape; page_tokens may be 0. Fails with the clause and the reason where the plan is not
-// valid, not in this build, or does not fit the shape. Without `rungs` pq rungs have no codebook,
-// and fallback= is not looked at; without `compressors` fold= has none: for what a plan means and
-// costs.
-Result<std::vector<LayerPlan>> ResolvePlan(const Plan& plan, const CacheShape& shape,
-                                           PlanRungs* rungs = nullptr,
-                                           PlanCompressors* compressors = nullptr);
-
-PackSettings ResolvePackSettings(const Plan& plan);
+using LayerForm = LayerPlanOf<RungDescriptor>;
+using LayerPlan = LayerPlanOf<Rung>;
 
 }  // namespace varve
 

@@ -7,11 +7,11 @@
 #include <fmt/format.h>
 
 #include "plan/plan_values.h"
+#include "retention/policy_table.h"
+#include "rungs/rung_table.h"
 
 namespace varve {
 namespace {
-
-constexpr std::string_view kFloatRungs = "f16 f32 bf16";
 
 constexpr ClauseSpec kClauses[] = {
     {.name = "kv", .kind = ClauseKind::kBothRungs},
@@ -22,75 +22,113 @@ constexpr ClauseSpec kClauses[] = {
     {.name = "open_rung",
      .kind = ClauseKind::kWord,
      .text = &LayerRule::open_rung,
-     .words = kFloatRungs},
+     .words_of_table = AppendableRungNames},
     {.name = "page", .kind = ClauseKind::kPage},
     {.name = "window", .kind = ClauseKind::kCount, .count = &LayerRule::window_tokens, .min = 1},
     {.name = "evict",
      .kind = ClauseKind::kWord,
      .text = &LayerRule::evict,
-     .words = "h2o window random tova snapkv demote"},
-    {.name = "ratio", .kind = ClauseKind::kReal, .real = &LayerRule::ratio},
-    {.name = "budget", .kind = ClauseKind::kBytes},
-    {.name = "sink", .kind = ClauseKind::kCount, .count = &LayerRule::sink_tokens},
-    {.name = "recent", .kind = ClauseKind::kCount, .count = &LayerRule::recent_tokens},
-    {.name = "trigger", .kind = ClauseKind::kCount, .count = &LayerRule::trigger_tokens},
-    {.name = "every", .kind = ClauseKind::kCount, .count = &LayerRule::every_tokens, .min = 1},
-    {.name = "ema", .kind = ClauseKind::kReal, .real = &LayerRule::ema},
+     .words_of_table = PolicyNames},
+    {.name = "ratio", .kind = ClauseKind::kReal, .real = &LayerRule::ratio, .needs = "evict"},
+    {.name = "budget", .kind = ClauseKind::kBytes, .needs = "evict"},
+    {.name = "sink",
+     .kind = ClauseKind::kCount,
+     .count = &LayerRule::sink_tokens,
+     .needs = "window evict"},
+    {.name = "recent",
+     .kind = ClauseKind::kCount,
+     .count = &LayerRule::recent_tokens,
+     .needs = "evict"},
+    {.name = "trigger",
+     .kind = ClauseKind::kCount,
+     .count = &LayerRule::trigger_tokens,
+     .needs = "evict"},
+    {.name = "every",
+     .kind = ClauseKind::kCount,
+     .count = &LayerRule::every_tokens,
+     .min = 1,
+     .needs = "evict"},
+    {.name = "ema", .kind = ClauseKind::kReal, .real = &LayerRule::ema, .needs = "evict"},
     {.name = "pack",
      .kind = ClauseKind::kWord,
      .text = &LayerRule::pack,
      .words = "probe full store"},
-    {.name = "hot", .kind = ClauseKind::kHot},
-    {.name = "bootstrap", .kind = ClauseKind::kCount, .count = &LayerRule::bootstrap_tokens},
-    {.name = "step", .kind = ClauseKind::kCount, .count = &LayerRule::step_tokens, .min = 1},
+    {.name = "hot", .kind = ClauseKind::kHot, .needs = "pack"},
+    {.name = "bootstrap",
+     .kind = ClauseKind::kCount,
+     .count = &LayerRule::bootstrap_tokens,
+     .needs = "pack"},
+    {.name = "step",
+     .kind = ClauseKind::kCount,
+     .count = &LayerRule::step_tokens,
+     .min = 1,
+     .needs = "pack"},
     {.name = "pack_threads",
      .kind = ClauseKind::kCount,
      .count = &LayerRule::pack_threads,
      .min = 1,
-     .max = 64},
+     .max = 64,
+     .needs = "pack"},
     {.name = "pack_queue",
      .kind = ClauseKind::kCount,
      .count = &LayerRule::pack_queue,
      .min = 1,
-     .max = 1 << 20},
+     .max = 1 << 20,
+     .needs = "pack"},
     {.name = "decode_cache",
      .kind = ClauseKind::kCount,
      .count = &LayerRule::decode_cache_pages,
-     .max = 1 << 30},
-    {.name = "prefetch", .kind = ClauseKind::kCount, .count = &LayerRule::prefetch, .max = 1},
-    {.name = "spill", .kind = ClauseKind::kFile, .text = &LayerRule::spill},
+     .max = 1 << 30,
+     .needs = "pack"},
+    {.name = "prefetch",
+     .kind = ClauseKind::kCount,
+     .count = &LayerRule::prefetch,
+     .max = 1,
+     .needs = "pack"},
+    {.name = "spill", .kind = ClauseKind::kFile, .text = &LayerRule::spill, .needs = "pack=store"},
     {.name = "spill_mib",
      .kind = ClauseKind::kCount,
      .count = &LayerRule::spill_mib,
      .min = 1,
-     .max = 1 << 24},
-    {.name = "keep_mib", .kind = ClauseKind::kCount, .count = &LayerRule::keep_mib, .max = 1 << 24},
+     .max = 1 << 24,
+     .needs = "spill"},
+    {.name = "keep_mib",
+     .kind = ClauseKind::kCount,
+     .count = &LayerRule::keep_mib,
+     .max = 1 << 24,
+     .needs = "spill"},
     {.name = "codebook", .kind = ClauseKind::kFile, .text = &LayerRule::codebook},
     {.name = "fold", .kind = ClauseKind::kFile, .text = &LayerRule::fold},
-    {.name = "image", .kind = ClauseKind::kCount, .count = &LayerRule::image_tokens},
+    {.name = "image",
+     .kind = ClauseKind::kCount,
+     .count = &LayerRule::image_tokens,
+     .needs = "fold"},
     {.name = "fold_positions",
      .kind = ClauseKind::kWord,
      .text = &LayerRule::fold_positions,
-     .words = "true restart"},
-    {.name = "fold_order", .kind = ClauseKind::kFile, .text = &LayerRule::fold_order},
+     .words = "true restart",
+     .needs = "fold"},
+    {.name = "fold_order",
+     .kind = ClauseKind::kFile,
+     .text = &LayerRule::fold_order,
+     .needs = "fold"},
     {.name = "cross", .kind = ClauseKind::kRung, .text = &LayerRule::cross},
     {.name = "fallback", .kind = ClauseKind::kRung, .text = &LayerRule::fallback},
 };
-
-bool IsOneOf(std::string_view word, std::string_view words) {
-  while (!words.empty()) {
-    const size_t blank = words.find(' ');
-    if (words.substr(0, blank) == word) return !word.empty();
-    words.remove_prefix(blank == std::string_view::npos ? words.size() : blank + 1);
-  }
-  return false;
-}
 
 template <typename T, typename Member>
 Status Store(Result<T> parsed, Member* member) {
   if (!parsed.ok()) return parsed.status();
   *member = std::move(*parsed);
   return Status();
+}
+
+Status CheckWord(const ClauseSpec& clause, std::string_view value) {
+  const std::vector<std::string_view> words =
+      clause.words_of_table != nullptr ? clause.words_of_table() : SplitWords(clause.words);
+  if (std::find(words.begin(), words.end(), value) != words.end()) return Status();
+  return InvalidArgument(fmt::format("unknown {} {}; known: {}", clause.name,
+                                     QuoteForMessage(value), fmt::join(words, " ")));
 }
 
 Status StoreReal(const ClauseSpec& clause, std::string_view text, LayerRule* rule) {
@@ -168,10 +206,7 @@ Status StoreClause(const ClauseSpec& clause, std::string_view value, LayerRule* 
     case ClauseKind::kBytes:
       return Store(ParseBudget(value), &rule->budget_bytes);
     case ClauseKind::kWord:
-      if (!IsOneOf(value, clause.words)) {
-        return InvalidArgument(fmt::format("unknown {} {}; known: {}", clause.name,
-                                           QuoteForMessage(value), clause.words));
-      }
+      VARVE_RETURN_IF_ERROR(CheckWord(clause, value));
       rule->*clause.text = value;
       return Status();
     case ClauseKind::kFile:

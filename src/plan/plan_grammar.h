@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "plan/plan_values.h"
 #include "varve/plan.h"
@@ -46,7 +47,10 @@ struct ClauseSpec {
   std::optional<double> LayerRule::*real = nullptr;
   int64_t min = 0;  // kCount
   int64_t max = kMaxClauseTokens;
-  std::string_view words = {};  // kWord: the values, separated by blanks
+  std::string_view words = {};  // kWord: the values, separated by blanks,
+  std::vector<std::string_view> (*words_of_table)() = nullptr;  // or the table that has them
+  // Clauses of which a rule must say one too, separated by blanks: "window evict", "pack=store".
+  std::string_view needs = {};
 };
 
 // Every clause, in the order in which they are printed.

@@ -101,6 +101,32 @@ Result<Plan> JoinRules(std::vector<LabeledRule> rules) {
   return plan;
 }
 
+Status CheckRequirements(const LayerRule& rule) {
+  // "evict", or "pack=store" where the value matters.
+  const auto says = [&rule](std::string_view wanted) {
+    const size_t equals = wanted.find('=');
+    const std::optional<std::string> value =
+        ClauseValue(*FindClause(wanted.substr(0, equals)), rule);
+    return value && (equals == std::string_view::npos || *value == wanted.substr(equals + 1));
+  };
+  for (const ClauseSpec& clause : Clauses()) {
+    const std::optional<std::string> value = ClauseValue(clause, rule);
+    if (clause.needs.empty() || !value) continue;
+    bool is_met = false;
+    std::string wanted;
+    for (const std::string_view word : SplitWords(clause.needs)) {
+      is_met = is_met || says(word);
+      wanted += (wanted.empty() ? "" : " or ") + std::string(word);
+      if (word.find('=') == std::string_view::npos) wanted += '=';
+    }
+    if (is_met) continue;
+    return InvalidArgument(fmt::format("plan: layers {}, clause \"{}\": {}= requires {}",
+                                       LayersText(rule), ClauseText(clause, *value), clause.name,
+                                       wanted));
+  }
+  return Status();
+}
+
 Result<Plan> NormalizePlan(const Plan& plan) {
   Plan sorted = plan;
   std::erase_if(sorted.rules, SaysNothing);

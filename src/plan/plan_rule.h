@@ -47,6 +47,9 @@ struct LabeledRule {
 // Sorts by layer; refuses rules that overlap or ask for different page sizes.
 Result<Plan> JoinRules(std::vector<LabeledRule> rules);
 
+// Ok if every clause of the rule has the clauses beside it that it needs.
+Status CheckRequirements(const LayerRule& rule);
+
 // The plan in the form that ParsePlan gives: rules ascending, rules that say nothing left out.
 // Fails where a plan built by hand says something that the grammar does not allow.
 Result<Plan> NormalizePlan(const Plan& plan);

@@ -9,8 +9,11 @@
 namespace varve {
 
 PlanRungs::PlanRungs(std::shared_ptr<const Codebook> codebook, uint64_t model_fingerprint,
-                     const CacheShape& shape)
-    : shape_(shape), model_fingerprint_(model_fingerprint), codebook_(std::move(codebook)) {}
+                     const CacheShape& shape, const Kernels& kernels)
+    : shape_(shape),
+      kernels_(&kernels),
+      model_fingerprint_(model_fingerprint),
+      codebook_(std::move(codebook)) {}
 
 Status PlanRungs::CheckFits(const Codebook& codebook, const std::string& name) const {
   if (codebook.num_layers != shape_.num_layers) {
@@ -53,90 +56,101 @@ Result<std::shared_ptr<const Codebook>> PlanRungs::CodebookOf(const LayerRule& r
   return file;
 }
 
-Result<const Rung*> PlanRungs::Get(const std::string& name, Part part, const LayerRule& rule) {
-  const int dim = part == Part::kKey ? shape_.key_dim : shape_.value_dim;
-  const std::optional<PqSize> size = ParsePqName(name, dim);
-  if (!size) {
-    const Rung* rung = FindRung(name, dim);
-    if (rung == nullptr) return Internal(fmt::format("rung {} is missing", name));
-    VARVE_RETURN_IF_ERROR(rung->CheckDim(dim));
-    return rung;
-  }
-  VARVE_RETURN_IF_ERROR(PqRung(*size).CheckDim(dim));
+Status PlanRungs::CheckRung(const std::string& name, Part part, const LayerRule& rule) {
+  const int dim = DimOf(part);
+  const RungDescriptor* rung = FindRung(name, dim);
+  if (rung == nullptr) return Internal(fmt::format("rung {} is missing", name));
+  VARVE_RETURN_IF_ERROR(rung->CheckDim(dim));
+  if (!rung->needs_codebook()) return Status();
   VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const Codebook> codebook, CodebookOf(rule));
-  auto found = std::find_if(made_.begin(), made_.end(), [&](const Made& made) {
-    return made.rung->codebook() == codebook.get() && made.rung->size() == *size;
-  });
-  if (found == made_.end()) {
-    auto rung = std::make_unique<const PqRung>(*size, codebook);
-    VARVE_RETURN_IF_ERROR(rung->CheckPart(part, dim));
-    made_.push_back({std::move(rung), false, false});
-    found = made_.end() - 1;
-  }
-  VARVE_RETURN_IF_ERROR(found->rung->CheckPart(part, dim));
-  (part == Part::kKey ? found->keys : found->values) = true;
-  return found->rung.get();
+  return rung->check_codebook(*rung, *codebook, part, dim);
 }
 
 Status PlanRungs::SettleName(Part part, bool both, const LayerRule& rule, std::string* name) {
-  Status status = Get(*name, part, rule).status();
-  if (status.ok() && both) status = Get(*name, Part::kValue, rule).status();
+  Status status = CheckRung(*name, part, rule);
+  if (status.ok() && both) status = CheckRung(*name, Part::kValue, rule);
   if (status.ok()) return Status();
   if (!rule.fallback) return status;
   const int last = rule.last_layer == -1 ? shape_.num_layers - 1 : rule.last_layer;
   for (const Part each : {Part::kKey, Part::kValue}) {
     if (each != part && !both) continue;
-    const int dim = each == Part::kKey ? shape_.key_dim : shape_.value_dim;
-    const std::optional<PqSize> size = ParsePqName(*name, dim);
-    Result<const Rung*> instead = Get(*rule.fallback, each, rule);
+    const Status instead = CheckRung(*rule.fallback, each, rule);
     if (!instead.ok()) {
-      return Status(instead.status().code(),
-                    fmt::format("{}; nor can fallback={}: {}", status.message(), *rule.fallback,
-                                instead.status().message()));
+      return Status(instead.code(), fmt::format("{}; nor can fallback={}: {}", status.message(),
+                                                *rule.fallback, instead.message()));
     }
-    fallbacks_.push_back({rule.first_layer, last, each, size ? PqName(*size) : *name,
-                          std::string((*instead)->name()), status.message()});
+    const auto spelled_out = [&](const std::string& rung_name) {
+      const RungDescriptor* rung = FindRung(rung_name, DimOf(each));
+      return rung != nullptr ? std::string(rung->name) : rung_name;
+    };
+    fallbacks_.push_back({rule.first_layer, last, each, spelled_out(*name),
+                          spelled_out(*rule.fallback), status.message()});
   }
   *name = *rule.fallback;
   return Status();
 }
 
+Status PlanRungs::SettleRule(LayerRule* rule) {
+  const size_t fallbacks_before = fallbacks_.size();
+  bool uses_codebook = false;
+  const auto settle = [&](Part part, bool both, const std::string& clause,
+                          std::string* name) -> Status {
+    const Status status = SettleName(part, both, *rule, name);
+    if (!status.ok()) {
+      return Status(status.code(), fmt::format("plan: layers {}, clause \"{}\": {}",
+                                               LayersText(*rule), clause, status.message()));
+    }
+    uses_codebook = uses_codebook || FindRung(*name, DimOf(part))->needs_codebook();
+    return Status();
+  };
+  if (rule->k) VARVE_RETURN_IF_ERROR(settle(Part::kKey, false, "k=" + *rule->k, &*rule->k));
+  if (rule->v) VARVE_RETURN_IF_ERROR(settle(Part::kValue, false, "v=" + *rule->v, &*rule->v));
+  // A ladder is of the parts that k= and v= leave open.
+  const std::string age = "age=" + AgeText(rule->age);
+  for (AgeStep& step : rule->age) {
+    VARVE_RETURN_IF_ERROR(
+        settle(rule->k ? Part::kValue : Part::kKey, !rule->k && !rule->v, age, &step.rung));
+  }
+  rule->fallback.reset();
+  // Where every rung that needs the codebook has fallen back, codebook= is not a mistake.
+  if (fallbacks_.size() > fallbacks_before && !uses_codebook) rule->codebook.reset();
+  return Status();
+}
+
 Result<Plan> PlanRungs::Settle(const Plan& plan) {
   Plan settled = plan;
-  for (LayerRule& rule : settled.rules) {
-    const size_t fallbacks_before = fallbacks_.size();
-    const auto settle = [&](Part part, bool both, const std::string& clause,
-                            std::string* name) -> Status {
-      const Status status = SettleName(part, both, rule, name);
-      if (status.ok()) return status;
-      return Status(status.code(), fmt::format("plan: layers {}, clause \"{}\": {}",
-                                               LayersText(rule), clause, status.message()));
-    };
-    if (rule.k) {
-      VARVE_RETURN_IF_ERROR(settle(Part::kKey, false, "k=" + *rule.k, &*rule.k));
-    }
-    if (rule.v) {
-      VARVE_RETURN_IF_ERROR(settle(Part::kValue, false, "v=" + *rule.v, &*rule.v));
-    }
-    // A ladder is of the parts that k= and v= leave open.
-    const std::string age = "age=" + AgeText(rule.age);
-    for (AgeStep& step : rule.age) {
-      VARVE_RETURN_IF_ERROR(
-          settle(rule.k ? Part::kValue : Part::kKey, !rule.k && !rule.v, age, &step.rung));
-    }
-    rule.fallback.reset();
-    const auto is_pq = [](const std::optional<std::string>& name) {
-      return name && IsPqName(*name);
-    };
-    const bool any_pq = is_pq(rule.k) || is_pq(rule.v) ||
-                        std::any_of(rule.age.begin(), rule.age.end(),
-                                    [](const AgeStep& step) { return IsPqName(step.rung); });
-    // A codebook whose every use has fallen back is no clause without meaning.
-    if (fallbacks_.size() > fallbacks_before && !any_pq) rule.codebook.reset();
-  }
-  // What was only tried is not in use.
-  for (Made& made : made_) made.keys = made.values = false;
+  for (LayerRule& rule : settled.rules) VARVE_RETURN_IF_ERROR(SettleRule(&rule));
   return settled;
+}
+
+const Rung* PlanRungs::Bound(const RungDescriptor* rung, Part part, const LayerForm& layer) {
+  const std::shared_ptr<const Codebook> codebook =
+      rung->needs_codebook() ? layer.codebook : nullptr;
+  auto found = std::find_if(made_.begin(), made_.end(), [&](const Made& made) {
+    return &made.rung->descriptor() == rung && made.codebook == codebook;
+  });
+  if (found == made_.end()) {
+    made_.push_back({codebook, rung->Make({kernels_, codebook})});
+    found = made_.end() - 1;
+  }
+  (part == Part::kKey ? found->keys : found->values) = true;
+  return found->rung.get();
+}
+
+std::vector<LayerPlan> PlanRungs::Bind(std::span<const LayerForm> layers) {
+  std::vector<LayerPlan> bound;
+  for (const LayerForm& layer : layers) {
+    LayerPlan plan;
+    static_cast<LayerTerms&>(plan) = layer;
+    Bound(layer.open_rung, Part::kKey, layer);
+    plan.open_rung = Bound(layer.open_rung, Part::kValue, layer);
+    for (const LayerForm::Stage& stage : layer.stages) {
+      plan.stages.push_back(
+          {Bound(stage.k, Part::kKey, layer), Bound(stage.v, Part::kValue, layer), stage.from_age});
+    }
+    bound.push_back(std::move(plan));
+  }
+  return bound;
 }
 
 uint64_t PlanRungs::codebook_bytes() const {
@@ -146,11 +160,6 @@ uint64_t PlanRungs::codebook_bytes() const {
     if (made.values) bytes += made.rung->TableBytes(Part::kValue);
   }
   return bytes;
-}
-
-uint64_t CodebookHashOf(const Rung& rung) {
-  const auto* pq = dynamic_cast<const PqRung*>(&rung);
-  return pq != nullptr ? pq->codebook_hash() : 0;
 }
 
 }  // namespace varve

@@ -1,8 +1,6 @@
-// PlanRungs: the rungs that a plan names, for one cache. Those of the process (float, block) are
-// found; pq rungs are made from a codebook: the file that the plan names, or the cache's own.
-//
-// Where an asked-for rung cannot run and the rule has fallback=RUNG, that takes its place, and the
-// use is recorded. Without fallback it is an error that says why.
+// PlanRungs: the codebooks and rungs that a plan names, for one cache. It finds the codebook of a
+// rule (the file that the rule names, or the cache's own), puts fallback=RUNG in place where an
+// asked-for rung cannot run, and makes the rungs, bound to the cache's kernels.
 //
 // Owns the rungs it makes and keeps their codebooks: it must outlive every page. Not thread-safe.
 
@@ -12,10 +10,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "rungs/pq/pq_rung.h"
+#include "plan/layer_plan.h"
 #include "rungs/rung.h"
 #include "varve/cache.h"
 #include "varve/codebook.h"
@@ -26,43 +25,49 @@ namespace varve {
 
 class PlanRungs {
  public:
-  // `codebook` may be null. `shape` is what codebooks must fit.
+  // `codebook` may be null. `shape` is what codebooks must fit. `kernels` lives for the process.
   PlanRungs(std::shared_ptr<const Codebook> codebook, uint64_t model_fingerprint,
-            const CacheShape& shape);
+            const CacheShape& shape, const Kernels& kernels = ActiveKernels());
 
-  // The rung of that name for one part of a rule's layers. The message says what is wrong, without
-  // the clause.
-  Result<const Rung*> Get(const std::string& name, Part part, const LayerRule& rule);
-
-  // The plan with every fallback that is needed put in place: nothing in it fails in Get. Nothing
-  // counts as used by it.
+  // The plan with every fallback that is needed put in place, and recorded. Without fallback= a
+  // rung that cannot run is an error that names the clause and says why.
   Result<Plan> Settle(const Plan& plan);
 
+  // The codebook for the rules' rungs that need one. The message says what is wrong, without the
+  // clause.
+  Result<std::shared_ptr<const Codebook>> CodebookOf(const LayerRule& rule);
+
+  // The layers with rungs in place of descriptors. They come from a plan that Settle has given.
+  std::vector<LayerPlan> Bind(std::span<const LayerForm> layers);
+
   const std::vector<FallbackUse>& fallbacks() const { return fallbacks_; }
-  // Of the tables behind what Get has given, each once.
+  // Of the tables behind what Bind has given, each once.
   uint64_t codebook_bytes() const;
 
  private:
-  Result<std::shared_ptr<const Codebook>> CodebookOf(const LayerRule& rule);
   Status CheckFits(const Codebook& codebook, const std::string& name) const;
+  // Ok if the rung can store that part of the rule's layers; else the reason, without the clause.
+  Status CheckRung(const std::string& name, Part part, const LayerRule& rule);
   Status SettleName(Part part, bool both, const LayerRule& rule, std::string* name);
+  Status SettleRule(LayerRule* rule);
+  const Rung* Bound(const RungDescriptor* rung, Part part, const LayerForm& layer);
+  int DimOf(Part part) const { return part == Part::kKey ? shape_.key_dim : shape_.value_dim; }
 
   CacheShape shape_;
+  const Kernels* kernels_;
   uint64_t model_fingerprint_;
   std::shared_ptr<const Codebook> codebook_;
   bool codebook_checked_ = false;
   std::map<std::string, std::shared_ptr<const Codebook>> files_;
   struct Made {
-    std::unique_ptr<const PqRung> rung;
+    std::shared_ptr<const Codebook> codebook;  // null where the rung needs none
+    std::unique_ptr<const Rung> rung;
     bool keys = false;  // in use for
     bool values = false;
   };
   std::vector<Made> made_;
   std::vector<FallbackUse> fallbacks_;
 };
-
-// The hash of the codebook behind a rung; 0 without one.
-uint64_t CodebookHashOf(const Rung& rung);
 
 }  // namespace varve
 

@@ -150,7 +150,7 @@ TEST(PlanRungs, FilesOfCodebooksAreReadCheckedAndNamed) {
             std::string::npos);
   // Means nothing where nothing needs it.
   EXPECT_EQ(message("q8_0"),
-            "plan: layers 0-, clause \"codebook\": means nothing without a pq rung");
+            "plan: layers 0-, clause \"codebook\": codebook= requires a pq rung in k=, v= or age=");
   // Damage.
   std::vector<std::byte> bytes = ReadFileBytes(path);
   bytes[bytes.size() / 2] ^= std::byte{1};
@@ -171,10 +171,10 @@ TEST(PlanRungs, ALadderHoldsFourSizesOfCodesAtMost) {
   CacheTwin twin(PqShapeOfTests(), four, options);
   ASSERT_OK(twin.Grow(twin.Create(), 100));
   EXPECT_EQ(ErrorOf(four + ":64/pq16x4", options).message(),
-            "plan: layers 0-: 5 different pq rungs for V > 4");
+            "plan: layers 0-: V has 5 different rungs like pq16x8; a layer holds 4");
   EXPECT_EQ(
       ErrorOf("open=0,v=f16,age=pq32x8:16/pq32x7:32/pq32x6:48/pq32x5:64/pq32x4", options).message(),
-      "plan: layers 0-: 5 different pq rungs for K > 4");
+      "plan: layers 0-: K has 5 different rungs like pq32x8; a layer holds 4");
 }
 
 // --- fallback= ---
@@ -287,8 +287,10 @@ TEST(PlanRungs, BytesOfCodebooksAreThoseOfTablesInUseEachOnce) {
   EXPECT_EQ(bytes("k=pq16x8,v=pq16x8"), table(Part::kKey, 16, 8) + table(Part::kValue, 16, 8));
   EXPECT_EQ(bytes("0: pq4; 1: k=pq4,v=pq3"),
             table(Part::kKey, 32, 8) + table(Part::kValue, 16, 8) + table(Part::kValue, 16, 6));
-  EXPECT_EQ(bytes("age=pq4:64/pq2"), table(Part::kKey, 32, 8) + table(Part::kValue, 16, 8) +
-                                         table(Part::kKey, 32, 4) + table(Part::kValue, 16, 4));
+  const uint64_t pq2 = table(Part::kKey, 32, 4) + table(Part::kValue, 16, 4);
+  EXPECT_EQ(bytes("age=pq4:64/pq2,open=0"),
+            table(Part::kKey, 32, 8) + table(Part::kValue, 16, 8) + pq2);
+  EXPECT_EQ(bytes("age=pq4:64/pq2"), pq2);  // 128 tokens stay open: no page is ever in pq4
   // pq3 is there for V alone: a ladder of both parts falls back whole, and uses no table.
   EXPECT_EQ(bytes("age=f16:64/pq3,fallback=q4_0"), 0u);
   EXPECT_EQ(bytes("age=f16:64/pq16x5,fallback=q4_0"), 0u);  // for K alone

@@ -16,6 +16,7 @@
 #include "plan/plan_grammar.h"
 #include "plan/plan_rule.h"
 #include "plan/plan_values.h"
+#include "rungs/rung_table.h"
 #include "varve/plan.h"
 
 namespace varve {
@@ -87,7 +88,7 @@ Status AddBareWord(std::string_view word, const std::string& label, RuleBuilder*
   if (word.empty()) return LabeledError(label, "empty clause");
   return LabeledError(label,
                       fmt::format("unknown rung {}; known: {}; presets: h2o pq store fold balanced",
-                                  QuoteForMessage(word), RungNamesInGrammar()));
+                                  QuoteForMessage(word), KnownRungNames()));
 }
 
 Status AddClause(const Piece& piece, int number, RuleBuilder* builder) {

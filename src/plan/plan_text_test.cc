@@ -141,7 +141,7 @@ TEST(PlanText, FileNamesMayBeQuoted) {
 TEST(PlanTextError, PointsAtTheClause) {
   EXPECT_EQ(ErrorOf("v=f16,k=q9_0"),
             "plan: clause 2 \"k=q9_0\" (column 7): unknown rung \"q9_0\"; known: f32 f16 bf16 q8_0 "
-            "q4_0 q8_0r q4_0r pqMxB (B 4 to 12) pq4 pq3 pq2");
+            "q8_0r q4_0 q4_0r pqMxB (B 4 to 12) pq4 pq3 pq2");
   EXPECT_EQ(ErrorOf("0-1: f16; 2-: q8_0,  open=x"),
             "plan: clause 3 \"open=x\" (column 22): open \"x\" is not an integer");
   EXPECT_EQ(ErrorOf("  q8_0 ,, f16"), "plan: clause 2 \"\" (column 9): empty clause");
@@ -166,7 +166,7 @@ TEST(PlanTextError, NamesTheReason) {
       {"open=1.5", "open \"1.5\" is not an integer"},
       {"open=", "open \"\" is not an integer"},
       {"open=+5", "open \"+5\" is not an integer"},
-      {"open_rung=q8_0", "unknown open_rung \"q8_0\"; known: f16 f32 bf16"},
+      {"open_rung=q8_0", "unknown open_rung \"q8_0\"; known: f32 f16 bf16"},
       {"page=48", "page 48 is none of 16, 32, 64, 128"},
       {"window=0", "window 0 < 1"},
       {"every=0", "every 0 < 1"},

@@ -8,12 +8,11 @@
 #include <fmt/format.h>
 
 #include "base/utf8.h"
+#include "rungs/rung_table.h"
 
 namespace varve {
 namespace {
 
-constexpr std::string_view kNamedRungs[] = {"f32",   "f16",   "bf16", "q8_0", "q4_0",
-                                            "q8_0r", "q4_0r", "pq4",  "pq3",  "pq2"};
 constexpr std::string_view kBlanks = " \t\r\n";
 
 struct ByteUnit {
@@ -21,14 +20,6 @@ struct ByteUnit {
   int shift;
 };
 constexpr ByteUnit kByteUnits[] = {{"GiB", 30}, {"MiB", 20}, {"KiB", 10}, {"B", 0}};
-
-// Decimal digits only: no sign, and no leading zero that printing would lose in a rung name.
-bool ParseSmall(std::string_view digits, int min, int max) {
-  int value = 0;
-  const char* end = digits.data() + digits.size();
-  const auto [rest, error] = std::from_chars(digits.data(), end, value);
-  return error == std::errc() && rest == end && digits[0] != '0' && value >= min && value <= max;
-}
 
 // Parses the whole text; `error` is invalid_argument where something is left over.
 template <typename T>
@@ -66,24 +57,10 @@ Result<AgeStep> ParseAgeStage(std::string_view stage, bool is_last, int64_t prev
 
 }  // namespace
 
-bool IsRungName(std::string_view name) {
-  if (std::find(std::begin(kNamedRungs), std::end(kNamedRungs), name) != std::end(kNamedRungs)) {
-    return true;
-  }
-  const size_t cross = name.find('x');
-  return name.starts_with("pq") && cross != std::string_view::npos && cross > 2 &&
-         cross + 1 < name.size() && ParseSmall(name.substr(2, cross - 2), 1, kMaxSubspaces) &&
-         ParseSmall(name.substr(cross + 1), 4, 12);
-}
-
-std::string_view RungNamesInGrammar() {
-  return "f32 f16 bf16 q8_0 q4_0 q8_0r q4_0r pqMxB (B 4 to 12) pq4 pq3 pq2";
-}
-
 Status CheckRungName(std::string_view name) {
   if (IsRungName(name)) return Status();
   return InvalidArgument(
-      fmt::format("unknown rung {}; known: {}", QuoteForMessage(name), RungNamesInGrammar()));
+      fmt::format("unknown rung {}; known: {}", QuoteForMessage(name), KnownRungNames()));
 }
 
 Result<int64_t> ParseCount(std::string_view name, std::string_view text, int64_t min, int64_t max) {
@@ -236,6 +213,16 @@ Result<std::string> UnquoteFileName(std::string_view text) {
     name += text[i];
   }
   return InvalidArgument("the quoted file name has no closing quote");
+}
+
+std::vector<std::string_view> SplitWords(std::string_view words) {
+  std::vector<std::string_view> list;
+  while (!words.empty()) {
+    const size_t blank = words.find(' ');
+    list.push_back(words.substr(0, blank));
+    words.remove_prefix(blank == std::string_view::npos ? words.size() : blank + 1);
+  }
+  return list;
 }
 
 std::string_view Trim(std::string_view text) {

@@ -23,12 +23,8 @@ inline constexpr size_t kMaxFileNameBytes = 4096;
 inline constexpr int kMaxPlanLayers = 1024;
 inline constexpr int64_t kMaxClauseTokens = 1'000'000'000;
 inline constexpr uint64_t kMaxBudgetBytes = uint64_t{1} << 50;
-inline constexpr int kMaxSubspaces = 512;  // M of pqMxB
 
-// Whether the grammar knows the rung; whether this build has it is another question.
-bool IsRungName(std::string_view name);
-// Every rung name and pattern, for messages: "f32 f16 ... pqMxB pq4 pq3 pq2".
-std::string_view RungNamesInGrammar();
+// `unknown rung "q9_0"; known: …` unless the table of rungs has the name.
 Status CheckRungName(std::string_view name);
 
 // `name` is what messages call the number.
@@ -53,6 +49,8 @@ Status CheckFileName(std::string_view clause, std::string_view name);
 std::string QuoteFileName(std::string_view name);
 Result<std::string> UnquoteFileName(std::string_view text);
 
+// The words of a list that is separated by single blanks.
+std::vector<std::string_view> SplitWords(std::string_view words);
 // Without blanks at either end.
 std::string_view Trim(std::string_view text);
 // In double quotes, cut at 64 bytes, control characters as '?': for messages.

@@ -1,40 +1,23 @@
-// Retention: which pages of one layer stay, sink to a cheaper rung, or go.
+// Retention: which pages of one layer stay, are demoted to a cheaper rung, or go.
 //
 // A pure function of page statistics: it knows no pages, no memory and no threads. Layers decide
 // for themselves, so that their order is irrelevant. The budget is in bytes: what the layer's
 // tokens would take in f16 divided by the ratio, or a share of budget=. Pages that touch the first
 // `sink` or the last `recent` tokens, and the page that still grows, are the floor: never touched.
+// What is done with the others is up to the policy (policy_table.h).
 //
-//   evict    (h2o, window, random, tova, snapkv) the floor stays; other pages are taken in
-//            descending worth while they fit
-//   demote   every page offers its next steps down a ladder of rungs, the last one being zero
-//            bytes; the step that costs least attention per byte saved is taken until the rest
-//            fits. Cost of a level = (mass of the page + mean mass)^2 * distortion: what a page
-//            contributes to the output is proportional to its mass, and distortion is a squared
-//            error relative to the page's rows, 1 for dropping it. The mean stands for what nobody
-//            has asked for yet: a page without any mass is not free.
-//
-// Where the floor alone exceeds the budget, everything else goes and the plan says so.
+// Where the floor alone exceeds the budget, everything else goes and the decision says so.
 
 #ifndef VARVE_RETENTION_RETENTION_H_
 #define VARVE_RETENTION_RETENTION_H_
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
-
-#include "varve/status.h"
 
 namespace varve {
 
-enum class RetentionPolicy { kH2o, kWindow, kRandom, kTova, kSnapKv, kDemote };
-
-// "h2o", "window", …, as the plan spells them.
-Result<RetentionPolicy> ParseRetentionPolicy(std::string_view name);
-
-// True where page masses decide: the others cost no scoring.
-bool NeedsMass(RetentionPolicy policy);
+struct RetentionPolicy;
 
 // One way to store a page, from the one it has when full down to the cheapest.
 struct RetentionLevel {
@@ -43,7 +26,7 @@ struct RetentionLevel {
 };
 
 struct RetentionRule {
-  RetentionPolicy policy = RetentionPolicy::kH2o;
+  const RetentionPolicy* policy = nullptr;  // a row of the table; never null in a plan's rule
   double ratio = 3.5;
   uint64_t budget_bytes = 0;  // of the whole sequence; 0: the ratio decides
   int64_t sink_tokens = 32;
@@ -60,9 +43,9 @@ inline bool operator==(const RetentionLevel& a, const RetentionLevel& b) {
   return a.bytes == b.bytes && a.distortion == b.distortion;
 }
 
-// The first position >= `position` at which plans are made: a multiple of `every` from the trigger
-// on.
-int64_t NextPlanPosition(const RetentionRule& rule, int64_t position);
+// The first position >= `position` at which decisions are made: a multiple of `every` from the
+// trigger on.
+int64_t NextDecisionPosition(const RetentionRule& rule, int64_t position);
 
 struct PageStat {
   int64_t first_position = 0;
@@ -71,20 +54,16 @@ struct PageStat {
   bool complete = true;  // false: the page that still grows
   int level = 0;         // index into RetentionRule::levels
   uint64_t bytes = 0;    // as held
-  double worth = 0;      // what the policy ranks by; mass for h2o, tova, snapkv and demote
+  double worth = 0;      // what the policy ranks by
 };
-
-// What the policy ranks a page by. `smooth`, `last` and `frozen` (< 0: none) are of its PageScore.
-double PageWorth(RetentionPolicy policy, int layer, const PageStat& page, double smooth,
-                 double last, double frozen);
 
 struct LayerState {
   std::span<const PageStat> pages;  // ascending positions
   int64_t next_position = 0;        // = tokens seen
   uint64_t f16_row_bytes = 0;       // of one token in this layer
-  // Pages that will be begun before the next plan takes effect.
+  // Pages that will be begun before the next decision takes effect.
   uint64_t upcoming_bytes = 0;
-  uint64_t target_bytes = 0;  // for the layer, plan bytes included
+  uint64_t target_bytes = 0;  // for the layer, the decision's own included
 };
 
 inline constexpr int kDropPage = -1;
@@ -95,20 +74,20 @@ struct TokenSpan {
   bool operator==(const TokenSpan&) const = default;
 };
 
-struct RetentionPlan {
+struct RetentionDecision {
   // The level that each page is to have: its present one, a lower one, or kDropPage.
   std::vector<int> levels;
   std::vector<TokenSpan> kept;  // the pages that stay, neighbours merged
   int64_t kept_tokens = 0;
   int64_t dropped_tokens = 0;
   int64_t floor_tokens = 0;
-  uint64_t planned_bytes = 0;  // pages that stay, upcoming ones and the plan itself
+  uint64_t bytes_after = 0;  // pages that stay, upcoming ones and the decision itself
   uint64_t floor_bytes = 0;
   uint64_t target_bytes = 0;
   bool floors_bind = false;  // the floor alone exceeds the target
 
-  uint64_t plan_bytes() const { return kept.size() * sizeof(TokenSpan); }
-  bool changes = false;  // some page is to go or to sink
+  uint64_t own_bytes() const { return kept.size() * sizeof(TokenSpan); }
+  bool changes = false;  // some page is to go or to be demoted
 
   // Parts of all tokens seen: what the target asks for, what the floors raise it to, what whole
   // pages make of it.
@@ -117,7 +96,7 @@ struct RetentionPlan {
   double kept_part = 0;
 };
 
-RetentionPlan PlanRetention(const RetentionRule& rule, const LayerState& state);
+RetentionDecision DecideRetention(const RetentionRule& rule, const LayerState& state);
 
 }  // namespace varve
 

@@ -1,4 +1,5 @@
-// What must hold of every plan, over random tables: gaps, ties, odd floors, pages of several sizes.
+// What must hold of every decision, over random tables: gaps, ties, odd floors, pages of several
+// sizes.
 
 #include <gtest/gtest.h>
 
@@ -7,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "retention/policy_table.h"
 #include "retention/retention.h"
 
 namespace varve {
@@ -14,9 +16,9 @@ namespace retention_property_test {
 
 constexpr int kStates = 600;
 
-constexpr RetentionPolicy kEvicting[] = {RetentionPolicy::kH2o, RetentionPolicy::kWindow,
-                                         RetentionPolicy::kRandom, RetentionPolicy::kTova,
-                                         RetentionPolicy::kSnapKv};
+const RetentionPolicy* const kEvicting[] = {FindPolicy("h2o"), FindPolicy("window"),
+                                            FindPolicy("random"), FindPolicy("tova"),
+                                            FindPolicy("snapkv")};
 
 struct Case {
   RetentionRule rule;
@@ -55,7 +57,7 @@ void AddPages(Dice& dice, Case* c) {
     }
     page.worth = static_cast<double>(dice.Below(distinct)) / 20;
     page.bytes = 4096 * (dice.OneIn(3) ? 3 : 6);
-    if (c->rule.policy == RetentionPolicy::kDemote) {
+    if (c->rule.policy == FindPolicy("demote")) {
       page.level = page.complete ? static_cast<int>(dice.Below(c->rule.levels.size())) : 0;
       page.bytes = c->rule.levels[static_cast<size_t>(page.level)].bytes;
       if (page.level == 0 && dice.OneIn(4)) page.bytes += 8192;  // not sealed yet
@@ -66,12 +68,12 @@ void AddPages(Dice& dice, Case* c) {
   c->state.next_position = position;
 }
 
-Case RandomCase(Dice& dice, RetentionPolicy policy) {
+Case RandomCase(Dice& dice, const RetentionPolicy* policy) {
   Case c;
   c.rule.policy = policy;
   c.rule.sink_tokens = static_cast<int64_t>(dice.Below(100));
   c.rule.recent_tokens = static_cast<int64_t>(dice.Below(300));
-  if (policy == RetentionPolicy::kDemote) {
+  if (policy == FindPolicy("demote")) {
     c.rule.levels = {{24576, 0.0}, {12288, 1e-4}, {8192, 0.02}};
     c.rule.levels.resize(1 + dice.Below(3));
   }
@@ -83,7 +85,7 @@ Case RandomCase(Dice& dice, RetentionPolicy policy) {
   c.state.upcoming_bytes = 24576 * dice.Below(3);
   c.state.target_bytes = dice.Below(total + total / 4);
   if (dice.OneIn(2)) {
-    // Around the point where a page, or a span of the plan, just fits or just does not.
+    // Around the point where a page, or a span of the decision, just fits or just does not.
     uint64_t edge = c.state.upcoming_bytes + 12288 * dice.Below(4);
     for (size_t i = 0; i < c.pages.size(); ++i) edge += c.InFloor(i) ? c.pages[i].bytes : 0;
     c.state.target_bytes = edge + 8 * dice.Below(2 * c.pages.size() + 8);
@@ -92,53 +94,57 @@ Case RandomCase(Dice& dice, RetentionPolicy policy) {
 }
 
 template <typename Check>
-void ForRandomCases(std::initializer_list<RetentionPolicy> policies, Check&& check) {
-  for (RetentionPolicy policy : policies) {
-    Dice dice(77 + static_cast<uint64_t>(policy));
+void ForRandomCases(std::initializer_list<const RetentionPolicy*> policies, Check&& check) {
+  for (const RetentionPolicy* policy : policies) {
+    // A seed per policy.
+    const std::vector<std::string_view> names = PolicyNames();
+    const auto place = std::find(names.begin(), names.end(), policy->name) - names.begin();
+    Dice dice(77 + static_cast<uint64_t>(place));
     for (int i = 0; i < kStates; ++i) {
       const Case c = RandomCase(dice, policy);
-      SCOPED_TRACE(testing::Message() << "policy " << static_cast<int>(policy) << " state " << i);
-      check(c, PlanRetention(c.rule, c.state));
+      SCOPED_TRACE(testing::Message() << "policy " << policy->name << " state " << i);
+      check(c, DecideRetention(c.rule, c.state));
       if (testing::Test::HasFailure()) return;
     }
   }
 }
 
-constexpr auto kAll = {RetentionPolicy::kH2o,  RetentionPolicy::kWindow, RetentionPolicy::kRandom,
-                       RetentionPolicy::kTova, RetentionPolicy::kSnapKv, RetentionPolicy::kDemote};
+const std::initializer_list<const RetentionPolicy*> kAll = {
+    FindPolicy("h2o"),  FindPolicy("window"), FindPolicy("random"),
+    FindPolicy("tova"), FindPolicy("snapkv"), FindPolicy("demote")};
 
 TEST(RetentionProperty, FloorsAreNeverTouched) {
-  ForRandomCases(kAll, [](const Case& c, const RetentionPlan& plan) {
-    ASSERT_EQ(plan.levels.size(), c.pages.size());
+  ForRandomCases(kAll, [](const Case& c, const RetentionDecision& decision) {
+    ASSERT_EQ(decision.levels.size(), c.pages.size());
     uint64_t bytes = 0;
     int64_t tokens = 0;
     for (size_t i = 0; i < c.pages.size(); ++i) {
       if (!c.InFloor(i)) continue;
-      EXPECT_EQ(plan.levels[i], c.pages[i].level) << i;
+      EXPECT_EQ(decision.levels[i], c.pages[i].level) << i;
       bytes += c.pages[i].bytes;
       tokens += c.pages[i].end_position - c.pages[i].first_position;
     }
-    EXPECT_EQ(plan.floor_bytes, bytes);
-    EXPECT_EQ(plan.floor_tokens, tokens);
+    EXPECT_EQ(decision.floor_bytes, bytes);
+    EXPECT_EQ(decision.floor_tokens, tokens);
   });
 }
 
 TEST(RetentionProperty, TheBudgetIsMetUnlessTheFloorsForbidIt) {
   int bound = 0, free = 0;
-  ForRandomCases(kAll, [&](const Case& c, const RetentionPlan& plan) {
-    EXPECT_EQ(plan.target_bytes, c.state.target_bytes);
-    ++(plan.floors_bind ? bound : free);
-    const uint64_t floor = plan.floor_bytes + c.state.upcoming_bytes;
-    if (!plan.floors_bind) {
-      EXPECT_LE(plan.planned_bytes, c.state.target_bytes);
+  ForRandomCases(kAll, [&](const Case& c, const RetentionDecision& decision) {
+    EXPECT_EQ(decision.target_bytes, c.state.target_bytes);
+    ++(decision.floors_bind ? bound : free);
+    const uint64_t floor = decision.floor_bytes + c.state.upcoming_bytes;
+    if (!decision.floors_bind) {
+      EXPECT_LE(decision.bytes_after, c.state.target_bytes);
       EXPECT_LE(floor, c.state.target_bytes);
       return;
     }
     // Bound: the floors and their spans alone do not fit, and nothing else is left.
-    EXPECT_EQ(plan.planned_bytes, floor + plan.plan_bytes());
-    EXPECT_GT(plan.planned_bytes, c.state.target_bytes);
+    EXPECT_EQ(decision.bytes_after, floor + decision.own_bytes());
+    EXPECT_GT(decision.bytes_after, c.state.target_bytes);
     for (size_t i = 0; i < c.pages.size(); ++i) {
-      EXPECT_TRUE(c.InFloor(i) || plan.levels[i] == kDropPage) << i;
+      EXPECT_TRUE(c.InFloor(i) || decision.levels[i] == kDropPage) << i;
     }
   });
   EXPECT_GT(bound, 100);
@@ -146,25 +152,25 @@ TEST(RetentionProperty, TheBudgetIsMetUnlessTheFloorsForbidIt) {
 }
 
 TEST(RetentionProperty, PlannedBytesAreThoseOfThePagesThatStay) {
-  ForRandomCases(kAll, [](const Case& c, const RetentionPlan& plan) {
-    uint64_t bytes = c.state.upcoming_bytes + plan.kept.size() * sizeof(TokenSpan);
+  ForRandomCases(kAll, [](const Case& c, const RetentionDecision& decision) {
+    uint64_t bytes = c.state.upcoming_bytes + decision.kept.size() * sizeof(TokenSpan);
     bool changes = false;
     for (size_t i = 0; i < c.pages.size(); ++i) {
-      changes |= plan.levels[i] != c.pages[i].level;
-      if (plan.levels[i] == kDropPage) continue;
-      bytes += plan.levels[i] == c.pages[i].level
+      changes |= decision.levels[i] != c.pages[i].level;
+      if (decision.levels[i] == kDropPage) continue;
+      bytes += decision.levels[i] == c.pages[i].level
                    ? c.pages[i].bytes
-                   : c.rule.levels[static_cast<size_t>(plan.levels[i])].bytes;
+                   : c.rule.levels[static_cast<size_t>(decision.levels[i])].bytes;
     }
-    EXPECT_EQ(plan.planned_bytes, bytes);
-    EXPECT_EQ(plan.changes, changes);
+    EXPECT_EQ(decision.bytes_after, bytes);
+    EXPECT_EQ(decision.changes, changes);
   });
 }
 
 TEST(RetentionProperty, SpansAscendDoNotTouchAndAddUpToThePagesKept) {
-  ForRandomCases(kAll, [](const Case& c, const RetentionPlan& plan) {
+  ForRandomCases(kAll, [](const Case& c, const RetentionDecision& decision) {
     int64_t in_spans = 0, last_end = -1;
-    for (const TokenSpan& span : plan.kept) {
+    for (const TokenSpan& span : decision.kept) {
       EXPECT_GT(span.start, last_end);  // neighbours would have been merged
       EXPECT_GT(span.length, 0);
       last_end = span.start + span.length;
@@ -174,34 +180,34 @@ TEST(RetentionProperty, SpansAscendDoNotTouchAndAddUpToThePagesKept) {
     for (size_t i = 0; i < c.pages.size(); ++i) {
       const PageStat& page = c.pages[i];
       const bool inside =
-          std::any_of(plan.kept.begin(), plan.kept.end(), [&](const TokenSpan& span) {
+          std::any_of(decision.kept.begin(), decision.kept.end(), [&](const TokenSpan& span) {
             return span.start <= page.first_position &&
                    page.end_position <= span.start + span.length;
           });
-      EXPECT_EQ(inside, plan.levels[i] != kDropPage) << i;
+      EXPECT_EQ(inside, decision.levels[i] != kDropPage) << i;
       (inside ? kept : dropped) += page.end_position - page.first_position;
     }
-    EXPECT_EQ(plan.kept_tokens, kept);
-    EXPECT_EQ(plan.dropped_tokens, dropped);
+    EXPECT_EQ(decision.kept_tokens, kept);
+    EXPECT_EQ(decision.dropped_tokens, dropped);
     EXPECT_EQ(in_spans, kept);
-    EXPECT_LE(plan.target_keep, 1.0);
-    EXPECT_GE(plan.effective_keep, plan.target_keep);
+    EXPECT_LE(decision.target_keep, 1.0);
+    EXPECT_GE(decision.effective_keep, decision.target_keep);
   });
 }
 
 TEST(RetentionProperty, NoDroppedPageIsWorthierThanAKeptOneOfItsSizeOrMore) {
-  for (RetentionPolicy policy : kEvicting) {
-    ForRandomCases({policy}, [](const Case& c, const RetentionPlan& plan) {
+  for (const RetentionPolicy* policy : kEvicting) {
+    ForRandomCases({policy}, [](const Case& c, const RetentionDecision& decision) {
       for (size_t gone = 0; gone < c.pages.size(); ++gone) {
-        if (plan.levels[gone] != kDropPage) continue;
+        if (decision.levels[gone] != kDropPage) continue;
         // And it would not have fitted beside what stays.
-        if (!plan.floors_bind) {
+        if (!decision.floors_bind) {
           EXPECT_GT(
-              plan.planned_bytes + c.pages[gone].bytes + (c.pages.size() + 2) * sizeof(TokenSpan),
+              decision.bytes_after + c.pages[gone].bytes + (c.pages.size() + 2) * sizeof(TokenSpan),
               c.state.target_bytes);
         }
         for (size_t kept = 0; kept < c.pages.size(); ++kept) {
-          if (plan.levels[kept] == kDropPage || c.InFloor(kept)) continue;
+          if (decision.levels[kept] == kDropPage || c.InFloor(kept)) continue;
           if (c.pages[kept].bytes < c.pages[gone].bytes) continue;
           EXPECT_GE(c.pages[kept].worth, c.pages[gone].worth) << kept << " " << gone;
           // The younger of equals.
@@ -213,10 +219,10 @@ TEST(RetentionProperty, NoDroppedPageIsWorthierThanAKeptOneOfItsSizeOrMore) {
 }
 
 TEST(RetentionProperty, EvictionNeverChangesALevel) {
-  for (RetentionPolicy policy : kEvicting) {
-    ForRandomCases({policy}, [](const Case& c, const RetentionPlan& plan) {
+  for (const RetentionPolicy* policy : kEvicting) {
+    ForRandomCases({policy}, [](const Case& c, const RetentionDecision& decision) {
       for (size_t i = 0; i < c.pages.size(); ++i)
-        EXPECT_TRUE(plan.levels[i] == kDropPage || plan.levels[i] == c.pages[i].level);
+        EXPECT_TRUE(decision.levels[i] == kDropPage || decision.levels[i] == c.pages[i].level);
     });
   }
 }
@@ -274,10 +280,10 @@ std::vector<int> DemoteByHand(const Case& c, uint64_t room) {
 
 TEST(RetentionProperty, DemoteTakesTheCheapestStepsInOrder) {
   int demoted = 0, dropped = 0;
-  ForRandomCases({RetentionPolicy::kDemote}, [&](const Case& c, const RetentionPlan& plan) {
+  ForRandomCases({FindPolicy("demote")}, [&](const Case& c, const RetentionDecision& decision) {
     uint64_t in_room = 0;
     for (size_t i = 0; i < c.pages.size(); ++i) {
-      const int level = plan.levels[i];
+      const int level = decision.levels[i];
       if (level == kDropPage) {
         ++dropped;
         continue;
@@ -290,21 +296,21 @@ TEST(RetentionProperty, DemoteTakesTheCheapestStepsInOrder) {
       }
     }
     // Any room from what was used up to just below the last step gives the same steps.
-    EXPECT_EQ(plan.levels, DemoteByHand(c, in_room));
+    EXPECT_EQ(decision.levels, DemoteByHand(c, in_room));
   });
   EXPECT_GT(demoted, 300);
   EXPECT_GT(dropped, 300);
 }
 
 TEST(RetentionProperty, MoreRoomNeverKeepsLess) {
-  ForRandomCases({RetentionPolicy::kDemote}, [](const Case& c, const RetentionPlan& plan) {
+  ForRandomCases({FindPolicy("demote")}, [](const Case& c, const RetentionDecision& decision) {
     LayerState wider = c.state;
     wider.target_bytes += 30000;
-    const RetentionPlan more = PlanRetention(c.rule, wider);
+    const RetentionDecision more = DecideRetention(c.rule, wider);
     for (size_t i = 0; i < c.pages.size(); ++i) {
-      if (plan.levels[i] == kDropPage) continue;
+      if (decision.levels[i] == kDropPage) continue;
       EXPECT_NE(more.levels[i], kDropPage) << i;
-      EXPECT_LE(more.levels[i], plan.levels[i]) << i;
+      EXPECT_LE(more.levels[i], decision.levels[i]) << i;
     }
   });
 }

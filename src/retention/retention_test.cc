@@ -1,4 +1,5 @@
 #include "retention/retention.h"
+#include "retention/policy_table.h"
 
 #include <gtest/gtest.h>
 
@@ -26,7 +27,7 @@ std::vector<PageStat> Pages(const std::vector<double>& worths) {
   return pages;
 }
 
-RetentionRule Rule(RetentionPolicy policy, int64_t sink, int64_t recent) {
+RetentionRule Rule(const RetentionPolicy* policy, int64_t sink, int64_t recent) {
   RetentionRule rule;
   rule.policy = policy;
   rule.sink_tokens = sink;
@@ -34,7 +35,7 @@ RetentionRule Rule(RetentionPolicy policy, int64_t sink, int64_t recent) {
   return rule;
 }
 
-// The target holds `pages_held` whole pages and the spans of any plan.
+// The target holds `pages_held` whole pages and the spans of any decision.
 LayerState StateOf(const std::vector<PageStat>& pages, uint64_t pages_held) {
   LayerState state;
   state.pages = pages;
@@ -45,46 +46,51 @@ LayerState StateOf(const std::vector<PageStat>& pages, uint64_t pages_held) {
 }
 
 // "K" kept, "d" dropped, a digit for a lower level.
-std::string Fates(const std::vector<PageStat>& pages, const RetentionPlan& plan) {
+std::string Fates(const std::vector<PageStat>& pages, const RetentionDecision& decision) {
   std::string text;
   for (size_t i = 0; i < pages.size(); ++i) {
-    text += plan.levels[i] == kDropPage        ? "d"
-            : plan.levels[i] == pages[i].level ? "K"
-                                               : std::to_string(plan.levels[i]);
+    text += decision.levels[i] == kDropPage        ? "d"
+            : decision.levels[i] == pages[i].level ? "K"
+                                                   : std::to_string(decision.levels[i]);
   }
   return text;
 }
 
-TEST(Retention, NamesOfPolicies) {
-  EXPECT_EQ(*ParseRetentionPolicy("h2o"), RetentionPolicy::kH2o);
-  EXPECT_EQ(*ParseRetentionPolicy("demote"), RetentionPolicy::kDemote);
-  EXPECT_EQ(ParseRetentionPolicy("h3o").status().message(),
-            "evict \"h3o\": unknown policy; known: h2o window random tova snapkv demote");
-  EXPECT_FALSE(NeedsMass(RetentionPolicy::kWindow));
-  EXPECT_FALSE(NeedsMass(RetentionPolicy::kRandom));
-  EXPECT_TRUE(NeedsMass(RetentionPolicy::kDemote));
+TEST(RetentionPolicies, AreFoundByTheWordsOfTheTable) {
+  EXPECT_EQ(PolicyNames(),
+            (std::vector<std::string_view>{"h2o", "window", "random", "tova", "snapkv", "demote"}));
+  for (const std::string_view name : PolicyNames()) {
+    const RetentionPolicy* policy = FindPolicy(name);
+    ASSERT_NE(policy, nullptr) << name;
+    EXPECT_EQ(policy->name, name);
+    EXPECT_TRUE(policy->worth != nullptr && policy->choose != nullptr) << name;
+    EXPECT_EQ(policy->needs_mass, name != "window" && name != "random") << name;
+    EXPECT_EQ(policy->needs_prompt_end, name == "snapkv") << name;
+    EXPECT_EQ(policy->uses_levels, name == "demote") << name;
+  }
+  EXPECT_EQ(FindPolicy("h3o"), nullptr);
 }
 
-TEST(Retention, PlansAreMadeAtMultiplesOfEveryFromTheTriggerOn) {
+TEST(Retention, DecisionsAreMadeAtMultiplesOfEveryFromTheTriggerOn) {
   RetentionRule rule;
   rule.trigger_tokens = 100;
   rule.every_tokens = 16;
-  EXPECT_EQ(NextPlanPosition(rule, 0), 112);
-  EXPECT_EQ(NextPlanPosition(rule, 112), 112);
-  EXPECT_EQ(NextPlanPosition(rule, 113), 128);
+  EXPECT_EQ(NextDecisionPosition(rule, 0), 112);
+  EXPECT_EQ(NextDecisionPosition(rule, 112), 112);
+  EXPECT_EQ(NextDecisionPosition(rule, 113), 128);
   rule.trigger_tokens = 96;  // exactly the trigger
-  EXPECT_EQ(NextPlanPosition(rule, 95), 96);
-  EXPECT_EQ(NextPlanPosition(rule, 96), 96);
-  EXPECT_EQ(NextPlanPosition(rule, 97), 112);
+  EXPECT_EQ(NextDecisionPosition(rule, 95), 96);
+  EXPECT_EQ(NextDecisionPosition(rule, 96), 96);
+  EXPECT_EQ(NextDecisionPosition(rule, 97), 112);
   rule.trigger_tokens = 0;
   rule.every_tokens = 1;
-  EXPECT_EQ(NextPlanPosition(rule, 0), 0);
-  EXPECT_EQ(NextPlanPosition(rule, 7), 7);
+  EXPECT_EQ(NextDecisionPosition(rule, 0), 0);
+  EXPECT_EQ(NextDecisionPosition(rule, 7), 7);
   for (int64_t every : {1, 3, 16, 17}) {
     rule.every_tokens = every;
     rule.trigger_tokens = 50;
     for (int64_t position = 0; position < 200; ++position) {
-      const int64_t next = NextPlanPosition(rule, position);
+      const int64_t next = NextDecisionPosition(rule, position);
       EXPECT_EQ(next % every, 0);
       EXPECT_GE(next, std::max<int64_t>(position, 50));
       EXPECT_LT(next, std::max<int64_t>(position, 50) + every);
@@ -94,24 +100,24 @@ TEST(Retention, PlansAreMadeAtMultiplesOfEveryFromTheTriggerOn) {
 
 TEST(Retention, KeepsTheFloorsAndThenTheWorthiest) {
   const std::vector<PageStat> pages = Pages({0, .1, .5, .2, .4, .3, 0, 0});
-  const RetentionPlan plan = PlanRetention(Rule(RetentionPolicy::kH2o, 1, 17), StateOf(pages, 5));
-  EXPECT_EQ(Fates(pages, plan), "KdKdKdKK");
-  EXPECT_EQ(plan.kept, (std::vector<TokenSpan>{{0, 16}, {32, 16}, {64, 16}, {96, 32}}));
-  EXPECT_EQ(plan.kept_tokens, 80);
-  EXPECT_EQ(plan.dropped_tokens, 48);
-  EXPECT_EQ(plan.floor_tokens, 48);
-  EXPECT_EQ(plan.floor_bytes, 3 * kBytes);
-  EXPECT_EQ(plan.planned_bytes, 5 * kBytes + 4 * sizeof(TokenSpan));
-  EXPECT_FALSE(plan.floors_bind);
-  EXPECT_TRUE(plan.changes);
-  EXPECT_DOUBLE_EQ(plan.kept_part, 80.0 / 128);
+  const RetentionDecision decision =
+      DecideRetention(Rule(FindPolicy("h2o"), 1, 17), StateOf(pages, 5));
+  EXPECT_EQ(Fates(pages, decision), "KdKdKdKK");
+  EXPECT_EQ(decision.kept, (std::vector<TokenSpan>{{0, 16}, {32, 16}, {64, 16}, {96, 32}}));
+  EXPECT_EQ(decision.kept_tokens, 80);
+  EXPECT_EQ(decision.dropped_tokens, 48);
+  EXPECT_EQ(decision.floor_tokens, 48);
+  EXPECT_EQ(decision.floor_bytes, 3 * kBytes);
+  EXPECT_EQ(decision.bytes_after, 5 * kBytes + 4 * sizeof(TokenSpan));
+  EXPECT_FALSE(decision.floors_bind);
+  EXPECT_TRUE(decision.changes);
+  EXPECT_DOUBLE_EQ(decision.kept_part, 80.0 / 128);
 }
 
 TEST(Retention, AFloorIsEveryPageThatTouchesIt) {
   const std::vector<PageStat> pages = Pages(std::vector<double>(8, 0.1));
   const auto fates = [&](int64_t sink, int64_t recent) {
-    return Fates(pages,
-                 PlanRetention(Rule(RetentionPolicy::kH2o, sink, recent), StateOf(pages, 0)));
+    return Fates(pages, DecideRetention(Rule(FindPolicy("h2o"), sink, recent), StateOf(pages, 0)));
   };
   EXPECT_EQ(fates(0, 0), "dddddddd");
   EXPECT_EQ(fates(1, 1), "KddddddK");
@@ -126,79 +132,78 @@ TEST(Retention, ThePageThatGrowsIsAFloor) {
   std::vector<PageStat> pages = Pages({.3, .2, 0});
   pages.back().complete = false;
   pages.back().end_position -= 10;
-  const RetentionPlan plan = PlanRetention(Rule(RetentionPolicy::kH2o, 0, 0), StateOf(pages, 0));
-  EXPECT_EQ(Fates(pages, plan), "ddK");
-  EXPECT_EQ(plan.floor_tokens, 6);
-  EXPECT_TRUE(plan.floors_bind);
+  const RetentionDecision decision =
+      DecideRetention(Rule(FindPolicy("h2o"), 0, 0), StateOf(pages, 0));
+  EXPECT_EQ(Fates(pages, decision), "ddK");
+  EXPECT_EQ(decision.floor_tokens, 6);
+  EXPECT_TRUE(decision.floors_bind);
 }
 
 TEST(Retention, EqualWorthKeepsTheYoungerPages) {
   const std::vector<PageStat> pages = Pages({.2, .2, .2, .2, .2, .2});
-  EXPECT_EQ(Fates(pages, PlanRetention(Rule(RetentionPolicy::kH2o, 0, 0), StateOf(pages, 2))),
+  EXPECT_EQ(Fates(pages, DecideRetention(Rule(FindPolicy("h2o"), 0, 0), StateOf(pages, 2))),
             "ddddKK");
 }
 
 TEST(Retention, NothingAndOnePage) {
   const std::vector<PageStat> none;
-  RetentionPlan plan = PlanRetention(Rule(RetentionPolicy::kH2o, 4, 4), StateOf(none, 0));
-  EXPECT_FALSE(plan.changes);
-  EXPECT_TRUE(plan.levels.empty());
-  EXPECT_TRUE(plan.kept.empty());
-  EXPECT_EQ(plan.kept_tokens, 0);
+  RetentionDecision decision = DecideRetention(Rule(FindPolicy("h2o"), 4, 4), StateOf(none, 0));
+  EXPECT_FALSE(decision.changes);
+  EXPECT_TRUE(decision.levels.empty());
+  EXPECT_TRUE(decision.kept.empty());
+  EXPECT_EQ(decision.kept_tokens, 0);
 
   const std::vector<PageStat> one = Pages({.5});
-  plan = PlanRetention(Rule(RetentionPolicy::kH2o, 4, 4), StateOf(one, 0));
-  EXPECT_EQ(Fates(one, plan), "K");
-  EXPECT_TRUE(plan.floors_bind);
-  EXPECT_FALSE(plan.changes);
-  plan = PlanRetention(Rule(RetentionPolicy::kH2o, 0, 0), StateOf(one, 1));
-  EXPECT_EQ(Fates(one, plan), "K");
-  EXPECT_FALSE(plan.floors_bind);
-  plan = PlanRetention(Rule(RetentionPolicy::kH2o, 0, 0), StateOf(one, 0));
-  EXPECT_EQ(Fates(one, plan), "d");
+  decision = DecideRetention(Rule(FindPolicy("h2o"), 4, 4), StateOf(one, 0));
+  EXPECT_EQ(Fates(one, decision), "K");
+  EXPECT_TRUE(decision.floors_bind);
+  EXPECT_FALSE(decision.changes);
+  decision = DecideRetention(Rule(FindPolicy("h2o"), 0, 0), StateOf(one, 1));
+  EXPECT_EQ(Fates(one, decision), "K");
+  EXPECT_FALSE(decision.floors_bind);
+  decision = DecideRetention(Rule(FindPolicy("h2o"), 0, 0), StateOf(one, 0));
+  EXPECT_EQ(Fates(one, decision), "d");
 }
 
 TEST(Retention, PagesToComeAreLeftRoom) {
   const std::vector<PageStat> pages = Pages({.5, .4, .3, .2});
   LayerState state = StateOf(pages, 3);
   state.upcoming_bytes = kBytes;
-  const RetentionPlan plan = PlanRetention(Rule(RetentionPolicy::kH2o, 0, 0), state);
-  EXPECT_EQ(Fates(pages, plan), "KKdd");
-  EXPECT_LE(plan.planned_bytes, state.target_bytes);
+  const RetentionDecision decision = DecideRetention(Rule(FindPolicy("h2o"), 0, 0), state);
+  EXPECT_EQ(Fates(pages, decision), "KKdd");
+  EXPECT_LE(decision.bytes_after, state.target_bytes);
 }
 
 TEST(Retention, WindowRanksByPositionAndRandomByNeither) {
-  PageStat old_page, young_page;
+  const PageView old_page{.smooth = 0.25, .last = 0.5, .frozen = 0.75};
+  PageView young_page = old_page;
   young_page.first_position = 640;
-  const auto worth = [](RetentionPolicy policy, int layer, const PageStat& page) {
-    return PageWorth(policy, layer, page, 0.25, 0.5, 0.75);
+  const auto worth = [](const RetentionPolicy* policy, int layer, PageView page) {
+    page.layer = layer;
+    return policy->worth(page);
   };
-  EXPECT_LT(worth(RetentionPolicy::kWindow, 0, old_page),
-            worth(RetentionPolicy::kWindow, 0, young_page));
-  EXPECT_EQ(worth(RetentionPolicy::kH2o, 0, old_page), 0.25);
-  EXPECT_EQ(worth(RetentionPolicy::kDemote, 0, old_page), 0.25);
-  EXPECT_EQ(worth(RetentionPolicy::kTova, 0, old_page), 0.5);
-  EXPECT_EQ(worth(RetentionPolicy::kSnapKv, 0, old_page), 0.75);
-  EXPECT_EQ(PageWorth(RetentionPolicy::kSnapKv, 0, old_page, 0.25, 0.5, -1), 0.25);
+  EXPECT_LT(worth(FindPolicy("window"), 0, old_page), worth(FindPolicy("window"), 0, young_page));
+  EXPECT_EQ(worth(FindPolicy("h2o"), 0, old_page), 0.25);
+  EXPECT_EQ(worth(FindPolicy("demote"), 0, old_page), 0.25);
+  EXPECT_EQ(worth(FindPolicy("tova"), 0, old_page), 0.5);
+  EXPECT_EQ(worth(FindPolicy("snapkv"), 0, old_page), 0.75);
+  EXPECT_EQ(FindPolicy("snapkv")->worth({.smooth = 0.25, .last = 0.5}), 0.25);
   // A number of its own for each page and layer, the same at every call.
-  EXPECT_NE(worth(RetentionPolicy::kRandom, 0, old_page),
-            worth(RetentionPolicy::kRandom, 0, young_page));
-  EXPECT_NE(worth(RetentionPolicy::kRandom, 0, old_page),
-            worth(RetentionPolicy::kRandom, 1, old_page));
-  EXPECT_EQ(worth(RetentionPolicy::kRandom, 3, young_page),
-            worth(RetentionPolicy::kRandom, 3, young_page));
+  EXPECT_NE(worth(FindPolicy("random"), 0, old_page), worth(FindPolicy("random"), 0, young_page));
+  EXPECT_NE(worth(FindPolicy("random"), 0, old_page), worth(FindPolicy("random"), 1, old_page));
+  EXPECT_EQ(worth(FindPolicy("random"), 3, young_page), worth(FindPolicy("random"), 3, young_page));
   int ascents = 0;
-  PageStat left, right;
+  PageView left, right;
   for (int i = 0; i < 1000; ++i) {
     left.first_position = 16 * i;
     right.first_position = 16 * (i + 1);
-    ascents += worth(RetentionPolicy::kRandom, 2, left) < worth(RetentionPolicy::kRandom, 2, right);
+    ascents += worth(FindPolicy("random"), 2, left) < worth(FindPolicy("random"), 2, right);
   }
   EXPECT_NEAR(ascents, 500, 50);
 }
 
 RetentionRule DemoteRule() {
-  RetentionRule rule = Rule(RetentionPolicy::kDemote, 0, 0);
+  RetentionRule rule = Rule(FindPolicy("demote"), 0, 0);
   rule.levels = {{1000, 0.0}, {500, 0.01}, {250, 0.1}};
   return rule;
 }
@@ -208,7 +213,7 @@ TEST(RetentionDemote, SinksTheLeastWorthyFirstAndNoFurtherThanNeeded) {
   const auto fates = [&](uint64_t target) {
     LayerState state = StateOf(pages, 0);
     state.target_bytes += target;
-    return Fates(pages, PlanRetention(DemoteRule(), state));
+    return Fates(pages, DecideRetention(DemoteRule(), state));
   };
   EXPECT_EQ(fates(4000), "KKKK");
   EXPECT_EQ(fates(3999), "K1KK");
@@ -224,7 +229,7 @@ TEST(RetentionDemote, TakesStepsInOrderOfCostPerByte) {
   const auto fates = [&](uint64_t target) {
     LayerState state = StateOf(pages, 0);
     state.target_bytes += target;
-    return Fates(pages, PlanRetention(DemoteRule(), state));
+    return Fates(pages, DecideRetention(DemoteRule(), state));
   };
   EXPECT_EQ(fates(1999), "K1");  // 8.5e-6
   EXPECT_EQ(fates(1499), "11");  // 4.8e-5
@@ -237,14 +242,14 @@ TEST(RetentionDemote, TakesStepsInOrderOfCostPerByte) {
 TEST(RetentionDemote, OfEqualPagesTheOldestSinkFirst) {
   const std::vector<PageStat> pages = Pages({.2, .2, .2, .2});
   LayerState state = StateOf(pages, 3);
-  EXPECT_EQ(Fates(pages, PlanRetention(DemoteRule(), state)), "11KK");
+  EXPECT_EQ(Fates(pages, DecideRetention(DemoteRule(), state)), "11KK");
 }
 
 TEST(RetentionDemote, APageWithoutAnyMassIsNotFree) {
   const std::vector<PageStat> pages = Pages({0, .2, 0, .2});
-  EXPECT_EQ(Fates(pages, PlanRetention(DemoteRule(), StateOf(pages, 4))), "KKKK");
-  EXPECT_EQ(Fates(pages, PlanRetention(DemoteRule(), StateOf(pages, 3))), "1K1K");
-  EXPECT_EQ(Fates(pages, PlanRetention(DemoteRule(), StateOf(pages, 2))), "1111");
+  EXPECT_EQ(Fates(pages, DecideRetention(DemoteRule(), StateOf(pages, 4))), "KKKK");
+  EXPECT_EQ(Fates(pages, DecideRetention(DemoteRule(), StateOf(pages, 3))), "1K1K");
+  EXPECT_EQ(Fates(pages, DecideRetention(DemoteRule(), StateOf(pages, 2))), "1111");
 }
 
 }  // namespace retention_test

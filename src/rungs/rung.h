@@ -1,8 +1,9 @@
-// Rung: one way to store a part (K or V) of a page, and to compute attention on the stored bytes.
+// Rung: codec and attention of one way to store a part (K or V) of a page.
 //
-// The cache knows pages and tables; a rung knows bytes. Everything that the cache needs of a
-// representation goes through this interface, so a new family (product quantization, …) is a new
-// folder beside float/ and block/ and one line in rung_registry.cc.
+// The cache knows pages and tables; a rung knows bytes. What can be known without kernels (name,
+// sizes, checks, the lane for packing) is in its descriptor, a row of the table in rung_table.h.
+// A Rung is made from one: for a set of kernels, and for a codebook where it needs one. PlanRungs
+// makes those of a cache and owns them.
 //
 // A *strip* is the part of a page that belongs to one KV head: page_tokens rows of `dim` values.
 // Rungs are immutable and thread-safe: strips may be encoded, decoded and attended concurrently.
@@ -11,7 +12,7 @@
 //   PrepareQuery once per Attend and key space, Scores per page; AddValues per page into one
 //   accumulator per value space, FinishValues once per head brings the spaces together.
 // Rungs with the same key_space() share a prepared query, rungs with the same value_space() an
-// accumulator. Only the kCodebook spaces are each rung's own.
+// accumulator. kOwn is each rung's own.
 
 #ifndef VARVE_RUNGS_RUNG_H_
 #define VARVE_RUNGS_RUNG_H_
@@ -22,23 +23,16 @@
 #include <string_view>
 
 #include "kernels/kernels.h"
+#include "rungs/rung_table.h"
 #include "varve/cache.h"
 #include "varve/status.h"
 
 namespace varve {
 
-struct StripShape {
-  int layer = 0;
-  int kv_head = 0;
-  int dim = 0;
-  int page_tokens = 0;  // 16, 32, 64 or 128
-};
-
-// Spaces that exist. A later family adds its own.
-enum class KeySpace : uint8_t { kPlain, kBlock, kBlockRotated, kCodebook };
-enum class ValueSpace : uint8_t { kPlain, kRotated, kCodebook };
+enum class KeySpace : uint8_t { kPlain, kBlock, kBlockRotated, kOwn };
+enum class ValueSpace : uint8_t { kPlain, kRotated, kOwn };
 inline constexpr int kNumSharedKeySpaces = 3;
-inline constexpr int kMaxCodebookSpaces = 4;  // of one layer
+inline constexpr int kMaxOwnSpaces = 4;  // of one layer
 inline constexpr int kNumSharedValueSpaces = 2;
 
 // One page's part in a weighted sum. Weights outside [first, first + count) are zero.
@@ -51,12 +45,23 @@ struct ValuePage {
 
 class Rung {
  public:
+  Rung(const RungDescriptor& descriptor, const Kernels& kernels)
+      : descriptor_(&descriptor), kernels_(&kernels) {}
   virtual ~Rung() = default;
 
-  virtual std::string_view name() const = 0;
-  // Ok if rows of `dim` values can be stored; otherwise names dim and the limit.
-  virtual Status CheckDim(int dim) const = 0;
-  virtual size_t StripBytes(const StripShape& shape) const = 0;
+  const RungDescriptor& descriptor() const { return *descriptor_; }
+  std::string_view name() const { return descriptor_->name; }
+  Status CheckDim(int dim) const { return descriptor_->CheckDim(dim); }
+  size_t StripBytes(const StripShape& shape) const { return descriptor_->StripBytes(shape); }
+  Status CheckStrip(const StripShape& shape, const std::byte* strip) const {
+    return descriptor_->CheckStrip(shape, strip);
+  }
+  bool can_append() const { return descriptor_->can_append; }
+
+  // Of the codebook that it was made with; 0 without one.
+  virtual uint64_t codebook_hash() const { return 0; }
+  // Of the codebook's tables for a part, copies that kernels want included.
+  virtual uint64_t TableBytes(Part) const { return 0; }
 
   // --- content ---
 
@@ -67,13 +72,6 @@ class Rung {
   // Decodes rows [first, first + count) to f32 [count, dim].
   virtual void Decode(Part part, const StripShape& shape, const std::byte* strip, int first,
                       int count, float* rows) const = 0;
-  // For strips from a file: ok if attention can use the bytes as they are. What a rung's encoder
-  // writes always is.
-  virtual Status CheckStrip(const StripShape&, const std::byte* /*strip*/) const {
-    return Status();
-  }
-  // Whether single rows can be written in place, so that an open page may use this rung.
-  virtual bool can_append() const { return false; }
   // Writes rows [first, first + count) from f32, row_stride floats apart. Requires can_append().
   virtual void WriteRows(Part, const StripShape&, std::byte*, int /*first*/, int /*count*/,
                          const float*, ptrdiff_t /*row_stride*/) const {}
@@ -112,15 +110,14 @@ class Rung {
   // False when a stored value may be NaN or Inf: then a row with weight 0 must be left out of
   // AddValues rather than multiplied by zero.
   virtual bool values_always_finite() const = 0;
+
+ protected:
+  const Kernels& kernels() const { return *kernels_; }
+
+ private:
+  const RungDescriptor* descriptor_;
+  const Kernels* kernels_;
 };
-
-// The rung of that name, or null. Rungs live for the whole process. A pq rung that is found here
-// has no codebook: its bytes can be counted and checked, not read. Its aliases (pq4, …) mean
-// something for rows of `dim` values only.
-const Rung* FindRung(std::string_view name, int dim = 0);
-
-// "f32 f16 bf16 … pq4 pq3 pq2", in order of precision, for error messages.
-std::string_view KnownRungNames();
 
 }  // namespace varve
 

@@ -20,7 +20,8 @@ class RungAttention : public EveryRung {
  protected:
   // The space in which a block rung rounds: rows as stored, rotated if it rotates.
   std::vector<float> InRoundingSpace(std::vector<float> rows, int dim) const {
-    if (IsRotated(rung())) RotateRows(rows.data(), static_cast<int>(rows.size()) / dim, dim);
+    if (IsRotated(rung()))
+      RotateRows(ActiveKernels(), rows.data(), static_cast<int>(rows.size()) / dim, dim);
     return rows;
   }
   // Rotations in f32, relative to the norm: one rounding per stage and the final factor.
@@ -221,7 +222,7 @@ TEST(RungSpaces, PagesOfDifferentRungsShareAnAccumulatorPerSpace) {
   for (auto& sum : sums) sum.assign(num_rows * dim, 0.0f);
   std::vector<double> exact(num_rows * dim, 0.0), size(num_rows * dim, 0.0);
   for (const std::string& name : AllRungNames()) {
-    const Rung& rung = *FindRung(name);
+    const Rung& rung = TestRung(name);
     const StoredRows value =
         Store(rung, Part::kValue, dim, page_tokens, random.Gaussians(size_t{32} * dim));
     const Weights w = RandomWeights(num_rows, page_tokens, 0, page_tokens, random);
@@ -236,10 +237,10 @@ TEST(RungSpaces, PagesOfDifferentRungsShareAnAccumulatorPerSpace) {
     }
   }
   std::vector<float> output(num_rows * dim, 0.0f);
-  FindRung("q8_0")->FinishValues(shape, sums[static_cast<int>(ValueSpace::kPlain)].data(), num_rows,
-                                 output.data());
-  FindRung("q4_0r")->FinishValues(shape, sums[static_cast<int>(ValueSpace::kRotated)].data(),
-                                  num_rows, output.data());
+  TestRung("q8_0").FinishValues(shape, sums[static_cast<int>(ValueSpace::kPlain)].data(), num_rows,
+                                output.data());
+  TestRung("q4_0r").FinishValues(shape, sums[static_cast<int>(ValueSpace::kRotated)].data(),
+                                 num_rows, output.data());
   // 2^-15 is the coarsest rounding of a weight, that of q4_0.
   for (int i = 0; i < num_rows * dim; ++i) ASSERT_NEAR(output[i], exact[i], 0x1p-15 * size[i]) << i;
 }
@@ -249,8 +250,8 @@ TEST(RungSpaces, RungsOfOneKeySpaceShareThePreparedQuery) {
   const StripShape shape{0, 0, 128, 16};
   const std::vector<float> queries = random.Gaussians(size_t{3} * 128);
   const auto prepare = [&](const char* name) {
-    std::vector<std::byte> prepared(3 * FindRung(name)->PreparedRowBytes(shape, 3));
-    FindRung(name)->PrepareQuery(shape, queries.data(), 3, prepared.data());
+    std::vector<std::byte> prepared(3 * TestRung(name).PreparedRowBytes(shape, 3));
+    TestRung(name).PrepareQuery(shape, queries.data(), 3, prepared.data());
     return prepared;
   };
   EXPECT_EQ(prepare("f32"), prepare("bf16"));
@@ -258,8 +259,8 @@ TEST(RungSpaces, RungsOfOneKeySpaceShareThePreparedQuery) {
   EXPECT_EQ(prepare("q8_0r"), prepare("q4_0r"));
   EXPECT_NE(prepare("q8_0"), prepare("q8_0r"));
   for (const auto& [a, b] : {std::pair{"f32", "f16"}, {"q8_0", "q4_0"}, {"q8_0r", "q4_0r"}}) {
-    EXPECT_EQ(FindRung(a)->key_space(), FindRung(b)->key_space());
-    EXPECT_EQ(FindRung(a)->value_space(), FindRung(b)->value_space());
+    EXPECT_EQ(TestRung(a).key_space(), TestRung(b).key_space());
+    EXPECT_EQ(TestRung(a).value_space(), TestRung(b).value_space());
   }
 }
 

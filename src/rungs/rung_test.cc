@@ -21,22 +21,7 @@ namespace rung_test {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-TEST(RungRegistry, KnowsItsNamesInOrderOfPrecision) {
-  EXPECT_EQ(KnownRungNames(), "f32 f16 bf16 q8_0 q8_0r q4_0 q4_0r pq4 pq3 pq2");
-  for (const std::string& name : AllRungNames()) {
-    ASSERT_NE(FindRung(name), nullptr) << name;
-    EXPECT_EQ(FindRung(name)->name(), name);
-  }
-  for (const char* name : {"", "f64", "q8", "q8_0 ", "Q8_0", "q8_0rr", "pq", "pq0x8", "pq64x13"}) {
-    EXPECT_EQ(FindRung(name), nullptr) << name;
-  }
-  // An alias means something for rows of a length.
-  EXPECT_EQ(FindRung("pq4"), nullptr);
-  EXPECT_EQ(FindRung("pq4", 128)->name(), "pq64x8");
-  EXPECT_EQ(FindRung("pq2", 64), FindRung("pq32x4"));
-}
-
-TEST(RungRegistry, BytesPerRowCountTheScales) {
+TEST(RungTable, BytesPerRowCountTheScales) {
   const auto bytes = [](const char* rung, int dim) {
     return RungBytesPerRow(rung, Part::kKey, dim, 64).value();
   };
@@ -48,7 +33,7 @@ TEST(RungRegistry, BytesPerRowCountTheScales) {
   EXPECT_EQ(bytes("q4_0r", 96), 54.0);
 }
 
-TEST(RungRegistry, BytesPerRowSaysWhatIsWrong) {
+TEST(RungTable, BytesPerRowSaysWhatIsWrong) {
   const auto message = [](const char* rung, int dim, int page_tokens) {
     return RungBytesPerRow(rung, Part::kValue, dim, page_tokens).status().message();
   };
@@ -219,10 +204,10 @@ TEST_P(RungContent, FloatRungsRoundOnceAndKeepWhatIsNotFinite) {
   }
 }
 
-// A table whose kernels count their calls: proof that rungs run the table in use.
+// Kernels that count their calls: proof that rungs run those that they were made with.
 int g_quantized, g_scored, g_added;
 
-TEST(RungKernels, RunTheTableInUse) {
+TEST(RungKernels, AreThoseThatARungIsMadeWith) {
   static const Kernels& scalar = ScalarKernels();
   Kernels counting = scalar;
   counting.quantize_blocks[0] = [](const float* values, size_t count, uint16_t* scales,
@@ -238,17 +223,18 @@ TEST(RungKernels, RunTheTableInUse) {
     ++g_added;
     scalar.add_values_float[1](args);
   };
-  const ScopedKernels scope(counting);
-  const Rung& q8 = *FindRung("q8_0");
+  const std::unique_ptr<const Rung> made = FindRung("q8_0")->Make({&counting, nullptr});
+  const std::unique_ptr<const Rung> f16 = FindRung("f16")->Make({&counting, nullptr});
+  const Rung& q8 = *made;
   const std::vector<float> rows(16 * 32, 1.0f), weights(16, 1.0f);
   const StoredRows key = Store(q8, Part::kKey, 32, 16, rows);
-  const StoredRows value = Store(*FindRung("f16"), Part::kValue, 32, 16, rows);
+  const StoredRows value = Store(*f16, Part::kValue, 32, 16, rows);
   std::vector<std::byte> query(q8.PreparedRowBytes(key.shape, 1));
   std::vector<float> scores(16), sums(32, 0.0f);
   q8.PrepareQuery(key.shape, rows.data(), 1, query.data());
   q8.Scores(key.shape, key.strip.data(), query.data(), 1, 16, scores.data(), 16, nullptr);
-  AddPage(*FindRung("f16"), value.shape, value.strip.data(), 0, 16, weights.data(), 16,
-          weights.data(), 1, sums.data());
+  AddPage(*f16, value.shape, value.strip.data(), 0, 16, weights.data(), 16, weights.data(), 1,
+          sums.data());
   EXPECT_EQ(g_quantized, 1);
   EXPECT_EQ(g_scored, 1);
   EXPECT_EQ(g_added, 1);

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,10 +17,22 @@
 
 namespace varve {
 
-inline const std::vector<std::string>& AllRungNames() {
-  static const std::vector<std::string> names = {"f32",   "f16",  "bf16", "q8_0",
-                                                 "q8_0r", "q4_0", "q4_0r"};
+// Those of the table that need no codebook.
+inline std::vector<std::string> AllRungNames() {
+  std::vector<std::string> names;
+  for (const std::string_view name : RungNames()) {
+    const RungDescriptor* rung = FindRung(name);
+    if (rung != nullptr && !rung->needs_codebook()) names.emplace_back(name);
+  }
   return names;
+}
+
+// With the kernels that are active now; lives for the whole process.
+inline const Rung& TestRung(std::string_view name) {
+  static std::map<std::pair<const Kernels*, std::string>, std::unique_ptr<const Rung>> made;
+  std::unique_ptr<const Rung>& rung = made[{&ActiveKernels(), std::string(name)}];
+  if (rung == nullptr) rung = FindRung(name)->Make({&ActiveKernels(), nullptr});
+  return *rung;
 }
 
 inline bool IsRotated(const Rung& rung) { return rung.name().ends_with('r'); }
@@ -74,7 +88,7 @@ inline double Norm(const float* values, size_t count) {
 // A suite that runs once per rung.
 class EveryRung : public testing::TestWithParam<std::string> {
  protected:
-  const Rung& rung() const { return *FindRung(GetParam()); }
+  const Rung& rung() const { return TestRung(GetParam()); }
 };
 
 inline std::string RungName(const testing::TestParamInfo<std::string>& info) { return info.param; }

@@ -10,14 +10,14 @@
 #include <cstdint>
 #include <span>
 
+#include "base/lane_type.h"
 #include "varve/status.h"
 
 namespace varve::store {
 
-// Numbers are part of the format. The rotated rungs q8_0r and q4_0r have the bytes of q8_0 and
-// q4_0. kBytes is a strip that is taken as it is (pq): num_rows * head_dim bytes, in any two
-// factors.
-enum class LaneType : uint8_t { kF32 = 0, kF16 = 1, kBF16 = 2, kQ8 = 3, kQ4 = 4, kBytes = 5 };
+// kBytes is a strip that is taken as it is (pq): num_rows * head_dim bytes, in any two factors.
+using varve::LaneType;
+// Numbers are part of the format.
 enum class PartLayout : uint8_t {
   kKey = 0,    // strips of K: rows in tiles of 16
   kValue = 1,  // strips of V: channels in chunks of 32 or 16; blocks: rows in fours

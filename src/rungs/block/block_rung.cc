@@ -2,11 +2,9 @@
 
 #include <cmath>
 #include <cstring>
-#include <string>
 #include <vector>
 
 #include "base/half.h"
-#include "rungs/block/block_strip.h"
 #include "rungs/block/rotation.h"
 
 namespace varve {
@@ -30,39 +28,6 @@ uint64_t ReplaceBeyondF16(float* values, size_t count) {
 
 }  // namespace
 
-Status BlockRung::CheckDim(int dim) const {
-  if (dim > 0 && dim <= kMaxDim && dim % kBlockValues == 0) return Status();
-  return InvalidArgument("rung " + std::string(name_) + ": head_dim " + std::to_string(dim) +
-                         " is not a multiple of 32 in 32 … " + std::to_string(kMaxDim));
-}
-
-Status BlockRung::CheckStrip(const StripShape& shape, const std::byte* strip) const {
-  // They come first, in any part. As bits: exponent 31 is no number, -0 is one.
-  const size_t count = static_cast<size_t>(shape.page_tokens) * (shape.dim / kBlockValues);
-  const auto is_bad = [this](uint32_t bits) {
-    return (bits & 0x7C00) == 0x7C00 || (type_ == BlockType::kQ8 && bits > 0x8000);
-  };
-  const auto scale_bits = [strip](size_t i) {
-    uint16_t bits;
-    std::memcpy(&bits, strip + 2 * i, 2);
-    return bits;
-  };
-  uint32_t num_bad = 0;
-  for (size_t i = 0; i < count; ++i) num_bad += is_bad(scale_bits(i)) ? 1 : 0;
-  for (size_t i = 0; num_bad > 0 && i < count; ++i) {
-    if (!is_bad(scale_bits(i))) continue;
-    const float scale = F16ToF32(scale_bits(i));
-    return Status(StatusCode::kDataLoss, "rung " + std::string(name_) + ": scale " +
-                                             std::to_string(i) + " is " + std::to_string(scale) +
-                                             (std::isfinite(scale) ? " < 0" : ", not finite"));
-  }
-  return Status();
-}
-
-size_t BlockRung::StripBytes(const StripShape& shape) const {
-  return BlockStripBytes(type_, shape);
-}
-
 uint64_t BlockRung::Encode(Part part, const StripShape& shape, const float* rows, int num_rows,
                            std::byte* strip) const {
   const size_t count = static_cast<size_t>(num_rows) * shape.dim;
@@ -74,11 +39,11 @@ uint64_t BlockRung::Encode(Part part, const StripShape& shape, const float* rows
   if (rotated_) {
     rotated.assign(rows, rows + count);
     replaced = ReplaceBeyondF16(rotated.data(), count);
-    RotateRows(rotated.data(), num_rows, shape.dim);
+    RotateRows(kernels(), rotated.data(), num_rows, shape.dim);
     rows = rotated.data();
   }
-  replaced += ActiveKernels().quantize_blocks[static_cast<int>(type_)](rows, blocks, scales.data(),
-                                                                       codes.data());
+  replaced +=
+      kernels().quantize_blocks[static_cast<int>(type_)](rows, blocks, scales.data(), codes.data());
   PackBlockStrip(type_, part, shape, scales.data(), codes.data(), num_rows, strip);
   return replaced;
 }
@@ -101,7 +66,7 @@ void BlockRung::Decode(Part part, const StripShape& shape, const std::byte* stri
       }
     }
   }
-  if (rotated_) UnrotateRows(rows, count, shape.dim);
+  if (rotated_) UnrotateRows(kernels(), rows, count, shape.dim);
 }
 
 size_t BlockRung::PreparedRowBytes(const StripShape& shape, int) const {
@@ -110,32 +75,31 @@ size_t BlockRung::PreparedRowBytes(const StripShape& shape, int) const {
 
 void BlockRung::PrepareQuery(const StripShape& shape, const float* queries, int num_rows,
                              std::byte* prepared) const {
-  const Kernels& kernels = ActiveKernels();
   float row[kMaxDim];
   for (int i = 0; i < num_rows; ++i) {
     const float* query = queries + static_cast<size_t>(i) * shape.dim;
     if (rotated_) {
       std::memcpy(row, query, shape.dim * sizeof(float));
-      RotateRows(row, 1, shape.dim);
+      RotateRows(kernels(), row, 1, shape.dim);
       query = row;
     }
-    kernels.prepare_block_query(query, shape.dim, prepared + i * BlockQueryBytes(shape.dim));
+    kernels().prepare_block_query(query, shape.dim, prepared + i * BlockQueryBytes(shape.dim));
   }
 }
 
 void BlockRung::Scores(const StripShape& shape, const std::byte* strip, const std::byte* prepared,
                        int num_rows, int num_tokens, float* scores, size_t scores_stride,
                        ReadAhead* ahead) const {
-  ActiveKernels().key_scores_block[static_cast<int>(type_)]({strip, shape.dim, shape.page_tokens,
-                                                             num_tokens, prepared, num_rows, scores,
-                                                             scores_stride, ahead});
+  kernels().key_scores_block[static_cast<int>(type_)]({strip, shape.dim, shape.page_tokens,
+                                                       num_tokens, prepared, num_rows, scores,
+                                                       scores_stride, ahead});
 }
 
 void BlockRung::AddValuePages(const StripShape& shape, std::span<const ValuePage> pages,
                               size_t weights_stride, const float* weight_sum, int num_rows,
                               float* accumulators, ReadAhead* ahead) const {
   for (const ValuePage& page : pages) {
-    ActiveKernels().add_values_block[static_cast<int>(type_)](
+    kernels().add_values_block[static_cast<int>(type_)](
         {page.strip, shape.dim, shape.page_tokens, page.first, page.count, page.weights,
          weights_stride, weight_sum, num_rows, accumulators, ahead});
   }
@@ -149,10 +113,10 @@ void BlockRung::FinishValues(const StripShape& shape, const float* accumulators,
     const float* source = accumulators + i * dim;
     if (rotated_) {
       std::memcpy(row, source, dim * sizeof(float));
-      UnrotateRows(row, 1, shape.dim);
+      UnrotateRows(kernels(), row, 1, shape.dim);
       source = row;
     }
-    ActiveKernels().add_scaled(output + i * dim, source, dim, 1.0f);
+    kernels().add_scaled(output + i * dim, source, dim, 1.0f);
   }
 }
 

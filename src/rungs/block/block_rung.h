@@ -17,28 +17,25 @@
 #ifndef VARVE_RUNGS_BLOCK_BLOCK_RUNG_H_
 #define VARVE_RUNGS_BLOCK_BLOCK_RUNG_H_
 
+#include <memory>
+
+#include "rungs/block/block_strip.h"
 #include "rungs/rung.h"
 
 namespace varve {
 
 class BlockRung final : public Rung {
  public:
-  BlockRung(std::string_view name, BlockType type, bool rotated)
-      : name_(name), type_(type), rotated_(rotated) {}
+  BlockRung(const RungDescriptor& descriptor, const Kernels& kernels, BlockType type, bool rotated)
+      : Rung(descriptor, kernels), type_(type), rotated_(rotated) {}
 
   BlockType type() const { return type_; }
   bool rotated() const { return rotated_; }
-
-  std::string_view name() const override { return name_; }
-  Status CheckDim(int dim) const override;
-  size_t StripBytes(const StripShape& shape) const override;
 
   uint64_t Encode(Part part, const StripShape& shape, const float* rows, int num_rows,
                   std::byte* strip) const override;
   void Decode(Part part, const StripShape& shape, const std::byte* strip, int first, int count,
               float* rows) const override;
-  // Finite scales; in q8_0 none that is negative.
-  Status CheckStrip(const StripShape& shape, const std::byte* strip) const override;
 
   KeySpace key_space() const override {
     return rotated_ ? KeySpace::kBlockRotated : KeySpace::kBlock;
@@ -62,10 +59,26 @@ class BlockRung final : public Rung {
   bool values_always_finite() const override { return true; }
 
  private:
-  std::string_view name_;
   BlockType type_;
   bool rotated_;
 };
+
+// For the table.
+template <BlockType kType>
+size_t BlockRungStripBytes(const RungDescriptor&, const StripShape& shape) {
+  return BlockStripBytes(kType, shape);
+}
+// Finite scales; in q8_0 none that is negative.
+template <BlockType kType>
+Status CheckBlockStrip(const RungDescriptor& descriptor, const StripShape& shape,
+                       const std::byte* strip) {
+  return CheckBlockScales(descriptor.name, kType, shape, strip);
+}
+template <BlockType kType, bool kRotated>
+std::unique_ptr<const Rung> MakeBlockRung(const RungDescriptor& descriptor,
+                                          const RungBinding& binding) {
+  return std::make_unique<const BlockRung>(descriptor, *binding.kernels, kType, kRotated);
+}
 
 }  // namespace varve
 

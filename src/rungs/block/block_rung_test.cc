@@ -118,8 +118,8 @@ TEST_P(RotatedBlock, TheErrorOfARowIsThatOfTheRotatedRow) {
     const std::vector<float> rows = random.Gaussians(size_t{64} * dim);
     const StoredRows stored = Store(rung(), Part::kKey, dim, 64, rows);
     std::vector<float> rotated = rows, rotated_back = stored.decoded;
-    RotateRows(rotated.data(), 64, dim);
-    RotateRows(rotated_back.data(), 64, dim);
+    RotateRows(ActiveKernels(), rotated.data(), 64, dim);
+    RotateRows(ActiveKernels(), rotated_back.data(), 64, dim);
     // Rotating the decoded rows again adds f32 roundings, which the bound of q8_0 does not know.
     double squares = 0.0, steps = 0.0;
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -136,7 +136,7 @@ TEST_P(RotatedBlock, TheErrorOfARowIsThatOfTheRotatedRow) {
 
 TEST_P(RotatedBlock, SpreadsAnOutlierChannel) {
   TestRandom random(65);
-  const Rung& plain = *FindRung(GetParam().substr(0, 4));
+  const Rung& plain = TestRung(GetParam().substr(0, 4));
   std::vector<float> rows = random.Gaussians(size_t{64} * 128);
   for (size_t row = 0; row < 64; ++row) {
     for (const size_t channel : {5, 40, 77, 120}) rows[row * 128 + channel] *= 20.0f;
@@ -196,7 +196,7 @@ TEST(Rotation, IsOrthogonal) {
     for (const int dim : {32, 64, 96, 128, 160, 256, 512}) {
       const std::vector<float> rows = random.Gaussians(size_t{2} * dim);
       std::vector<float> rotated = rows;
-      RotateRows(rotated.data(), 2, dim);
+      RotateRows(ActiveKernels(), rotated.data(), 2, dim);
       const double norms = Norm(&rows[0], dim) * Norm(&rows[dim], dim);
       const double tolerance = 2 * (std::log2(RotationBlock(dim)) + 2) * kUnitRoundoff * norms;
       double plain_dot = 0.0, rotated_dot = 0.0;
@@ -206,7 +206,7 @@ TEST(Rotation, IsOrthogonal) {
       }
       EXPECT_NEAR(rotated_dot, plain_dot, tolerance) << dim;
       EXPECT_NEAR(Norm(&rotated[0], dim), Norm(&rows[0], dim), 1e-6 * Norm(&rows[0], dim)) << dim;
-      UnrotateRows(rotated.data(), 2, dim);
+      UnrotateRows(ActiveKernels(), rotated.data(), 2, dim);
       for (size_t i = 0; i < rows.size(); ++i)
         ASSERT_NEAR(rotated[i], rows[i], 1e-6 * Norm(rows.data(), dim));
     }
@@ -216,7 +216,7 @@ TEST(Rotation, IsOrthogonal) {
 TEST(BlockRung, StripsWithScalesThatNoEncoderWritesAreRefused) {
   const StripShape shape = {0, 0, 64, 16};
   for (const char* name : {"q8_0", "q4_0", "q8_0r", "q4_0r"}) {
-    const Rung& rung = *FindRung(name);
+    const Rung& rung = TestRung(name);
     std::vector<float> rows(16 * 64);
     for (size_t i = 0; i < rows.size(); ++i) rows[i] = std::sin(static_cast<float>(i * i));
     rows[5] = kNan;
@@ -247,7 +247,7 @@ TEST(Rotation, SignsAreTheFormatsForGood) {
   for (int d = 0; d < 64; ++d) {
     std::vector<float> row(64, 0.0f);
     row[d] = 1.0f;
-    RotateRows(row.data(), 1, 64);
+    RotateRows(ActiveKernels(), row.data(), 1, 64);
     EXPECT_EQ(std::abs(row[0]), 0.125f);
     signs |= static_cast<uint64_t>(row[0] < 0.0f) << d;
   }

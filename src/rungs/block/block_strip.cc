@@ -58,6 +58,29 @@ size_t BlockStripBytes(BlockType type, const StripShape& shape) {
   return view.tokens * view.blocks * (2 + view.code_bytes);
 }
 
+Status CheckBlockScales(std::string_view name, BlockType type, const StripShape& shape,
+                        const std::byte* strip) {
+  // They come first, in any part. As bits: exponent 31 is no number, -0 is one.
+  const size_t count = static_cast<size_t>(shape.page_tokens) * (shape.dim / kBlockValues);
+  const auto is_bad = [type](uint32_t bits) {
+    return (bits & 0x7C00) == 0x7C00 || (type == BlockType::kQ8 && bits > 0x8000);
+  };
+  const auto scale_bits = [strip](size_t i) {
+    uint16_t bits;
+    std::memcpy(&bits, strip + 2 * i, 2);
+    return bits;
+  };
+  uint32_t num_bad = 0;
+  for (size_t i = 0; i < count; ++i) num_bad += is_bad(scale_bits(i)) ? 1 : 0;
+  for (size_t i = 0; num_bad > 0 && i < count; ++i) {
+    if (!is_bad(scale_bits(i))) continue;
+    const float scale = F16ToF32(scale_bits(i));
+    return DataLoss("rung " + std::string(name) + ": scale " + std::to_string(i) + " is " +
+                    std::to_string(scale) + (std::isfinite(scale) ? " < 0" : ", not finite"));
+  }
+  return Status();
+}
+
 void PackBlockStrip(BlockType type, Part part, const StripShape& shape, const uint16_t* scales,
                     const uint8_t* codes, int num_rows, std::byte* strip) {
   const StripView view(type, shape);

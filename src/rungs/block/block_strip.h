@@ -8,8 +8,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
-#include "rungs/rung.h"
+#include "kernels/kernels.h"
+#include "rungs/rung_table.h"
 
 namespace varve {
 
@@ -17,6 +19,11 @@ namespace varve {
 constexpr size_t GgmlBlockBytes(BlockType type) { return 2 + BlockCodeBytes(type); }
 
 size_t BlockStripBytes(BlockType type, const StripShape& shape);
+
+// Ok if every scale is finite and, in q8_0, none is negative. `name` is the rung's, for the
+// message.
+Status CheckBlockScales(std::string_view name, BlockType type, const StripShape& shape,
+                        const std::byte* strip);
 
 // Scales [num_rows, dim/32] and codes [num_rows, dim/32, BlockCodeBytes] in ggml's order -> strip.
 // Rows from num_rows on become zero.

@@ -13,6 +13,7 @@
 #include "kernels/kernel_testing.h"
 #include "rungs/block/block_rung.h"
 #include "rungs/block/block_strip.h"
+#include "rungs/rung_testing.h"
 #include "tests/test_data.h"
 
 namespace varve {
@@ -43,7 +44,7 @@ struct Golden {
   size_t row_bytes() const {
     return static_cast<size_t>(dim) / kBlockValues * GgmlBlockBytes(type);
   }
-  BlockRung rung() const { return {type == BlockType::kQ8 ? "q8_0" : "q4_0", type, false}; }
+  const Rung& rung() const { return TestRung(type == BlockType::kQ8 ? "q8_0" : "q4_0"); }
 };
 
 std::vector<Golden> AllGoldens() {

@@ -28,13 +28,13 @@ void ApplySigns(float* rows, int num_rows, int dim) {
 
 int RotationBlock(int dim) { return dim & -dim; }
 
-void RotateRows(float* rows, int num_rows, int dim) {
+void RotateRows(const Kernels& kernels, float* rows, int num_rows, int dim) {
   ApplySigns(rows, num_rows, dim);
-  ActiveKernels().hadamard(rows, num_rows, dim, RotationBlock(dim));
+  kernels.hadamard(rows, num_rows, dim, RotationBlock(dim));
 }
 
-void UnrotateRows(float* rows, int num_rows, int dim) {
-  ActiveKernels().hadamard(rows, num_rows, dim, RotationBlock(dim));
+void UnrotateRows(const Kernels& kernels, float* rows, int num_rows, int dim) {
+  kernels.hadamard(rows, num_rows, dim, RotationBlock(dim));
   ApplySigns(rows, num_rows, dim);
 }
 

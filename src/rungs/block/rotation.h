@@ -10,12 +10,14 @@
 
 namespace varve {
 
+struct Kernels;
+
 // Channels that one Hadamard transform mixes.
 int RotationBlock(int dim);
 
 // rows [num_rows, dim], in place.
-void RotateRows(float* rows, int num_rows, int dim);
-void UnrotateRows(float* rows, int num_rows, int dim);
+void RotateRows(const Kernels& kernels, float* rows, int num_rows, int dim);
+void UnrotateRows(const Kernels& kernels, float* rows, int num_rows, int dim);
 
 }  // namespace varve
 

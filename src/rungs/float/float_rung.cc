@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
 #include <vector>
 
 namespace varve {
 namespace {
 
-// Index, in values, of (token, d) in a strip; layouts in kernels.h.
+// Index, in values, of (token, d) in a strip; layouts in kernels().h.
 size_t KeyIndex(const StripShape& shape, int token, int d) {
   return (static_cast<size_t>(token / kTileTokens) * shape.dim + d) * kTileTokens +
          token % kTileTokens;
@@ -36,16 +35,6 @@ void ScatterRow(Part part, const StripShape& shape, int token, const T* row, std
 
 }  // namespace
 
-Status FloatRung::CheckDim(int dim) const {
-  if (dim > 0 && dim <= kMaxDim && dim % 16 == 0) return Status();
-  return InvalidArgument("rung " + std::string(name_) + ": head_dim " + std::to_string(dim) +
-                         " is not a multiple of 16 in 16 … " + std::to_string(kMaxDim));
-}
-
-size_t FloatRung::StripBytes(const StripShape& shape) const {
-  return static_cast<size_t>(shape.page_tokens) * shape.dim * FloatBytes(type_);
-}
-
 uint64_t FloatRung::Encode(Part part, const StripShape& shape, const float* rows, int num_rows,
                            std::byte* strip) const {
   if (num_rows < shape.page_tokens) std::memset(strip, 0, StripBytes(shape));
@@ -55,7 +44,6 @@ uint64_t FloatRung::Encode(Part part, const StripShape& shape, const float* rows
 
 void FloatRung::WriteRows(Part part, const StripShape& shape, std::byte* strip, int first,
                           int count, const float* rows, ptrdiff_t row_stride) const {
-  const Kernels& kernels = ActiveKernels();
   uint16_t narrow[kMaxDim];
   for (int i = 0; i < count; ++i) {
     const float* row = rows + i * row_stride;
@@ -64,10 +52,10 @@ void FloatRung::WriteRows(Part part, const StripShape& shape, std::byte* strip, 
         ScatterRow(part, shape, first + i, row, strip);
         continue;
       case FloatType::kF16:
-        kernels.narrow_f16(row, shape.dim, narrow);
+        kernels().narrow_f16(row, shape.dim, narrow);
         break;
       case FloatType::kBF16:
-        kernels.narrow_bf16(row, shape.dim, narrow);
+        kernels().narrow_bf16(row, shape.dim, narrow);
         break;
     }
     ScatterRow(part, shape, first + i, narrow, strip);
@@ -78,14 +66,14 @@ void FloatRung::Decode(Part part, const StripShape& shape, const std::byte* stri
                        int count, float* rows) const {
   // Runs of values that lie together in the strip: 16 tokens of a channel (K), a chunk of channels
   // of a token (V).
-  const Kernels& kernels = ActiveKernels();
   const auto load = [&](size_t index, size_t n, float* out) {
     if (type_ == FloatType::kF32) {
       std::memcpy(out, strip + 4 * index, 4 * n);
       return;
     }
     const auto* bits = reinterpret_cast<const uint16_t*>(strip) + index;
-    type_ == FloatType::kF16 ? kernels.widen_f16(bits, n, out) : kernels.widen_bf16(bits, n, out);
+    type_ == FloatType::kF16 ? kernels().widen_f16(bits, n, out)
+                             : kernels().widen_bf16(bits, n, out);
   };
   const size_t dim = static_cast<size_t>(shape.dim);
   if (part == Part::kValue) {
@@ -121,16 +109,16 @@ void FloatRung::PrepareQuery(const StripShape& shape, const float* queries, int 
 void FloatRung::Scores(const StripShape& shape, const std::byte* strip, const std::byte* prepared,
                        int num_rows, int num_tokens, float* scores, size_t scores_stride,
                        ReadAhead* ahead) const {
-  ActiveKernels().key_scores_float[static_cast<int>(type_)]({strip, shape.dim, shape.page_tokens,
-                                                             num_tokens, prepared, num_rows, scores,
-                                                             scores_stride, ahead});
+  kernels().key_scores_float[static_cast<int>(type_)]({strip, shape.dim, shape.page_tokens,
+                                                       num_tokens, prepared, num_rows, scores,
+                                                       scores_stride, ahead});
 }
 
 void FloatRung::AddValuePages(const StripShape& shape, std::span<const ValuePage> pages,
                               size_t weights_stride, const float* weight_sum, int num_rows,
                               float* accumulators, ReadAhead* ahead) const {
   for (const ValuePage& page : pages) {
-    ActiveKernels().add_values_float[static_cast<int>(type_)](
+    kernels().add_values_float[static_cast<int>(type_)](
         {page.strip, shape.dim, shape.page_tokens, page.first, page.count, page.weights,
          weights_stride, weight_sum, num_rows, accumulators, ahead});
   }
@@ -138,7 +126,7 @@ void FloatRung::AddValuePages(const StripShape& shape, std::span<const ValuePage
 
 void FloatRung::FinishValues(const StripShape& shape, const float* accumulators, int num_rows,
                              float* output) const {
-  ActiveKernels().add_scaled(output, accumulators, static_cast<size_t>(num_rows) * shape.dim, 1.0f);
+  kernels().add_scaled(output, accumulators, static_cast<size_t>(num_rows) * shape.dim, 1.0f);
 }
 
 }  // namespace varve

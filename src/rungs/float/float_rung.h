@@ -4,23 +4,21 @@
 #ifndef VARVE_RUNGS_FLOAT_FLOAT_RUNG_H_
 #define VARVE_RUNGS_FLOAT_FLOAT_RUNG_H_
 
+#include <memory>
+
 #include "rungs/rung.h"
 
 namespace varve {
 
 class FloatRung final : public Rung {
  public:
-  FloatRung(std::string_view name, FloatType type) : name_(name), type_(type) {}
-
-  std::string_view name() const override { return name_; }
-  Status CheckDim(int dim) const override;
-  size_t StripBytes(const StripShape& shape) const override;
+  FloatRung(const RungDescriptor& descriptor, const Kernels& kernels, FloatType type)
+      : Rung(descriptor, kernels), type_(type) {}
 
   uint64_t Encode(Part part, const StripShape& shape, const float* rows, int num_rows,
                   std::byte* strip) const override;
   void Decode(Part part, const StripShape& shape, const std::byte* strip, int first, int count,
               float* rows) const override;
-  bool can_append() const override { return true; }
   void WriteRows(Part part, const StripShape& shape, std::byte* strip, int first, int count,
                  const float* rows, ptrdiff_t row_stride) const override;
 
@@ -42,9 +40,19 @@ class FloatRung final : public Rung {
   bool values_always_finite() const override { return false; }
 
  private:
-  std::string_view name_;
   FloatType type_;
 };
+
+// For the table.
+template <FloatType kType>
+size_t FloatStripBytes(const RungDescriptor&, const StripShape& shape) {
+  return static_cast<size_t>(shape.page_tokens) * shape.dim * FloatBytes(kType);
+}
+template <FloatType kType>
+std::unique_ptr<const Rung> MakeFloatRung(const RungDescriptor& descriptor,
+                                          const RungBinding& binding) {
+  return std::make_unique<const FloatRung>(descriptor, *binding.kernels, kType);
+}
 
 }  // namespace varve
 

@@ -10,10 +10,7 @@ namespace {
 std::atomic<PqKeyMethod> forced_keys{PqKeyMethod::kAuto};
 std::atomic<PqValueMethod> forced_values{PqValueMethod::kAuto};
 
-bool IsScalar() { return &ActivePqKernels() == &ScalarPqKernels(); }
-
-// Four bits: shuffles of the query's table beat products wherever these take two instructions.
-bool HasPairDot() { return ActivePqKernels().pair_dot; }
+bool IsScalar(const PqKernels& kernels) { return &kernels == &ScalarPqKernels(); }
 
 }  // namespace
 
@@ -22,23 +19,25 @@ void SetPqMethods(const PqMethods& methods) {
   forced_values = methods.values;
 }
 
-PqKeyMethod ChoosePqKeyMethod(int bits, int total_rows) {
+PqKeyMethod ChoosePqKeyMethod(const PqKernels& kernels, int bits, int total_rows) {
   PqKeyMethod method = forced_keys.load(std::memory_order_relaxed);
   if (method == PqKeyMethod::kAuto || (method == PqKeyMethod::kBytes && bits > kMaxByteBits))
-    method = bits <= kMaxByteBits && (bits > 4 ? !IsScalar() : HasPairDot()) ? PqKeyMethod::kBytes
-                                                                             : PqKeyMethod::kTables;
+    // Four bits: shuffles of the query's table beat products where these take two instructions.
+    method = bits <= kMaxByteBits && (bits > 4 ? !IsScalar(kernels) : kernels.pair_dot)
+                 ? PqKeyMethod::kBytes
+                 : PqKeyMethod::kTables;
   if (method == PqKeyMethod::kTables && bits > 4 && total_rows > kMostTableRows)
     return PqKeyMethod::kDecode;
   return method;
 }
 
-PqValueMethod ChoosePqValueMethod(int bits, int sub_dim) {
+PqValueMethod ChoosePqValueMethod(const PqKernels& kernels, int bits, int sub_dim) {
   const PqValueMethod method = forced_values.load(std::memory_order_relaxed);
   if (method == PqValueMethod::kCentroids || method == PqValueMethod::kDecode) return method;
   if (bits > kMaxByteBits) return PqValueMethod::kDecode;
   // Adding up costs a read and a write per code, looking up a product per channel: without vectors
   // the former wins for sub-vectors of 8 channels.
-  const bool centroids = method == PqValueMethod::kAuto && IsScalar() && sub_dim >= 8;
+  const bool centroids = method == PqValueMethod::kAuto && IsScalar(kernels) && sub_dim >= 8;
   return centroids ? PqValueMethod::kCentroids : PqValueMethod::kBytes;
 }
 

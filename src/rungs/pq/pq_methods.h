@@ -14,6 +14,8 @@
 
 namespace varve {
 
+struct PqKernels;
+
 enum class PqKeyMethod { kAuto, kBytes, kTables, kDecode };
 enum class PqValueMethod { kAuto, kBytes, kCentroids, kDecode };
 
@@ -26,11 +28,11 @@ struct PqMethods {
 // take the codes (bytes above 8 bits) is not used for them.
 void SetPqMethods(const PqMethods& methods);
 
-// What is used for codes of that many bits by the kernels in use. Tables of more than 16 entries
+// What is used for codes of that many bits by those kernels. Tables of more than 16 entries
 // are not made for more than kMostTableRows rows: then the strip is decoded.
 inline constexpr int kMostTableRows = 16;
-PqKeyMethod ChoosePqKeyMethod(int bits, int total_rows);
-PqValueMethod ChoosePqValueMethod(int bits, int sub_dim);
+PqKeyMethod ChoosePqKeyMethod(const PqKernels& kernels, int bits, int total_rows);
+PqValueMethod ChoosePqValueMethod(const PqKernels& kernels, int bits, int sub_dim);
 
 }  // namespace varve
 

@@ -35,7 +35,7 @@ TEST(PqName, AliasesAreBitsPerValueInPairsOfChannels) {
     EXPECT_EQ(ParsePqName("pq2", dim), (PqSize{dim / 2, 4}));
     // The bits that the alias says, and 16 for the gain.
     for (const int bits : {2, 3, 4}) {
-      const PqRung rung(*ParsePqName("pq" + std::to_string(bits), dim));
+      const RungDescriptor& rung = *FindRung("pq" + std::to_string(bits), dim);
       EXPECT_EQ(8 * rung.StripBytes({0, 0, dim, 64}), 64u * static_cast<size_t>(bits * dim + 16));
     }
   }
@@ -73,24 +73,19 @@ TEST(PqName, IsNothingElse) {
   }
 }
 
-TEST(PqRungChecks, ARungWithoutACodebookCountsBytes) {
-  const PqRung rung({16, 5});
-  EXPECT_EQ(rung.name(), "pq16x5");
-  EXPECT_EQ(rung.codebook(), nullptr);
-  EXPECT_EQ(rung.TableBytes(Part::kKey), 0u);
-  EXPECT_EQ(rung.TableBytes(Part::kValue), 0u);
+TEST(PqRungChecks, ADescriptorCountsAndChecksBytesWithoutACodebook) {
+  const RungDescriptor& rung = PqDescriptorOf({16, 5});
+  EXPECT_EQ(rung.name, "pq16x5");
+  EXPECT_TRUE(rung.needs_codebook());
+  EXPECT_EQ(&rung, FindRung("pq16x5"));
   EXPECT_EQ(rung.CheckDim(48).ToString(), "ok");
   EXPECT_EQ(rung.StripBytes({0, 0, 48, 64}), 64u * 2 + 64u * 16 * 5 / 8);
-  const Status status = rung.CheckPart(Part::kKey, 48);
-  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(status.message(), "rung pq16x5: there is no codebook");
-  // Strips of a file can be checked without one.
   std::vector<std::byte> strip(rung.StripBytes({0, 0, 48, 64}));
   EXPECT_EQ(rung.CheckStrip({0, 0, 48, 64}, strip.data()).ToString(), "ok");
 }
 
 TEST(PqRungChecks, DimensionsMustBeDivisible) {
-  const PqRung rung({32, 8});
+  const RungDescriptor& rung = PqDescriptorOf({32, 8});
   for (const int dim : {32, 64, 96, 512}) EXPECT_EQ(rung.CheckDim(dim).ToString(), "ok") << dim;
   EXPECT_EQ(rung.CheckDim(48).message(), "rung pq32x8: 32 sub-spaces do not divide head_dim 48");
   EXPECT_EQ(rung.CheckDim(16).message(), "rung pq32x8: 32 sub-spaces do not divide head_dim 16");
@@ -108,27 +103,30 @@ TEST(PqRungChecks, WhatACodebookLacksIsNamed) {
   shape.value_dim = 32;
   const auto codebook =
       SharePqCodebook(shape, {{Part::kKey, {32, 4}}, {Part::kKey, {8, 5}}, {Part::kValue, {8, 5}}});
-  const PqRung both({8, 5}, codebook);
-  EXPECT_EQ(both.CheckPart(Part::kKey, 64).ToString(), "ok");
-  EXPECT_EQ(both.CheckPart(Part::kValue, 32).ToString(), "ok");
-  EXPECT_EQ(both.CheckPart(Part::kKey, 32).message(),
+  const auto check = [&](const PqSize& size, Part part, int dim) {
+    const RungDescriptor& rung = PqDescriptorOf(size);
+    return rung.check_codebook(rung, *codebook, part, dim);
+  };
+  const PqRung both = MakePqRung({8, 5}, codebook);
+  EXPECT_EQ(check({8, 5}, Part::kKey, 64).ToString(), "ok");
+  EXPECT_EQ(check({8, 5}, Part::kValue, 32).ToString(), "ok");
+  EXPECT_EQ(check({8, 5}, Part::kKey, 32).message(),
             "rung pq8x5: the codebook's K rows have 64 values, not 32");
-  EXPECT_EQ(both.CheckPart(Part::kValue, 64).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(both.CheckPart(Part::kValue, 64).message(),
+  EXPECT_EQ(check({8, 5}, Part::kValue, 64).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(check({8, 5}, Part::kValue, 64).message(),
             "rung pq8x5: the codebook's V rows have 32 values, not 64");
-  const PqRung none({16, 6}, codebook);
-  EXPECT_EQ(none.CheckPart(Part::kKey, 64).code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(none.CheckPart(Part::kKey, 64).message(),
+  EXPECT_EQ(check({16, 6}, Part::kKey, 64).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(check({16, 6}, Part::kKey, 64).message(),
             "rung pq16x6: the codebook has no table of that size for K; it has pq32x4 pq8x5");
-  EXPECT_EQ(none.CheckPart(Part::kValue, 32).message(),
+  EXPECT_EQ(check({16, 6}, Part::kValue, 32).message(),
             "rung pq16x6: the codebook has no table of that size for V; it has pq8x5");
-  const PqRung keys({32, 4}, codebook);
-  EXPECT_EQ(keys.CheckPart(Part::kValue, 32).code(), StatusCode::kFailedPrecondition);
+  const PqRung keys = MakePqRung({32, 4}, codebook);
+  EXPECT_EQ(check({32, 4}, Part::kValue, 32).code(), StatusCode::kFailedPrecondition);
   // What a table takes, once; rotations also in the layout of kernels.
   EXPECT_EQ(keys.TableBytes(Part::kKey), 4u * 32 + 64u * 16);
   EXPECT_EQ(keys.TableBytes(Part::kValue), 0u);
   EXPECT_EQ(both.TableBytes(Part::kValue), 4u * 8 + 32u * 32);
-  const PqRung turned(
+  const PqRung turned = MakePqRung(
       {8, 5}, SharePqCodebook(shape, {{Part::kKey, {8, 5}, CodebookGrain::kModel, true},
                                       {Part::kValue, {8, 5}, CodebookGrain::kModel, true}}));
   EXPECT_EQ(turned.TableBytes(Part::kKey), 4u * 8 + 64u * 32 + 2u * 2 * 64 * 64);
@@ -136,7 +134,7 @@ TEST(PqRungChecks, WhatACodebookLacksIsNamed) {
 }
 
 TEST(PqRungChecks, AStripWithAGainThatNoEncoderWritesIsRefused) {
-  const PqRung rung({8, 4});
+  const RungDescriptor& rung = PqDescriptorOf({8, 4});
   const StripShape shape = {0, 0, 16, 16};
   const auto message = [&](int token, uint16_t bits) {
     std::vector<std::byte> strip(rung.StripBytes(shape), std::byte{0xFF});
@@ -155,20 +153,21 @@ TEST(PqRungChecks, AStripWithAGainThatNoEncoderWritesIsRefused) {
 }
 
 TEST(PqMethods, BytesAreNotForcedOnWideCodesNorTablesOnManyRows) {
+  const PqKernels& kernels = PqKernelsOf(ActiveKernels());
   {
     const ScopedPqMethods scope({PqKeyMethod::kBytes, PqValueMethod::kBytes});
-    EXPECT_EQ(ChoosePqKeyMethod(8, 100), PqKeyMethod::kBytes);
-    EXPECT_EQ(ChoosePqKeyMethod(9, 1), PqKeyMethod::kTables);
-    EXPECT_EQ(ChoosePqValueMethod(8, 2), PqValueMethod::kBytes);
-    EXPECT_NE(ChoosePqValueMethod(9, 2), PqValueMethod::kBytes);
+    EXPECT_EQ(ChoosePqKeyMethod(kernels, 8, 100), PqKeyMethod::kBytes);
+    EXPECT_EQ(ChoosePqKeyMethod(kernels, 9, 1), PqKeyMethod::kTables);
+    EXPECT_EQ(ChoosePqValueMethod(kernels, 8, 2), PqValueMethod::kBytes);
+    EXPECT_NE(ChoosePqValueMethod(kernels, 9, 2), PqValueMethod::kBytes);
   }
   {
     const ScopedPqMethods scope({PqKeyMethod::kTables, PqValueMethod::kCentroids});
-    EXPECT_EQ(ChoosePqKeyMethod(8, kMostTableRows), PqKeyMethod::kTables);
-    EXPECT_EQ(ChoosePqKeyMethod(8, kMostTableRows + 1), PqKeyMethod::kDecode);
-    EXPECT_EQ(ChoosePqValueMethod(12, 1), PqValueMethod::kCentroids);
+    EXPECT_EQ(ChoosePqKeyMethod(kernels, 8, kMostTableRows), PqKeyMethod::kTables);
+    EXPECT_EQ(ChoosePqKeyMethod(kernels, 8, kMostTableRows + 1), PqKeyMethod::kDecode);
+    EXPECT_EQ(ChoosePqValueMethod(kernels, 12, 1), PqValueMethod::kCentroids);
   }
-  EXPECT_EQ(ChoosePqKeyMethod(12, 1), PqKeyMethod::kTables);
+  EXPECT_EQ(ChoosePqKeyMethod(kernels, 12, 1), PqKeyMethod::kTables);
 }
 
 }  // namespace pq_name_test

@@ -6,16 +6,13 @@
 #include <limits>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "base/half.h"
-#include "rungs/float/float_rung.h"
 #include "rungs/pq/pq_methods.h"
 
 namespace varve {
 namespace {
 
-constexpr float kLargestGain = 65504.0f;
+constexpr float kMaxGain = 65504.0f;
 
 // Work buffers of a thread, kept between calls: attention must not allocate per page.
 float* Scratch(int which, size_t floats) {
@@ -50,9 +47,9 @@ uint64_t NormalizeRows(const float* rows, int num_rows, int dim, float* unit, fl
     float* y = unit + static_cast<size_t>(row) * dim;
     double sum = 0.0;
     for (int d = 0; d < dim; ++d) {
-      const bool fits = std::abs(x[d]) <= kLargestGain;
+      const bool fits = std::abs(x[d]) <= kMaxGain;
       replaced += fits ? 0 : 1;
-      y[d] = fits ? x[d] : std::isnan(x[d]) ? 0.0f : std::copysign(kLargestGain, x[d]);
+      y[d] = fits ? x[d] : std::isnan(x[d]) ? 0.0f : std::copysign(kMaxGain, x[d]);
       sum += static_cast<double>(y[d]) * y[d];
     }
     norms[row] = static_cast<float>(std::sqrt(sum));
@@ -64,8 +61,10 @@ uint64_t NormalizeRows(const float* rows, int num_rows, int dim, float* unit, fl
   return replaced;
 }
 
-// The gain that brings gain * centroids closest to norm * unit; within what f16 can hold.
-uint16_t GainBits(const float* unit, const float* centroids, int dim, float norm) {
+// The gain that brings gain * centroids closest to norm * unit, cut off at what f16 can hold: then
+// `clamped` grows by one.
+uint16_t GainBits(const float* unit, const float* centroids, int dim, float norm,
+                  uint64_t* clamped) {
   double dot = 0.0;
   double energy = 0.0;
   for (int d = 0; d < dim; ++d) {
@@ -73,20 +72,21 @@ uint16_t GainBits(const float* unit, const float* centroids, int dim, float norm
     energy += static_cast<double>(centroids[d]) * centroids[d];
   }
   const double gain = energy > 0.0 ? norm * dot / energy : 0.0;
-  return F32ToF16(static_cast<float>(std::clamp(gain, 0.0, static_cast<double>(kLargestGain))));
+  if (gain > kMaxGain) ++*clamped;
+  return F32ToF16(static_cast<float>(std::clamp(gain, 0.0, static_cast<double>(kMaxGain))));
 }
 
 }  // namespace
 
-PqRung::PqRung(const PqSize& size) : size_(size), name_(PqName(size)) {}
-
-PqRung::PqRung(const PqSize& size, std::shared_ptr<const Codebook> codebook)
-    : size_(size),
-      name_(PqName(size)),
-      codebook_(std::move(codebook)),
+PqRung::PqRung(const PqDescriptor& descriptor, const RungBinding& binding)
+    : Rung(descriptor, *binding.kernels),
+      size_(descriptor.size),
+      pq_kernels_(PqKernelsOf(*binding.kernels)),
+      f32_(*FindRung("f32"), *binding.kernels, FloatType::kF32),
+      codebook_(binding.codebook),
       codebook_hash_(CodebookHash(*codebook_)) {
-  keys_ = codebook_->Find(Part::kKey, size.subspaces, size.bits);
-  values_ = codebook_->Find(Part::kValue, size.subspaces, size.bits);
+  keys_ = codebook_->Find(Part::kKey, size_.subspaces, size_.bits);
+  values_ = codebook_->Find(Part::kValue, size_.subspaces, size_.bits);
   if (keys_ != nullptr) key_turns_ = AsStrips(*keys_, Part::kKey);
   if (values_ != nullptr) {
     value_turns_ = AsStrips(*values_, Part::kKey);
@@ -101,41 +101,6 @@ uint64_t PqRung::TableBytes(Part part) const {
       part == Part::kKey ? key_turns_.size() : value_turns_.size() + value_returns_.size();
   return table->bytes() + copies * sizeof(uint16_t);
 }
-
-Status PqRung::CheckDim(int dim) const {
-  if (dim <= 0 || dim > kMaxDim || dim % 16 != 0) {
-    return InvalidArgument(fmt::format("rung {}: head_dim {} is not a multiple of 16 in 16 … {}",
-                                       name_, dim, kMaxDim));
-  }
-  if (dim % size_.subspaces == 0) return Status();
-  return InvalidArgument(
-      fmt::format("rung {}: {} sub-spaces do not divide head_dim {}", name_, size_.subspaces, dim));
-}
-
-Status PqRung::CheckPart(Part part, int dim) const {
-  VARVE_RETURN_IF_ERROR(CheckDim(dim));
-  const char* letter = part == Part::kKey ? "K" : "V";
-  if (codebook_ == nullptr) {
-    return FailedPrecondition(fmt::format("rung {}: there is no codebook", name_));
-  }
-  const CodebookTable* table = part == Part::kKey ? keys_ : values_;
-  if (table == nullptr) {
-    std::string sizes;
-    for (const CodebookTable& known : codebook_->tables) {
-      if (known.part != part) continue;
-      sizes += (sizes.empty() ? "" : " ") + PqName({known.num_subspaces, known.bits});
-    }
-    return FailedPrecondition(
-        fmt::format("rung {}: the codebook has no table of that size for {}; "
-                    "it has {}",
-                    name_, letter, sizes.empty() ? "none" : sizes));
-  }
-  if (table->dim == dim) return Status();
-  return InvalidArgument(fmt::format("rung {}: the codebook's {} rows have {} values, not {}",
-                                     name_, letter, table->dim, dim));
-}
-
-size_t PqRung::StripBytes(const StripShape& shape) const { return ShapeOf(shape).strip_bytes(); }
 
 size_t PqRung::GroupOf(Part part, const StripShape& shape) const {
   return static_cast<size_t>(codebook_->GroupOf(TableOf(part).grain, shape.layer, shape.kv_head));
@@ -154,7 +119,7 @@ void PqRung::Rotate(Part part, const StripShape& shape, const float* rows, int n
                     float* y) const {
   const size_t dim = static_cast<size_t>(shape.dim);
   const std::vector<uint16_t>& turns = part == Part::kKey ? key_turns_ : value_turns_;
-  ActiveKernels().key_scores_float[static_cast<int>(FloatType::kF16)](
+  kernels().key_scores_float[static_cast<int>(FloatType::kF16)](
       {reinterpret_cast<const std::byte*>(turns.data() + GroupOf(part, shape) * dim * dim),
        shape.dim, shape.dim, shape.dim, reinterpret_cast<const std::byte*>(rows), num_rows, y, dim,
        nullptr});
@@ -167,13 +132,13 @@ void PqRung::AddUnrotated(Part part, const StripShape& shape, const float* y, in
     const uint16_t* rotation = keys_->rotation.data() + GroupOf(part, shape) * dim * dim;
     float line[kMaxDim];
     for (size_t i = 0; i < dim; ++i) {
-      ActiveKernels().widen_f16(rotation + i * dim, dim, line);
+      kernels().widen_f16(rotation + i * dim, dim, line);
       for (int row = 0; row < num_rows; ++row)
-        ActiveKernels().add_scaled(rows + row * dim, line, dim, y[row * dim + i]);
+        kernels().add_scaled(rows + row * dim, line, dim, y[row * dim + i]);
     }
     return;
   }
-  ActiveKernels().add_values_float[static_cast<int>(FloatType::kF16)](
+  kernels().add_values_float[static_cast<int>(FloatType::kF16)](
       {reinterpret_cast<const std::byte*>(value_returns_.data() + GroupOf(part, shape) * dim * dim),
        shape.dim, shape.dim, 0, shape.dim, y, dim, y, num_rows, rows, nullptr});
 }
@@ -187,7 +152,7 @@ uint64_t PqRung::Encode(Part part, const StripShape& shape, const float* rows, i
   const size_t floats = static_cast<size_t>(num_rows) * dim;
   std::vector<float> unit(floats);
   std::vector<float> norms(static_cast<size_t>(num_rows));
-  const uint64_t replaced = NormalizeRows(rows, num_rows, dim, unit.data(), norms.data());
+  uint64_t replaced = NormalizeRows(rows, num_rows, dim, unit.data(), norms.data());
   if (IsRotated(part)) {
     std::vector<float> turned(floats);
     Rotate(part, shape, unit.data(), num_rows, turned.data());
@@ -198,7 +163,6 @@ uint64_t PqRung::Encode(Part part, const StripShape& shape, const float* rows, i
   std::vector<float> decoded(floats);
   std::vector<float> points(static_cast<size_t>(num_rows) * sub_dim);
   uint16_t codes[kMaxPageTokens] = {};
-  const PqKernels& kernels = ActivePqKernels();
   for (int m = 0; m < pq.subspaces; ++m) {
     const float scale = centroids.scales[m];
     const uint8_t* bytes = centroids.bytes + static_cast<size_t>(m) * sub_dim * pq.num_codes();
@@ -207,7 +171,7 @@ uint64_t PqRung::Encode(Part part, const StripShape& shape, const float* rows, i
         points[static_cast<size_t>(row) * sub_dim + j] =
             unit[static_cast<size_t>(row) * dim + m * sub_dim + j] / scale;
     }
-    kernels.nearest(bytes, sub_dim, pq.num_codes(), points.data(), num_rows, codes);
+    pq_kernels_.nearest(bytes, sub_dim, pq.num_codes(), points.data(), num_rows, codes);
     WritePqCodes(pq, m, codes, strip);
     for (int row = 0; row < num_rows; ++row) {
       for (int j = 0; j < sub_dim; ++j) {
@@ -219,7 +183,8 @@ uint64_t PqRung::Encode(Part part, const StripShape& shape, const float* rows, i
   }
   for (int row = 0; row < num_rows; ++row) {
     const size_t at = static_cast<size_t>(row) * dim;
-    const uint16_t gain = GainBits(&unit[at], &decoded[at], dim, norms[static_cast<size_t>(row)]);
+    const uint16_t gain =
+        GainBits(&unit[at], &decoded[at], dim, norms[static_cast<size_t>(row)], &replaced);
     std::memcpy(strip + 2 * row, &gain, 2);
   }
   return replaced;
@@ -258,21 +223,8 @@ void PqRung::Decode(Part part, const StripShape& shape, const std::byte* strip, 
   AddUnrotated(part, shape, turned.data(), count, rows);
 }
 
-Status PqRung::CheckStrip(const StripShape& shape, const std::byte* strip) const {
-  for (int token = 0; token < shape.page_tokens; ++token) {
-    uint16_t bits;
-    std::memcpy(&bits, strip + 2 * token, 2);
-    if (bits <= 0x7BFF) continue;
-    const float gain = F16ToF32(bits);
-    return Status(StatusCode::kDataLoss,
-                  fmt::format("rung {}: gain {} is {}{}", name_, token, gain,
-                              std::isfinite(gain) ? " < 0" : ", not finite"));
-  }
-  return Status();
-}
-
 size_t PqRung::PreparedRowBytes(const StripShape& shape, int total_rows) const {
-  const bool table = ChoosePqKeyMethod(size_.bits, total_rows) == PqKeyMethod::kTables;
+  const bool table = ChoosePqKeyMethod(pq_kernels_, size_.bits, total_rows) == PqKeyMethod::kTables;
   return PqQueryBytes(ShapeOf(shape), table);
 }
 
@@ -281,15 +233,15 @@ void PqRung::PrepareQuery(const StripShape& shape, const float* queries, int num
   const PqShape pq = ShapeOf(shape);
   const PqCentroids centroids = CentroidsOf(Part::kKey, shape);
   const size_t stride = PreparedRowBytes(shape, num_rows);
-  const bool table = ChoosePqKeyMethod(size_.bits, num_rows) == PqKeyMethod::kTables;
+  const bool table = ChoosePqKeyMethod(pq_kernels_, size_.bits, num_rows) == PqKeyMethod::kTables;
   if (IsRotated(Part::kKey)) {
     float* turned = Scratch(0, static_cast<size_t>(num_rows) * shape.dim);
     Rotate(Part::kKey, shape, queries, num_rows, turned);
     queries = turned;
   }
   for (int row = 0; row < num_rows; ++row) {
-    ActivePqKernels().prepare_query(pq, centroids, queries + static_cast<size_t>(row) * shape.dim,
-                                    table, prepared + row * stride);
+    pq_kernels_.prepare_query(pq, centroids, queries + static_cast<size_t>(row) * shape.dim, table,
+                              prepared + row * stride);
   }
 }
 
@@ -310,27 +262,25 @@ void PqRung::Scores(const StripShape& shape, const std::byte* strip, const std::
                              ahead};
   // Whether there are tables was decided for all rows of the request; these may be some of them.
   if (table) {
-    return size_.bits == 4 ? ActivePqKernels().scores_nibbles(args)
-                           : ActivePqKernels().scores_tables(args);
+    return size_.bits == 4 ? pq_kernels_.scores_nibbles(args) : pq_kernels_.scores_tables(args);
   }
-  if (ChoosePqKeyMethod(size_.bits, num_rows) == PqKeyMethod::kBytes)
-    return ActivePqKernels().scores_bytes[size_.bits - kMinPqBits](args);
+  if (ChoosePqKeyMethod(pq_kernels_, size_.bits, num_rows) == PqKeyMethod::kBytes)
+    return pq_kernels_.scores_bytes[size_.bits - kMinPqBits](args);
 
   const size_t dim = static_cast<size_t>(shape.dim);
   float* rows = Scratch(0, dim * shape.page_tokens);
   DecodeCentroids(Part::kKey, shape, strip, 0, shape.page_tokens, rows);
-  static const FloatRung f32("f32", FloatType::kF32);
   float* plain = Scratch(1, dim * shape.page_tokens);
-  f32.Encode(Part::kKey, shape, rows, shape.page_tokens, reinterpret_cast<std::byte*>(plain));
+  f32_.Encode(Part::kKey, shape, rows, shape.page_tokens, reinterpret_cast<std::byte*>(plain));
   float* queries = Scratch(2, dim * static_cast<size_t>(num_rows));
   for (int row = 0; row < num_rows; ++row) {
     std::memcpy(queries + row * dim,
                 prepared + row * args.query_stride + PqQueryFloatOffset(shape.dim),
                 dim * sizeof(float));
   }
-  f32.Scores(shape, reinterpret_cast<const std::byte*>(plain),
-             reinterpret_cast<const std::byte*>(queries), num_rows, num_tokens, scores,
-             scores_stride, ahead);
+  f32_.Scores(shape, reinterpret_cast<const std::byte*>(plain),
+              reinterpret_cast<const std::byte*>(queries), num_rows, num_tokens, scores,
+              scores_stride, ahead);
 }
 
 void PqRung::AddValuePages(const StripShape& shape, std::span<const ValuePage> pages,
@@ -338,18 +288,18 @@ void PqRung::AddValuePages(const StripShape& shape, std::span<const ValuePage> p
                            float* accumulators, ReadAhead* ahead) const {
   const PqShape pq = ShapeOf(shape);
   const size_t dim = static_cast<size_t>(shape.dim);
-  const PqValueMethod method = ChoosePqValueMethod(size_.bits, pq.sub_dim());
+  const PqValueMethod method = ChoosePqValueMethod(pq_kernels_, size_.bits, pq.sub_dim());
   if (method == PqValueMethod::kDecode) {
-    static const FloatRung f32("f32", FloatType::kF32);
     float* rows = Scratch(0, dim * shape.page_tokens);
     float* plain = Scratch(1, dim * shape.page_tokens);
     for (const ValuePage& page : pages) {
       DecodeCentroids(Part::kValue, shape, page.strip, 0, shape.page_tokens, rows);
-      f32.Encode(Part::kValue, shape, rows, shape.page_tokens, reinterpret_cast<std::byte*>(plain));
+      f32_.Encode(Part::kValue, shape, rows, shape.page_tokens,
+                  reinterpret_cast<std::byte*>(plain));
       const ValuePage decoded = {reinterpret_cast<const std::byte*>(plain), page.first, page.count,
                                  page.weights};
-      f32.AddValuePages(shape, {&decoded, 1}, weights_stride, weight_sum, num_rows, accumulators,
-                        ahead);
+      f32_.AddValuePages(shape, {&decoded, 1}, weights_stride, weight_sum, num_rows, accumulators,
+                         ahead);
     }
   } else {
     PqValuePage runs[kMaxValuePages];
@@ -361,9 +311,8 @@ void PqRung::AddValuePages(const StripShape& shape, std::span<const ValuePage> p
                                num_rows,
                                accumulators,
                                ahead};
-    const PqKernels& kernels = ActivePqKernels();
-    method == PqValueMethod::kBytes ? kernels.add_values_bytes[size_.bits - kMinPqBits](args)
-                                    : kernels.add_values_centroids(args);
+    method == PqValueMethod::kBytes ? pq_kernels_.add_values_bytes[size_.bits - kMinPqBits](args)
+                                    : pq_kernels_.add_values_centroids(args);
   }
 }
 
@@ -371,7 +320,7 @@ void PqRung::FinishValues(const StripShape& shape, const float* accumulators, in
                           float* output) const {
   if (IsRotated(Part::kValue))
     return AddUnrotated(Part::kValue, shape, accumulators, num_rows, output);
-  ActiveKernels().add_scaled(output, accumulators, static_cast<size_t>(num_rows) * shape.dim, 1.0f);
+  kernels().add_scaled(output, accumulators, static_cast<size_t>(num_rows) * shape.dim, 1.0f);
 }
 
 }  // namespace varve

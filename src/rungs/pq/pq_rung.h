@@ -3,24 +3,24 @@
 //
 // Encoding divides a row by its norm, rotates it if the codebook does, and takes the nearest
 // centroid in every sub-space. The gain that is stored is then the factor that brings the centroids
-// closest to the row (not the norm itself): it costs nothing and undoes what the centroids are too
-// short.
+// closest to the row, not the norm itself. That costs nothing and corrects the length of the
+// centroids, which are shorter than the rows that they stand for.
 //
 // Precision: codes of 4 bits for two channels are 2 bits per value, of 8 bits 4; 16 bits more per
 // row for the gain. Rejected: a gain per sub-space (bits), rows without a gain (measured: 1.5 times
 // the error), centroids in f16 (twice the codebook, no better).
 //
-// A rung without a codebook knows the bytes and cannot read them: for files and for what a plan
-// costs. Encode, Decode and attention must not be called then. Immutable; thread-safe.
+// What can be said without a codebook is in pq_descriptor.h. Immutable; thread-safe.
 
 #ifndef VARVE_RUNGS_PQ_PQ_RUNG_H_
 #define VARVE_RUNGS_PQ_PQ_RUNG_H_
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "kernels/pq_kernels.h"
+#include "rungs/float/float_rung.h"
+#include "rungs/pq/pq_descriptor.h"
 #include "rungs/pq/pq_name.h"
 #include "rungs/rung.h"
 #include "varve/codebook.h"
@@ -29,31 +29,20 @@ namespace varve {
 
 class PqRung final : public Rung {
  public:
-  // Without a codebook.
-  explicit PqRung(const PqSize& size);
-  // The tables of that size, K or V or both; those of the part that is stored must be there. The
-  // codebook has passed CheckCodebook.
-  PqRung(const PqSize& size, std::shared_ptr<const Codebook> codebook);
+  // Uses the codebook's tables of that size, K or V or both; those of the part that is stored must
+  // be there. The codebook has passed CheckCodebook.
+  PqRung(const PqDescriptor& descriptor, const RungBinding& binding);
 
-  std::string_view name() const override { return name_; }
-  const PqSize& size() const { return size_; }
   const Codebook* codebook() const { return codebook_.get(); }
-  uint64_t codebook_hash() const { return codebook_hash_; }  // 0 without one
-  // Of the tables of a part, copies that kernels want included.
-  uint64_t TableBytes(Part part) const;
-  // Ok if rows of that part can be coded; otherwise says what the codebook lacks.
-  Status CheckPart(Part part, int dim) const;
-
-  Status CheckDim(int dim) const override;
-  size_t StripBytes(const StripShape& shape) const override;
+  uint64_t codebook_hash() const override { return codebook_hash_; }
+  uint64_t TableBytes(Part part) const override;
 
   uint64_t Encode(Part part, const StripShape& shape, const float* rows, int num_rows,
                   std::byte* strip) const override;
   void Decode(Part part, const StripShape& shape, const std::byte* strip, int first, int count,
               float* rows) const override;
-  Status CheckStrip(const StripShape& shape, const std::byte* strip) const override;
 
-  KeySpace key_space() const override { return KeySpace::kCodebook; }
+  KeySpace key_space() const override { return KeySpace::kOwn; }
   size_t PreparedRowBytes(const StripShape& shape, int total_rows) const override;
   void PrepareQuery(const StripShape& shape, const float* queries, int num_rows,
                     std::byte* prepared) const override;
@@ -63,7 +52,7 @@ class PqRung final : public Rung {
 
   // Sums of values that were not rotated need not be kept apart from others.
   ValueSpace value_space() const override {
-    return value_turns_.empty() ? ValueSpace::kPlain : ValueSpace::kCodebook;
+    return value_turns_.empty() ? ValueSpace::kPlain : ValueSpace::kOwn;
   }
   size_t AccumulatorFloats(const StripShape& shape) const override { return shape.dim; }
   int most_value_pages() const override { return kMaxValuePages; }
@@ -92,7 +81,8 @@ class PqRung final : public Rung {
                        int count, float* rows) const;
 
   PqSize size_;
-  std::string name_;
+  const PqKernels& pq_kernels_;
+  FloatRung f32_;  // for strips that are decoded first
   std::shared_ptr<const Codebook> codebook_;
   uint64_t codebook_hash_ = 0;  // of megabytes: computed once
   const CodebookTable* keys_ = nullptr;

@@ -56,8 +56,8 @@ struct Pages {
     CacheShape model;
     model.num_layers = model.num_kv_heads = 2;
     model.key_dim = model.value_dim = size.dim;
-    rung = std::make_unique<PqRung>(
-        size.size, SharePqCodebook(model, {{part, size.size, CodebookGrain::kHead, rotated}}, 3));
+    rung = std::make_unique<PqRung>(MakePqRung(
+        size.size, SharePqCodebook(model, {{part, size.size, CodebookGrain::kHead, rotated}}, 3)));
     TestRandom random(21);
     for (int p = 0; p < count; ++p) {
       // The last page is not full.
@@ -121,7 +121,8 @@ TEST_P(PqAttention, ScoresByEveryMethodAreThoseOfTheDecodedKeys) {
         // With 4-bit codes the query is 8-bit integers (bytes), or its products with centroids are
         // 14-bit ones (tables), relative to the largest: less is left for the other channels where
         // one is 40 times as large.
-        const PqKeyMethod chosen = ChoosePqKeyMethod(size.size.bits, num_rows);
+        const PqKeyMethod chosen =
+            ChoosePqKeyMethod(PqKernelsOf(ActiveKernels()), size.size.bits, num_rows);
         const bool shuffles = size.size.bits == 4 && chosen == PqKeyMethod::kTables;
         const bool coarse = size.size.bits == 4 && chosen == PqKeyMethod::kBytes;
         for (int row = 0; row < num_rows; ++row) {
@@ -188,8 +189,9 @@ TEST_P(PqAttention, ValuesByEveryMethodAreTheSumOfTheDecodedRows) {
         for (const PqValueMethod method : {PqValueMethod::kAuto, PqValueMethod::kBytes,
                                            PqValueMethod::kCentroids, PqValueMethod::kDecode}) {
           const ScopedPqMethods scope({PqKeyMethod::kAuto, method});
-          const bool rounds = ChoosePqValueMethod(size.size.bits, size.dim / size.size.subspaces) ==
-                              PqValueMethod::kBytes;
+          const bool rounds =
+              ChoosePqValueMethod(PqKernelsOf(ActiveKernels()), size.size.bits,
+                                  size.dim / size.size.subspaces) == PqValueMethod::kBytes;
           const std::vector<float> together = ValuesOf(pages, weights, stride, num_rows, true);
           const std::vector<float> apart = ValuesOf(pages, weights, stride, num_rows, false);
           double worst = 0;
@@ -245,14 +247,14 @@ TEST_P(PqAttention, RowsWithoutWeightAndQueriesWithoutLengthGiveZeros) {
 
 TEST_P(PqAttention, OfEveryTableOfKernelsAgrees) {
   const Size size = {128, {64, 8}, 64};
-  const Pages keys(size, Part::kKey, GetParam(), 1);
-  const Pages values(size, Part::kValue, GetParam(), 3);
   const std::vector<float> queries = TestRandom(24).Gaussians(3 * 128);
   std::vector<float> weights = TestRandom(25).Gaussians(3 * 208);
   for (float& weight : weights) weight = std::exp(weight);
   std::vector<float> first_scores, first_values;
   for (const Kernels* kernels : AllTables()) {
     const ScopedKernels scope(*kernels);
+    const Pages keys(size, Part::kKey, GetParam(), 1);
+    const Pages values(size, Part::kValue, GetParam(), 3);
     const std::vector<float> scores = ScoresOf(keys, queries, 3);
     const std::vector<float> sums = ValuesOf(values, weights, 208, 3, true);
     if (first_scores.empty()) first_scores = scores, first_values = sums;

@@ -55,7 +55,7 @@ PqRung MakeRung(const Size& size, CodebookGrain grain, bool rotated) {
   auto codebook = SharePqCodebook(ShapeFor(size.dim), {{Part::kKey, size.size, grain, rotated},
                                                        {Part::kValue, size.size, grain, rotated}});
   EXPECT_EQ(CheckCodebook(*codebook).ToString(), "ok") << Describe(size);
-  return PqRung(size.size, codebook);
+  return MakePqRung(size.size, codebook);
 }
 
 std::vector<std::byte> EncodeStrip(const PqRung& rung, Part part, const StripShape& shape,
@@ -242,14 +242,16 @@ TEST_P(PqContent, RowsThatAreNoNumbersAreCountedAndBecomeFinite) {
   std::fill_n(row(2), 64, kNan);                                  // 64 replaced
   row(3)[5] = kNan;                                               // 1
   row(4)[6] = kInf, row(4)[7] = -kInf;                            // 2
-  row(5)[0] = std::numeric_limits<float>::max();                  // 1
+  row(5)[0] = row(5)[1] = std::numeric_limits<float>::max();      // 2
   std::fill_n(row(6), 64, std::numeric_limits<float>::lowest());  // 64
-  std::fill_n(row(7), 64, 65504.0f);                              // fits, its norm does not
+  std::fill_n(row(7), 64, 65504.0f);                              // none
   std::fill_n(row(8), 64, std::numeric_limits<float>::denorm_min());
   std::fill_n(row(9), 64, 1e-39f);
   std::fill_n(row(10), 64, std::numeric_limits<float>::min());
+  // Rows 4 to 7 are longer than f16 can say: each counts once more.
+  const uint64_t replaced = 64 + 1 + 2 + 2 + 64 + 4;
   for (const Part part : {Part::kKey, Part::kValue}) {
-    const std::vector<std::byte> strip = EncodeStrip(rung, part, shape, rows, 64 + 1 + 2 + 1 + 64);
+    const std::vector<std::byte> strip = EncodeStrip(rung, part, shape, rows, replaced);
     const std::vector<float> decoded = DecodeStrip(rung, part, shape, strip);
     for (size_t i = 0; i < decoded.size(); ++i)
       ASSERT_TRUE(std::isfinite(decoded[i])) << "row " << i / 64;
@@ -273,14 +275,30 @@ TEST_P(PqContent, RowsThatAreNoNumbersAreCountedAndBecomeFinite) {
   }
 }
 
+TEST_P(PqContent, ARowThatIsLongerThanF16CanSayIsCutOffAndCounted) {
+  const Size size = {64, {32, 8}, 16};
+  const PqRung rung = MakeRung(size, CodebookGrain::kModel, GetParam());
+  const StripShape shape = {0, 0, 64, 16};
+  std::vector<float> rows = TestRandom(19).Gaussians(16 * 64);
+  EncodeStrip(rung, Part::kKey, shape, rows, 0);
+  // All values fit: what does not is the norm, 8 times as large.
+  for (size_t d = 0; d < 64; ++d) rows[64 * 3 + d] = d % 2 == 0 ? 16000.0f : -16000.0f;
+  const std::vector<std::byte> strip = EncodeStrip(rung, Part::kKey, shape, rows, 1);
+  uint16_t gain;
+  std::memcpy(&gain, strip.data() + 2 * 3, 2);
+  EXPECT_EQ(F16ToF32(gain), 65504.0f);
+  for (size_t d = 0; d < 64; ++d) rows[64 * 3 + d] /= 4;
+  EncodeStrip(rung, Part::kKey, shape, rows, 0);
+}
+
 TEST_P(PqContent, EveryTableOfKernelsWritesTheSameBytesWithoutARotation) {
   for (const Size& size : kSizes) {
-    const PqRung rung = MakeRung(size, CodebookGrain::kModel, false);
     const StripShape shape = {0, 0, size.dim, size.page_tokens};
     const std::vector<float> rows = TestRandom(15).Gaussians(size_t{9} * size.dim);
     std::vector<std::byte> first;
     for (const Kernels* kernels : AllTables()) {
       const ScopedKernels scope(*kernels);
+      const PqRung rung = MakeRung(size, CodebookGrain::kModel, false);
       const std::vector<std::byte> strip = EncodeStrip(rung, Part::kKey, shape, rows);
       if (first.empty()) first = strip;
       EXPECT_EQ(strip, first) << kernels->name << " " << Describe(size);
@@ -322,7 +340,7 @@ TEST(PqRung, CodesRowsByTheGroupOfTheirLayerAndHead) {
         cut(alone->tables[0].centroids);
         cut(alone->tables[0].rotation);
         ASSERT_EQ(CheckCodebook(*alone).ToString(), "ok");
-        const PqRung single(size.size, alone);
+        const PqRung single = MakePqRung(size.size, alone);
         EXPECT_EQ(strip, EncodeStrip(single, Part::kKey, {0, 0, 32, 16}, rows)) << place;
         EXPECT_EQ(DecodeStrip(rung, Part::kKey, shape, strip),
                   DecodeStrip(single, Part::kKey, {0, 0, 32, 16}, strip));

@@ -17,6 +17,7 @@
 #include "rungs/pq/codebook_limits.h"
 #include "rungs/pq/pq_methods.h"
 #include "rungs/pq/pq_name.h"
+#include "rungs/pq/pq_rung.h"
 #include "varve/cache.h"
 #include "varve/codebook.h"
 
@@ -110,6 +111,11 @@ inline std::shared_ptr<const Codebook> SharePqCodebook(const CacheShape& shape,
                                                        const std::vector<PqTableOptions>& tables,
                                                        uint64_t seed = 1) {
   return std::make_shared<const Codebook>(MakePqCodebook(shape, tables, seed));
+}
+
+// With the kernels that are active now.
+inline PqRung MakePqRung(const PqSize& size, std::shared_ptr<const Codebook> codebook) {
+  return PqRung(PqDescriptorOf(size), {&ActiveKernels(), std::move(codebook)});
 }
 
 // Forces methods until the end of the scope.

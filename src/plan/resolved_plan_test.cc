@@ -1,4 +1,4 @@
-#include "plan/layer_plan.h"
+#include "plan/resolved_plan.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <utility>
 
 namespace varve {
-namespace layer_plan_test {
+namespace resolved_plan_test {
 
 CacheShape Shape(int num_layers = 4) {
   CacheShape shape;
@@ -18,11 +18,11 @@ CacheShape Shape(int num_layers = 4) {
 }
 
 // "f16 | 0 q8_0/q4_0 | 512 q4_0/q4_0 | window 64 sink 4"
-std::string Describe(const LayerPlan& plan) {
-  std::string text(plan.open_rung->name());
-  for (const LayerPlan::Stage& stage : plan.stages) {
-    text += " | " + std::to_string(stage.from_age) + " " + std::string(stage.k->name()) + "/" +
-            std::string(stage.v->name());
+std::string Describe(const LayerForm& plan) {
+  std::string text(plan.open_rung->name);
+  for (const LayerForm::Stage& stage : plan.stages) {
+    text += " | " + std::to_string(stage.from_age) + " " + std::string(stage.k->name) + "/" +
+            std::string(stage.v->name);
   }
   if (plan.window_tokens > 0) {
     text += " | window " + std::to_string(plan.window_tokens) + " sink " +
@@ -32,13 +32,13 @@ std::string Describe(const LayerPlan& plan) {
 }
 
 std::string LayerZero(std::string_view text) {
-  Result<std::vector<LayerPlan>> layers = ResolvePlan(*ParsePlan(text), Shape());
-  return layers.ok() ? Describe(layers->front()) : layers.status().message();
+  Result<ResolvedPlan> resolved = ResolvePlan(*ParsePlan(text), Shape());
+  return resolved.ok() ? Describe(resolved->layers.front()) : resolved.status().message();
 }
 
 std::string ErrorOf(std::string_view text, const CacheShape& shape) {
-  Result<std::vector<LayerPlan>> layers = ResolvePlan(*ParsePlan(text), shape);
-  return layers.ok() ? "(resolved)" : layers.status().message();
+  Result<ResolvedPlan> resolved = ResolvePlan(*ParsePlan(text), shape);
+  return resolved.ok() ? "(resolved)" : resolved.status().message();
 }
 
 TEST(LayerPlan, DefaultsAreF16EverywhereFromAgeZero) {
@@ -81,9 +81,9 @@ TEST(LayerPlan, WindowAndSink) {
 }
 
 TEST(LayerPlan, StageAtFollowsTheBounds) {
-  const std::vector<LayerPlan> layers =
-      *ResolvePlan(*ParsePlan("age=f16:512/q8_0,open=64"), Shape());
-  const LayerPlan& plan = layers[0];
+  const std::vector<LayerForm> layers =
+      ResolvePlan(*ParsePlan("age=f16:512/q8_0,open=64"), Shape())->layers;
+  const LayerForm& plan = layers[0];
   EXPECT_EQ(plan.StageAt(0), nullptr);
   EXPECT_EQ(plan.StageAt(63), nullptr);
   EXPECT_EQ(plan.StageAt(64), &plan.stages[0]);
@@ -93,11 +93,12 @@ TEST(LayerPlan, StageAtFollowsTheBounds) {
 }
 
 TEST(LayerPlan, RulesReachTheirLayersAndNoOther) {
-  Result<std::vector<LayerPlan>> layers = ResolvePlan(*ParsePlan("1: q8_0; 3-: q4_0"), Shape(6));
-  ASSERT_TRUE(layers.ok()) << layers.status().message();
+  Result<ResolvedPlan> resolved = ResolvePlan(*ParsePlan("1: q8_0; 3-: q4_0"), Shape(6));
+  ASSERT_TRUE(resolved.ok()) << resolved.status().message();
+  const std::vector<LayerForm>& layers = resolved->layers;
   const char* expected[] = {"f16", "q8_0", "f16", "q4_0", "q4_0", "q4_0"};
-  ASSERT_EQ(layers->size(), 6u);
-  for (size_t i = 0; i < 6; ++i) EXPECT_EQ((*layers)[i].stages[0].k->name(), expected[i]) << i;
+  ASSERT_EQ(layers.size(), 6u);
+  for (size_t i = 0; i < 6; ++i) EXPECT_EQ(layers[i].stages[0].k->name, expected[i]) << i;
 }
 
 TEST(LayerPlanError, NamesLayerClauseAndLimit) {
@@ -107,18 +108,17 @@ TEST(LayerPlanError, NamesLayerClauseAndLimit) {
       {"0-4: q8_0", "plan: layers 0-4: layer 4 > 3, the model's last"},
       {"4-: q8_0", "plan: layers 4-: layer 4 > 3, the model's last"},
       {"page=32", "plan: layers 0-, clause \"page=32\": differs from page_tokens 64 of the shape"},
-      {"sink=4",
-       "plan: layers 0-, clause \"sink=4\": nothing is dropped without window= or evict="},
+      {"sink=4", "plan: layers 0-, clause \"sink=4\": sink= requires window= or evict="},
       {"window=64,open=65", "plan: layers 0-, clause \"open=65\": 65 > window 64"},
       {"cross=f16",
        "plan: clause \"cross=f16\": a rung of its own for the cross cache is not in this build "
        "yet"},
-      {"recent=64", "plan: layers 0-, clause \"recent\": means nothing without evict="},
-      {"2-: ratio=3", "plan: layers 2-, clause \"ratio\": means nothing without evict="},
-      {"budget=1MiB", "plan: layers 0-, clause \"budget\": means nothing without evict="},
-      {"trigger=8", "plan: layers 0-, clause \"trigger\": means nothing without evict="},
-      {"every=8", "plan: layers 0-, clause \"every\": means nothing without evict="},
-      {"ema=0.5", "plan: layers 0-, clause \"ema\": means nothing without evict="},
+      {"recent=64", "plan: layers 0-, clause \"recent=64\": recent= requires evict="},
+      {"2-: ratio=3", "plan: layers 2-, clause \"ratio=3\": ratio= requires evict="},
+      {"budget=1MiB", "plan: layers 0-, clause \"budget=1MiB\": budget= requires evict="},
+      {"trigger=8", "plan: layers 0-, clause \"trigger=8\": trigger= requires evict="},
+      {"every=8", "plan: layers 0-, clause \"every=8\": every= requires evict="},
+      {"ema=0.5", "plan: layers 0-, clause \"ema=0.5\": ema= requires evict="},
       {"2-4: evict=h2o", "plan: layers 2-4: layer 4 > 3, the model's last"},
       {"7: evict=h2o", "plan: layers 7: layer 7 > 3, the model's last"},
   };
@@ -154,5 +154,5 @@ TEST(LayerPlanError, AShapeWithoutLayersIsRefused) {
   EXPECT_EQ(ErrorOf("f16", Shape(1025)), "shape: num_layers 1025 is not within 1 and 1024");
 }
 
-}  // namespace layer_plan_test
+}  // namespace resolved_plan_test
 }  // namespace varve

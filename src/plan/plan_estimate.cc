@@ -1,0 +1,205 @@
+#include "varve/plan_estimate.h"
+
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/slot_bytes.h"
+#include "fold/fold_pieces.h"
+#include "plan/resolved_plan.h"
+
+namespace varve {
+namespace {
+
+// Payload of one page of one layer.
+Result<uint64_t> PagePayload(std::string_view k, std::string_view v, const CacheShape& shape) {
+  VARVE_ASSIGN_OR_RETURN(
+      double key, RungBytesPerRow(std::string(k), Part::kKey, shape.key_dim, shape.page_tokens));
+  VARVE_ASSIGN_OR_RETURN(double value, RungBytesPerRow(std::string(v), Part::kValue,
+                                                       shape.value_dim, shape.page_tokens));
+  const double bytes = (key + value) * shape.page_tokens * shape.num_kv_heads;
+  return static_cast<uint64_t>(std::llround(bytes));
+}
+
+std::string AgeRange(int64_t from, int64_t until) {
+  return until < 0 ? fmt::format("{}-", from) : fmt::format("{}-{}", from, until - 1);
+}
+
+// Every state that a page of this layer can be in, without counts: filling, open if there is such
+// an age, the stages, dropped if there is a window.
+std::vector<StageCost> StatesOf(const LayerForm& layer) {
+  std::vector<StageCost> states;
+  const std::string open(layer.open_rung->name);
+  const auto add = [&](std::string_view state, std::string age, std::string_view k,
+                       std::string_view v) {
+    StageCost cost;
+    cost.state = state;
+    cost.age = std::move(age);
+    cost.k = k;
+    cost.v = v;
+    states.push_back(std::move(cost));
+  };
+  add("filling", "", open, open);
+  const int64_t first_age = layer.stages.front().from_age;
+  if (first_age > 0) add("open", AgeRange(0, first_age), open, open);
+  // Rungs that evict=demote may use do not depend on age, and come last.
+  const auto by_age = [&](size_t i) {
+    return i < layer.stages.size() && layer.stages[i].from_age < LayerForm::kNeverByAge;
+  };
+  for (size_t i = 0; by_age(i); ++i) {
+    const LayerForm::Stage& stage = layer.stages[i];
+    const int64_t until = by_age(i + 1) ? layer.stages[i + 1].from_age : -1;
+    add("sealed", AgeRange(stage.from_age, until), stage.k->name, stage.v->name);
+  }
+  if (layer.window_tokens > 0) add("dropped", AgeRange(layer.window_tokens, -1), "", "");
+  return states;
+}
+
+// A page of a sequence: the tokens [begin, end), in fewer rows where they are folded.
+struct PageTokens {
+  int64_t begin = 0;
+  int64_t end = 0;
+  bool filling = false;
+};
+
+// Visits the pages of a sequence of num_tokens; with fold=, of a prompt of that many when it has
+// ended.
+template <typename Visit>
+void ForEachPage(const LayerForm& layer, const CacheShape& shape, int64_t num_tokens,
+                 const Visit& visit) {
+  FoldSizes sizes{.factor = 1};
+  if (layer.fold && layer.fold->compressor != nullptr) {
+    const Compressor& compressor = *layer.fold->compressor;
+    sizes = {compressor.factor, compressor.min_groups, layer.fold->image_tokens,
+             compressor.has_image, num_tokens - layer.stages.front().from_age};
+  }
+  const PositionRun run{0, num_tokens};
+  for (const FoldPiece& piece : CutForFold({&run, 1}, sizes)) {
+    for (int64_t row = 0; row < piece.num_rows; row += shape.page_tokens) {
+      const int64_t rows = std::min<int64_t>(piece.num_rows - row, shape.page_tokens);
+      const int64_t begin = piece.first_position + row * piece.tokens_per_row;
+      const int64_t end = begin + rows * piece.tokens_per_row;
+      const bool filling =
+          end == num_tokens && rows < shape.page_tokens && piece.tokens_per_row == 1;
+      visit(PageTokens{begin, end, filling});
+    }
+  }
+}
+
+// Puts each page of a sequence of num_tokens into its state.
+Result<std::vector<StageCost>> CostOfLayer(const LayerForm& layer, const CacheShape& shape,
+                                           int64_t num_tokens) {
+  std::vector<StageCost> states = StatesOf(layer);
+  const size_t first_stage = layer.stages.front().from_age > 0 ? 2 : 1;
+  ForEachPage(layer, shape, num_tokens, [&](const PageTokens& page) {
+    const int64_t age = num_tokens - page.end;
+    const LayerForm::Stage* stage = layer.StageAt(age);
+    StageCost* state = &states[1];
+    if (stage != nullptr) {
+      state = &states[first_stage + static_cast<size_t>(stage - layer.stages.data())];
+    }
+    const bool is_dropped = layer.window_tokens > 0 && age >= layer.window_tokens;
+    if (is_dropped && page.begin >= layer.sink_tokens) state = &states.back();
+    if (page.filling) state = &states[0];
+    ++state->pages;
+    state->tokens += page.end - page.begin;
+  });
+  for (StageCost& state : states) {
+    if (state.k.empty()) continue;
+    VARVE_ASSIGN_OR_RETURN(uint64_t payload, PagePayload(state.k, state.v, shape));
+    state.layer_bytes = SlotBytes(payload) * static_cast<uint64_t>(state.pages);
+    state.layer_payload = payload * static_cast<uint64_t>(state.pages);
+  }
+  return states;
+}
+
+// Bytes that the policy of a range aims at, 0 before its trigger.
+uint64_t PolicyBytes(const LayerForm& layer, uint64_t f16_bytes, int64_t num_tokens) {
+  if (!layer.retention || num_tokens < layer.retention->trigger_tokens) return 0;
+  if (layer.retention->budget_bytes > 0) return layer.retention->budget_bytes;
+  return static_cast<uint64_t>(static_cast<double>(f16_bytes) / layer.retention->ratio);
+}
+
+// Without codebooks: fallback= where a rung cannot store rows of the shape's dimensions.
+Plan SettledByDim(const Plan& plan, const CacheShape& shape, std::vector<FallbackUse>* fallbacks) {
+  Plan settled = plan;
+  for (LayerRule& rule : settled.rules) {
+    if (!rule.fallback) continue;
+    const int last = rule.last_layer == -1 ? shape.num_layers - 1 : rule.last_layer;
+    const auto settle = [&](std::string* name, bool keys, bool values) {
+      Status status;
+      for (const Part part : {Part::kKey, Part::kValue}) {
+        if (!(part == Part::kKey ? keys : values) || !status.ok()) continue;
+        const int dim = part == Part::kKey ? shape.key_dim : shape.value_dim;
+        const RungDescriptor* rung = FindRung(*name, dim);
+        if (rung != nullptr) status = rung->CheckDim(dim);
+      }
+      if (status.ok()) return;
+      for (const Part part : {Part::kKey, Part::kValue}) {
+        if (!(part == Part::kKey ? keys : values)) continue;
+        fallbacks->push_back(
+            {rule.first_layer, last, part, *name, *rule.fallback, status.message()});
+      }
+      *name = *rule.fallback;
+    };
+    if (rule.k) settle(&*rule.k, true, false);
+    if (rule.v) settle(&*rule.v, false, true);
+    for (AgeStep& step : rule.age) settle(&step.rung, !rule.k, !rule.v);
+  }
+  return settled;
+}
+
+}  // namespace
+
+Result<PlanCost> EstimatePlan(const Plan& plan, const CacheShape& shape,
+                              const PlanResources& resources, int64_t num_tokens) {
+  PlanRungs rungs(resources.codebook, resources.model_fingerprint, shape);
+  PlanCompressors compressors(resources.compressor, shape);
+  PlanCost cost;
+  Plan wanted = plan;
+  if (resources.assumed) wanted = SettledByDim(plan, shape, &cost.fallbacks);
+  const PlanSources sources = resources.assumed ? PlanSources{} : PlanSources{&rungs, &compressors};
+  VARVE_ASSIGN_OR_RETURN(ResolvedPlan resolved, ResolvePlan(wanted, shape, sources));
+  if (!resources.assumed) {
+    cost.fallbacks = resolved.fallbacks;
+    rungs.Bind(resolved.layers);  // codebook_bytes() are those of bound rungs
+    cost.codebook_bytes = rungs.codebook_bytes();
+    cost.compressor_bytes = compressors.bytes();
+  }
+  const std::vector<LayerForm>& layers = resolved.layers;
+  const CacheShape& paged = resolved.shape;
+
+  cost.page_tokens = paged.page_tokens;
+  for (int first = 0; first < shape.num_layers;) {
+    const LayerForm& layer = layers[static_cast<size_t>(first)];
+    int end = first + 1;
+    while (end < shape.num_layers && layers[static_cast<size_t>(end)] == layer) ++end;
+    Result<std::vector<StageCost>> stages = CostOfLayer(layer, paged, num_tokens);
+    if (!stages.ok()) return stages.status();
+    RangeCost range;
+    range.first_layer = first;
+    range.last_layer = end - 1;
+    range.stages = std::move(*stages);
+    const uint64_t f16_layer = static_cast<uint64_t>(num_tokens) *
+                               static_cast<uint64_t>(shape.num_kv_heads) *
+                               static_cast<uint64_t>(shape.key_dim + shape.value_dim) * 2;
+    range.policy_bytes = PolicyBytes(layer, f16_layer * range.num_layers(), num_tokens);
+    range.has_budget = layer.retention && layer.retention->budget_bytes > 0;
+    for (const StageCost& stage : range.stages) {
+      range.bytes += stage.layer_bytes * range.num_layers();
+      range.payload += stage.layer_payload * range.num_layers();
+    }
+    cost.bytes += range.bytes;
+    cost.payload += range.payload;
+    cost.ranges.push_back(std::move(range));
+    first = end;
+  }
+  cost.bytes_f16 = static_cast<uint64_t>(num_tokens) * static_cast<uint64_t>(shape.num_layers) *
+                   static_cast<uint64_t>(shape.num_kv_heads) *
+                   static_cast<uint64_t>(shape.key_dim + shape.value_dim) * 2;
+  return cost;
+}
+
+}  // namespace varve

@@ -1,0 +1,294 @@
+#include "plan/resolved_plan.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "plan/plan_rule.h"
+#include "plan/plan_values.h"
+#include "plan/resolve_retention.h"
+
+namespace varve {
+namespace {
+
+constexpr std::string_view kDefaultRung = "f16";
+
+// One part's way down: the rung from an age on, ascending, the first from age 0.
+struct LadderStep {
+  const RungDescriptor* rung;
+  int64_t from_age;
+};
+using Ladder = std::vector<LadderStep>;
+
+struct PartOfRule {
+  const std::optional<std::string>& fixed;
+  int dim;
+  std::string_view name;
+};
+
+// `clause` as the plan spells it, for messages.
+Result<const RungDescriptor*> RungFor(std::string_view rung_name, const PartOfRule& part,
+                                      const std::string& clause, const LayerRule& rule) {
+  const RungDescriptor* rung = FindRung(rung_name, part.dim);
+  if (rung == nullptr) return Internal(fmt::format("rung {} is missing", rung_name));
+  const Status status = rung->CheckDim(part.dim);
+  if (status.ok()) return rung;
+  return Status(status.code(), fmt::format("plan: layers {}, clause \"{}\": {}: {}",
+                                           LayersText(rule), clause, part.name, status.message()));
+}
+
+Result<Ladder> LadderOf(const LayerRule& rule, const PartOfRule& part) {
+  Ladder ladder;
+  const auto add = [&](std::string_view name, int64_t from, const std::string& clause) -> Status {
+    VARVE_ASSIGN_OR_RETURN(auto rung, RungFor(name, part, clause, rule));
+    ladder.push_back({rung, from});
+    return Status();
+  };
+  if (part.fixed) {
+    VARVE_RETURN_IF_ERROR(add(*part.fixed, 0, fmt::format("{}={}", part.name, *part.fixed)));
+    return ladder;
+  }
+  if (rule.age.empty()) {
+    VARVE_RETURN_IF_ERROR(add(kDefaultRung, 0, std::string(kDefaultRung)));
+    return ladder;
+  }
+  int64_t from_age = 0;
+  for (const AgeStep& step : rule.age) {
+    VARVE_RETURN_IF_ERROR(add(step.rung, from_age, "age=" + AgeText(rule.age)));
+    from_age = step.until_tokens;
+  }
+  return ladder;
+}
+
+const RungDescriptor* RungAt(const Ladder& ladder, int64_t age) {
+  const RungDescriptor* rung = ladder.front().rung;
+  for (const LadderStep& step : ladder) {
+    if (step.from_age <= age) rung = step.rung;
+  }
+  return rung;
+}
+
+// Both ladders in one: a stage at every age from `open_tokens` on where either part changes.
+std::vector<LayerForm::Stage> MergeLadders(const Ladder& keys, const Ladder& values,
+                                           int64_t open_tokens) {
+  std::vector<int64_t> ages = {open_tokens};
+  for (const Ladder* ladder : {&keys, &values}) {
+    for (const LadderStep& step : *ladder) {
+      if (step.from_age > open_tokens) ages.push_back(step.from_age);
+    }
+  }
+  std::sort(ages.begin(), ages.end());
+  std::vector<LayerForm::Stage> stages;
+  for (int64_t age : ages) {
+    const LayerForm::Stage stage{RungAt(keys, age), RungAt(values, age), age};
+    const bool is_news = stages.empty() || stages.back().k != stage.k || stages.back().v != stage.v;
+    if (is_news) stages.push_back(stage);
+  }
+  return stages;
+}
+
+// Queries and sums in spaces of their own are not shared; a layer has room for a few.
+Status CheckOwnSpaces(const LayerRule& rule, const LayerForm& layer) {
+  for (const bool key : {true, false}) {
+    std::vector<const RungDescriptor*> rungs;
+    for (const LayerForm::Stage& stage : layer.stages) {
+      const RungDescriptor* rung = key ? stage.k : stage.v;
+      if (rung->has_own_spaces && std::find(rungs.begin(), rungs.end(), rung) == rungs.end())
+        rungs.push_back(rung);
+    }
+    if (rungs.size() > kMaxOwnSpaces) {
+      return InvalidArgument(fmt::format(
+          "plan: layers {}: {} has {} different rungs like {}; a layer holds {}", LayersText(rule),
+          key ? "K" : "V", rungs.size(), rungs.front()->name, kMaxOwnSpaces));
+    }
+  }
+  return Status();
+}
+
+// The codebook of the rule's rungs, if one needs it.
+Status AddCodebook(const LayerRule& rule, PlanRungs* rungs, LayerForm* layer) {
+  const bool needed =
+      std::any_of(layer->stages.begin(), layer->stages.end(), [](const LayerForm::Stage& stage) {
+        return stage.k->needs_codebook() || stage.v->needs_codebook();
+      });
+  if (!needed && rule.codebook) {
+    return InvalidArgument(
+        fmt::format("plan: layers {}, clause \"codebook\": codebook= requires a pq rung in k=, v= "
+                    "or age=",
+                    LayersText(rule)));
+  }
+  if (!needed || rungs == nullptr) return Status();
+  VARVE_ASSIGN_OR_RETURN(layer->codebook, rungs->CodebookOf(rule));
+  return Status();
+}
+
+Status AddFold(const LayerRule& rule, PlanCompressors* compressors, LayerForm* layer) {
+  layer->fold = FoldRule{nullptr, rule.image_tokens.value_or(0), rule.fold_positions == "restart"};
+  if (compressors == nullptr) return Status();
+  Result<const Compressor*> compressor = compressors->Get(rule);
+  if (!compressor.ok()) {
+    return Status(compressor.status().code(),
+                  fmt::format("plan: layers {}, clause \"fold={}\": {}", LayersText(rule),
+                              *rule.fold, compressor.status().message()));
+  }
+  layer->fold->compressor = *compressor;
+  return Status();
+}
+
+// Positions are the sequence's: either all layers restart them, in the same way, or none.
+Status CheckRestart(const std::vector<LayerForm>& layers) {
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    const auto restarts = [](const LayerForm& plan) {
+      return plan.fold && plan.fold->restart_positions;
+    };
+    if (restarts(layers[layer]) == restarts(layers[0]) &&
+        (!restarts(layers[0]) || layers[layer].fold == layers[0].fold)) {
+      continue;
+    }
+    return InvalidArgument(fmt::format(
+        "plan: clause \"fold_positions=restart\": layer {} is not folded as layer 0 is; "
+        "positions can restart only if all layers fold alike",
+        layer));
+  }
+  return Status();
+}
+
+std::optional<PackRule> PackRuleOf(const LayerRule& rule) {
+  if (!rule.pack) return std::nullopt;
+  const PackRule defaults;
+  return PackRule{
+      .mode = *rule.pack == "store"  ? PackRule::Mode::kStore
+              : *rule.pack == "full" ? PackRule::Mode::kFull
+                                     : PackRule::Mode::kProbe,
+      .hot_sink_tokens = rule.hot_sink_tokens.value_or(defaults.hot_sink_tokens),
+      .hot_recent_tokens = rule.hot_recent_tokens.value_or(defaults.hot_recent_tokens),
+      .bootstrap_tokens = rule.bootstrap_tokens.value_or(defaults.bootstrap_tokens),
+      .step_tokens = rule.step_tokens.value_or(defaults.step_tokens),
+  };
+}
+
+// Tokens that stay open: what the rule says, else what its first rungs like. Half of a short
+// window at most: else its pages would go before they are coded.
+int64_t OpenTokens(const LayerRule& rule, const Ladder& keys, const Ladder& values) {
+  if (rule.open_tokens) return *rule.open_tokens;
+  const int64_t liked = std::max(keys.front().rung->open_tokens, values.front().rung->open_tokens);
+  return rule.window_tokens ? std::min(liked, *rule.window_tokens / 2) : liked;
+}
+
+Result<LayerForm> ResolveRule(const LayerRule& rule, const CacheShape& shape,
+                              const PlanSources& sources) {
+  VARVE_RETURN_IF_ERROR(CheckRequirements(rule));
+  if (rule.window_tokens && rule.open_tokens.value_or(0) > *rule.window_tokens) {
+    return InvalidArgument(fmt::format("plan: layers {}, clause \"open={}\": {} > window {}",
+                                       LayersText(rule), *rule.open_tokens, *rule.open_tokens,
+                                       *rule.window_tokens));
+  }
+  const std::string open_name = rule.open_rung.value_or(std::string(kDefaultRung));
+  const std::string open_clause = "open_rung=" + open_name;
+  const PartOfRule key_part{rule.k, shape.key_dim, "k"};
+  const PartOfRule value_part{rule.v, shape.value_dim, "v"};
+  LayerForm layer;
+  VARVE_ASSIGN_OR_RETURN(layer.open_rung, RungFor(open_name, key_part, open_clause, rule));
+  VARVE_ASSIGN_OR_RETURN(layer.open_rung, RungFor(open_name, value_part, open_clause, rule));
+  VARVE_ASSIGN_OR_RETURN(Ladder keys, LadderOf(rule, key_part));
+  VARVE_ASSIGN_OR_RETURN(Ladder values, LadderOf(rule, value_part));
+  layer.stages = MergeLadders(keys, values, OpenTokens(rule, keys, values));
+  VARVE_RETURN_IF_ERROR(CheckOwnSpaces(rule, layer));
+  VARVE_RETURN_IF_ERROR(AddCodebook(rule, sources.rungs, &layer));
+  layer.window_tokens = rule.window_tokens.value_or(0);
+  layer.sink_tokens = rule.sink_tokens.value_or(0);
+  if (rule.evict) VARVE_RETURN_IF_ERROR(AddRetention(rule, shape, &layer));
+  if (rule.fold) VARVE_RETURN_IF_ERROR(AddFold(rule, sources.compressors, &layer));
+  layer.pack = PackRuleOf(rule);
+  return layer;
+}
+
+Status CheckFitsShape(const Plan& plan, const CacheShape& shape) {
+  if (shape.num_layers < 1 || shape.num_layers > kMaxPlanLayers) {
+    return InvalidArgument(fmt::format("shape: num_layers {} is not within 1 and {}",
+                                       shape.num_layers, kMaxPlanLayers));
+  }
+  for (const LayerRule& rule : plan.rules) {
+    const int highest = std::max(rule.first_layer, rule.last_layer);
+    if (highest >= shape.num_layers) {
+      return InvalidArgument(fmt::format("plan: layers {}: layer {} > {}, the model's last",
+                                         LayersText(rule), highest, shape.num_layers - 1));
+    }
+    if (rule.page_tokens && shape.page_tokens != 0 && *rule.page_tokens != shape.page_tokens) {
+      return InvalidArgument(fmt::format(
+          "plan: layers {}, clause \"page={}\": differs from page_tokens {} of the shape",
+          LayersText(rule), *rule.page_tokens, shape.page_tokens));
+    }
+  }
+  return Status();
+}
+
+PackSettings PackSettingsOf(const Plan& plan) {
+  PackSettings settings;
+  const auto largest = [&plan](std::optional<int64_t> LayerRule::*member, int fallback) {
+    std::optional<int64_t> found;
+    for (const LayerRule& rule : plan.rules) {
+      if (rule.*member) found = std::max(found.value_or(0), *(rule.*member));
+    }
+    return static_cast<int>(std::min<int64_t>(found.value_or(fallback), 1 << 30));
+  };
+  settings.threads = largest(&LayerRule::pack_threads, settings.threads);
+  settings.max_queue = largest(&LayerRule::pack_queue, settings.max_queue);
+  settings.decode_cache_pages =
+      largest(&LayerRule::decode_cache_pages, settings.decode_cache_pages);
+  settings.prefetch = largest(&LayerRule::prefetch, 1) != 0;
+  for (const LayerRule& rule : plan.rules) {
+    if (rule.spill) settings.spill_file = *rule.spill;
+  }
+  settings.spill_bytes = static_cast<uint64_t>(largest(&LayerRule::spill_mib, 1024)) << 20;
+  settings.keep_bytes = static_cast<uint64_t>(largest(&LayerRule::keep_mib, 0)) << 20;
+  return settings;
+}
+
+// A cache has one file to spill to.
+Status CheckSpill(const Plan& plan) {
+  const LayerRule* spilling = nullptr;
+  for (const LayerRule& rule : plan.rules) {
+    if (!rule.spill) continue;
+    if (spilling != nullptr && *spilling->spill != *rule.spill) {
+      return InvalidArgument(fmt::format(
+          "plan: layers {}, clause \"spill\": another file than layers {} have; a cache has one",
+          LayersText(rule), LayersText(*spilling)));
+    }
+    spilling = &rule;
+  }
+  return Status();
+}
+
+}  // namespace
+
+Result<ResolvedPlan> ResolvePlan(const Plan& plan, const CacheShape& shape,
+                                 const PlanSources& sources) {
+  ResolvedPlan resolved;
+  VARVE_ASSIGN_OR_RETURN(resolved.plan, NormalizePlan(plan));
+  VARVE_RETURN_IF_ERROR(CheckSupported(resolved.plan));
+  if (sources.rungs != nullptr) {
+    VARVE_ASSIGN_OR_RETURN(resolved.plan, sources.rungs->Settle(resolved.plan));
+    resolved.fallbacks = sources.rungs->fallbacks();
+  }
+  VARVE_RETURN_IF_ERROR(CheckFitsShape(resolved.plan, shape));
+  VARVE_RETURN_IF_ERROR(CheckSpill(resolved.plan));
+  resolved.shape = shape;
+  if (shape.page_tokens == 0) resolved.shape.page_tokens = resolved.plan.PageTokens();
+  resolved.packing = PackSettingsOf(resolved.plan);
+
+  VARVE_ASSIGN_OR_RETURN(LayerForm uncovered, ResolveRule(LayerRule(), resolved.shape, sources));
+  resolved.layers.assign(static_cast<size_t>(shape.num_layers), uncovered);
+  for (const LayerRule& rule : resolved.plan.rules) {
+    VARVE_ASSIGN_OR_RETURN(LayerForm layer, ResolveRule(rule, resolved.shape, sources));
+    const int last = rule.last_layer == -1 ? shape.num_layers - 1 : rule.last_layer;
+    for (int i = rule.first_layer; i <= last; ++i) resolved.layers[static_cast<size_t>(i)] = layer;
+  }
+  VARVE_RETURN_IF_ERROR(CheckRestart(resolved.layers));
+  return resolved;
+}
+
+}  // namespace varve
