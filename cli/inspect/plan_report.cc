@@ -160,7 +160,7 @@ Result<PlanUse> TryPlan(const Plan& plan, const CacheShape& shape, CacheOptions 
   }
   options.num_threads = 1;
   VARVE_ASSIGN_OR_RETURN(std::unique_ptr<Cache> cache, Cache::Create(shape, std::move(options)));
-  return MakePlanUse(plan, shape, UseOf(cache->Stats()));
+  return MakePlanUse(plan, shape, UseOf(cache->Report()));
 }
 
 void PrintReport(const PlanReportOptions& options, const Plan& plan, const PlanCost& cost,

@@ -211,7 +211,7 @@ TEST(CachePq, PagesOfCodesAreSharedAndEncodedOnce) {
   run.Feed(a, 48);
   run.Feed(b, 48);
   EXPECT_EQ(run.cache->Stats().pages_sealed, 4u);
-  EXPECT_EQ(run.cache->Stats().pages_adopted, 2u);
+  EXPECT_EQ(run.cache->Report().pages_adopted, 2u);
   EXPECT_TRUE(ReadAll(*run.cache, a) == ReadAll(*run.cache, b));
 }
 
@@ -240,7 +240,7 @@ TEST(CachePq, RowsThatAreNoNumbersEndWithTheOpenWindow) {
     twin.PutNaNEvery(5);
     const SequenceId id = twin.Create();
     ASSERT_OK(twin.Grow(id, 120));
-    EXPECT_GT(twin.cache().Stats().nonfinite_values, 0u);
+    EXPECT_GT(twin.cache().Report().nonfinite_values, 0u);
     twin.PutNaNEvery(0);
     ASSERT_OK(twin.Grow(id, 70));
     ExpectAttentionOfReadRows(twin.cache(), id, 4e-2);  // finite

@@ -187,7 +187,8 @@ Status CacheImpl::CheckRows(int layer, const StepSequence& step, const RowsView&
   return Status();
 }
 
-Status CacheImpl::Append(int layer, SequenceId id, const RowsView& keys, const RowsView& values) {
+Status CacheImpl::AppendRows(int layer, SequenceId id, const RowsView& keys,
+                             const RowsView& values) {
   if (!step_open_) return FailedPrecondition("Append: no step is open");
   return InStep([&] { return AppendRows(layer, id, keys, values); });
 }
