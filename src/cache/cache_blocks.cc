@@ -178,7 +178,7 @@ Result<int64_t> CacheImpl::ExportBlocks(SequenceId id, int layer, Part part, Blo
   std::vector<std::byte> blocks(row_bytes * static_cast<size_t>(shape_.page_tokens));
   StripReader reader(shape_);
   int64_t count = 0;
-  for (const TableEntry& entry : found->layers[static_cast<size_t>(layer)].entries) {
+  for (const TableEntry& entry : found->layers[static_cast<size_t>(layer)].entries()) {
     const Page& page = *entry.page;
     if (entry.EndPosition() <= begin || page.first_position >= end) continue;
     const Rung& rung = key ? *page.key_rung : *page.value_rung;

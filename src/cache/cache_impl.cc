@@ -50,9 +50,9 @@ Status CheckPool(const CacheOptions& options) {
   return InvalidArgument("cache options: memory is not null; hand it to MakePagePool");
 }
 
-PoolShare PoolOf(const CacheOptions& options) {
+PoolShare PoolOf(const CacheOptions& options, PageMemory* memory) {
   if (options.pool != nullptr) return PoolShare(options.pool);
-  return {options.memory != nullptr ? options.memory : SystemPageMemory(), options.max_bytes};
+  return {memory, options.max_bytes};
 }
 
 }  // namespace

@@ -24,8 +24,8 @@ CacheReport CacheImpl::Report() const {
   for (const auto& [id, sequence] : sequences_) {
     report.bytes_tables += sizeof(Sequence) + sequence->layers.capacity() * sizeof(LayerTable);
     for (const LayerTable& table : sequence->layers) {
-      report.bytes_tables += table.entries.capacity() * sizeof(TableEntry);
-      report.bytes_f16 += table.live_rows * row_bytes;
+      report.bytes_tables += table.entries().capacity() * sizeof(TableEntry);
+      report.bytes_f16 += static_cast<uint64_t>(table.live_rows()) * row_bytes;
       report.bytes_f16_seen += static_cast<uint64_t>(sequence->tokens_seen()) * row_bytes;
       report.bytes_tables += table.plan_bytes;
     }
@@ -33,7 +33,7 @@ CacheReport CacheImpl::Report() const {
   }
   report.retention = retention_.Stats(totals);
   report.sequences = sequences_.size();
-  report.bytes_scratch = attention_.scratch_bytes() + tensors_.bytes();
+  report.bytes_scratch = backend_->scratch_bytes() + tensors_.bytes();
   const Ageing::Counters& counters = ageing_.counters();
   report.pages_sealed = counters.sealed;
   report.pages_demoted = counters.demoted;
@@ -42,9 +42,9 @@ CacheReport CacheImpl::Report() const {
   report.nonfinite_values = counters.nonfinite_values;
   packing_.AddTo(&report.lossless);
   report.lossless.restore_failures += counters.not_restored;
-  report.lossless.decompress_us += attention_.unpacked().us;
-  report.lossless.decompressed_bytes += attention_.unpacked().bytes;
-  report.lossless.strips_unpacked = attention_.unpacked().strips;
+  report.lossless.decompress_us += backend_->unpacked().us;
+  report.lossless.decompressed_bytes += backend_->unpacked().bytes;
+  report.lossless.strips_unpacked = backend_->unpacked().strips;
   report.bytes_held += report.lossless.dictionary_bytes;
   report.stages = stages_.Sum();
   report.bytes_codebooks = rungs_->codebook_bytes();
