@@ -72,6 +72,18 @@ foreach(source ${VARVE_EXAMPLE_SOURCES})
   set_tests_properties(example-${name} PROPERTIES LABELS example TIMEOUT ${VARVE_TEST_TIMEOUT_S})
 endforeach()
 
+# --- the page pool when allocations fail, and among threads: it replaces operator new ---
+add_executable(page_pool_check tests/pool/page_pool_check.cc)
+target_link_libraries(page_pool_check PRIVATE varve_static)
+add_test(NAME page-pool-check COMMAND page_pool_check)
+set_tests_properties(page-pool-check PROPERTIES LABELS unit TIMEOUT ${VARVE_TEST_TIMEOUT_S})
+
+# --- a program compiled with the first header of the C ABI runs with the library of today ---
+add_executable(old_header_test tests/old_header/old_header_test.c)
+target_link_libraries(old_header_test PRIVATE varve::varve varve_options)
+add_test(NAME old-header COMMAND old_header_test)
+set_tests_properties(old-header PROPERTIES LABELS package TIMEOUT ${VARVE_TEST_TIMEOUT_S})
+
 # --- public headers: each one compiles as the only include of a file, varve.h also as C ---
 file(GLOB VARVE_PUBLIC_HEADERS CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include include/varve/*.h)
 set(VARVE_HEADER_CHECKS)
@@ -103,6 +115,9 @@ set_tests_properties(layers layers-self-test capabilities cuda-option PROPERTIES
 # --- the package: install into an empty prefix, build and run an outside project against it. A
 # sanitized library needs its consumers sanitized too, which is not what is tested here. ---
 if(NOT VARVE_SANITIZE)
+  add_test(NAME exports COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_exports.py
+    $<TARGET_FILE:varve_shared> ${PROJECT_SOURCE_DIR}/include --nm ${CMAKE_NM})
+  set_tests_properties(exports PROPERTIES LABELS package TIMEOUT 60)
   add_test(NAME consumer COMMAND ${CMAKE_COMMAND}
     -DBUILD_DIR=${PROJECT_BINARY_DIR}
     -DSOURCE_DIR=${PROJECT_SOURCE_DIR}/tests/consumer

@@ -46,7 +46,7 @@ inline std::unique_ptr<Cache> MakeCache(const CacheShape& shape, std::string_vie
 
 // What a sequence of calls that ends where it began must leave as it was. bytes_held (the pool may
 // keep or discard warm slots), work buffers and what has been copied since creation are left out.
-inline std::string StatsText(const CacheStats& stats) {
+inline std::string StatsText(const CacheReport& stats) {
   std::string text =
       "used " + std::to_string(stats.bytes_used) + " f16 " + std::to_string(stats.bytes_f16) +
       " pages " + std::to_string(stats.pages) + " sequences " + std::to_string(stats.sequences) +

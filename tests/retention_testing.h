@@ -151,7 +151,7 @@ struct RetentionRun {
 
 // What the pool holds for all pages, and the spans of decisions.
 inline uint64_t HeldBytes(const Cache& cache) {
-  const CacheStats stats = cache.Stats();
+  const CacheReport stats = cache.Report();
   uint64_t bytes = stats.retention.plan_bytes;
   for (const RungBytes& rung : stats.rungs)
     bytes += rung.pages * SlotBytes(static_cast<size_t>(rung.bytes / rung.pages));

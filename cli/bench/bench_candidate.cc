@@ -105,7 +105,7 @@ Status TimeLayer(Candidate& candidate, const Workload& workload) {
   constexpr double kMinUs = 2000;
   const FilledCache& filled = *candidate.filled;
   std::vector<float> output(candidate.output.size());
-  const StageTimes before = filled.cache->Stats().stages;
+  const StageTimes before = filled.cache->Report().stages;
   const Timer timer;
   for (int passes = 1;; ++passes) {
     for (int layer = 0; layer < filled.layers; ++layer) {
@@ -116,7 +116,7 @@ Status TimeLayer(Candidate& candidate, const Workload& workload) {
     const double calls = static_cast<double>(passes) * filled.layers;
     candidate.us.push_back(us / calls);
     candidate.calls += calls;
-    AddStages(StagesBetween(before, filled.cache->Stats().stages), &candidate.stages);
+    AddStages(StagesBetween(before, filled.cache->Report().stages), &candidate.stages);
     break;
   }
   if (SameBits(output.data(), candidate.output.data(), output.size())) return Status();

@@ -188,7 +188,7 @@ Result<FilledCache> FillCache(const Workload& workload, const Plan& plan, int la
                                workload.values().data(),
                                static_cast<size_t>(shape.kv_heads) * shape.dim));
   }
-  const CacheStats stats = filled.cache->Stats();
+  const CacheReport stats = filled.cache->Report();
   filled.filling = stats.stages;
   filled.layer_bytes = stats.bytes_used / layers;
   // Not bytes_held: the pool keeps slots of pages that were open a while ago.

@@ -41,8 +41,8 @@ Result<std::unique_ptr<DecodeLane>> DecodeLane::Make(std::string name, const Pla
 
 Status DecodeLane::SetDepth(const SyntheticRows& rows, int64_t depth) {
   const uint64_t before = ResidentBytes();
-  const StageTimes stages_before = cache_->Stats().stages;
-  if (cache_->Stats().fold.layers > 0) {
+  const StageTimes stages_before = cache_->Report().stages;
+  if (cache_->Report().fold.layers > 0) {
     // A depth is one prompt: all of it is folded, not what it has more than the depth before.
     VARVE_RETURN_IF_ERROR(cache_->Free(sequence_));
     VARVE_ASSIGN_OR_RETURN(sequence_, cache_->CreateSequence());
@@ -52,7 +52,7 @@ Status DecodeLane::SetDepth(const SyntheticRows& rows, int64_t depth) {
   VARVE_RETURN_IF_ERROR(rows.Extend(*cache_, sequence_, depth));
   VARVE_RETURN_IF_ERROR(cache_->EndPrompt(sequence_));
   cache_->WaitForPacking();
-  stats_ = cache_->Stats();
+  stats_ = cache_->Report();
   AddStages(StagesBetween(stages_before, stats_.stages), &fill_stages_);
   const uint64_t after = ResidentBytes();
   if (after > before) resident_growth_ += after - before;
@@ -65,7 +65,7 @@ Result<double> DecodeLane::TimeSteps(DecoderRunner& runner, int steps,
   tokens->clear();
   step_us_.clear();
   DecodeEntry entry{sequence_, 1};
-  const StageTimes before = cache_->Stats().stages;
+  const StageTimes before = cache_->Report().stages;
   Timer timer;
   for (int step = 0; step < steps; ++step) {
     VARVE_RETURN_IF_ERROR(runner.Decode(*cache_, {&entry, 1}, logits_.data()));
@@ -77,7 +77,7 @@ Result<double> DecodeLane::TimeSteps(DecoderRunner& runner, int steps,
   if (!std::all_of(logits_.begin(), logits_.end(), [](float x) { return std::isfinite(x); })) {
     return Internal(fmt::format("bench decode: plan {}: logits that are not finite", name_));
   }
-  stats_ = cache_->Stats();
+  stats_ = cache_->Report();
   step_stages_ = StagesBetween(before, stats_.stages);
   VARVE_RETURN_IF_ERROR(cache_->Truncate(sequence_, depth));
   return std::accumulate(step_us_.begin(), step_us_.end(), 0.0) / steps;

@@ -27,7 +27,7 @@ class DecodeLane {
   // back with Truncate, so that repetitions may differ.
   bool has_policy() const { return stats_.retention.layers > 0; }
   // Behind the last steps, before they were forgotten.
-  const CacheStats& stats_behind_steps() const { return stats_; }
+  const CacheReport& stats_behind_steps() const { return stats_; }
   // Microseconds of each step of the last TimeSteps.
   const std::vector<double>& step_us() const { return step_us_; }
   // Of the last TimeSteps, where stages are timed.
@@ -54,7 +54,7 @@ class DecodeLane {
   SequenceId sequence_;
   uint64_t resident_growth_ = 0;
   std::vector<float> logits_;
-  CacheStats stats_;
+  CacheReport stats_;
   std::vector<double> step_us_;
   StageTimes step_stages_;
   StageTimes fill_stages_;

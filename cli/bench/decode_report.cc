@@ -15,7 +15,7 @@ namespace varve::cli {
 namespace {
 
 RetentionReport ReportOf(const DecodeLane& lane, int64_t tokens) {
-  const CacheStats& stats = lane.stats_behind_steps();
+  const CacheReport& stats = lane.stats_behind_steps();
   return MakeRetentionReport(lane.plan(), lane.cache().shape(), stats.retention, WholeRatio(stats),
                              tokens);
 }
@@ -55,7 +55,7 @@ struct DecodeFigures {
 DecodeFigures FiguresOf(const DecodeCase& at, const DecodeRow& baseline, const DecodeRow& row) {
   std::vector<double> ratios;
   for (size_t i = 0; i < row.us.size(); ++i) ratios.push_back(baseline.us[i] / row.us[i]);
-  const CacheStats stats = row.lane->cache().Stats();
+  const CacheReport stats = row.lane->cache().Report();
   DecodeFigures figures;
   figures.tokens_per_s = 1e6 / Median(row.us);
   figures.ratio_to_f16 = Median(ratios);
@@ -151,7 +151,7 @@ void ReportDecode(const DecodeCase& at, const std::vector<DecodeRow>& rows, std:
     AddLosslessKeys(row.lane->stats_behind_steps().lossless, &json.back());
     json.back()["fold"] = FoldJson(row.lane->stats_behind_steps().fold);
     AddPlanUseKeys(
-        MakePlanUse(row.lane->plan(), row.lane->cache().shape(), UseOf(row.lane->cache().Stats())),
+        MakePlanUse(row.lane->plan(), row.lane->cache().shape(), UseOf(row.lane->cache().Report())),
         &json.back());
     if (at.breakdown) AddStageKeys(StagesOf(at, row), &json.back());
   }

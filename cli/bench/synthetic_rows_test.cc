@@ -107,7 +107,7 @@ TEST(SyntheticRows, PackingGainsNoMoreThanOnRealRows) {
     ASSERT_TRUE(rows.Extend(*cache, id, depth).ok());
     cache->WaitForPacking();
   }
-  const LosslessStats stats = cache->Stats().lossless;
+  const LosslessStats stats = cache->Report().lossless;
   ASSERT_GT(stats.pages_packed, 20u) << stats.pages_without_gain;
   const double ratio =
       static_cast<double>(stats.raw_bytes) / static_cast<double>(stats.compressed_bytes);

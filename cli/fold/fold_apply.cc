@@ -26,7 +26,7 @@ using Json = nlohmann::ordered_json;
 struct Moment {
   const char* name;
   int64_t rows = 0;  // of all layers
-  CacheStats stats;
+  CacheReport stats;
   uint64_t resident_bytes = 0;
 
   uint64_t cache_bytes() const { return stats.bytes_held + stats.bytes_tables; }
@@ -35,7 +35,7 @@ struct Moment {
 Moment Look(const char* name, const Cache& cache, SequenceId sequence) {
   Moment moment;
   moment.name = name;
-  moment.stats = cache.Stats();
+  moment.stats = cache.Report();
   moment.resident_bytes = ResidentBytes();
   for (int layer = 0; layer < cache.shape().num_layers; ++layer)
     moment.rows += cache.Describe(sequence, layer)->live_rows;
@@ -55,7 +55,7 @@ void Print(const std::vector<Moment>& moments, int64_t tokens, int layers, std::
                   HumanBytes(static_cast<double>(moment.resident_bytes))});
   }
   table.Print(out);
-  const CacheStats& after = moments.back().stats;
+  const CacheReport& after = moments.back().stats;
   fmt::print(out, "{}\n", FoldLine(after.fold));
   fmt::print(out, "compressor {}, once for the model and in no other figure\n",
              HumanBytes(static_cast<double>(after.bytes_compressors)));

@@ -17,19 +17,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-const char* StateName(PageState state) {
-  switch (state) {
-    case PageState::kFilling:
-      return "filling";
-    case PageState::kFull:
-      return "full";
-    case PageState::kPacked:
-      return "packed";
-    default:
-      return "sealed";
-  }
-}
-
 double Quotient(uint64_t of, uint64_t to) {
   return to == 0 ? 0 : static_cast<double>(of) / static_cast<double>(to);
 }
@@ -86,7 +73,7 @@ std::string RenderCacheFile(const std::string& path, const CacheFileInfo& info, 
   if (info.rungs.empty()) return text;
   TextTable table({"rung", "state", ">pages", ">bytes"});
   for (const RungBytes& rung : info.rungs) {
-    table.AddRow({rung.rung, StateName(rung.state), fmt::format("{}", rung.pages),
+    table.AddRow({rung.rung, PageStateName(rung.state), fmt::format("{}", rung.pages),
                   HumanBytes(static_cast<double>(rung.bytes))});
   }
   return text + "\n" + table.Render(colour);
@@ -125,7 +112,7 @@ Json CacheFileJson(const std::string& path, const CacheFileInfo& info) {
   row["rungs"] = Json::array();
   for (const RungBytes& rung : info.rungs) {
     row["rungs"].push_back({{"rung", rung.rung},
-                            {"state", StateName(rung.state)},
+                            {"state", PageStateName(rung.state)},
                             {"pages", rung.pages},
                             {"bytes", rung.bytes}});
   }

@@ -6,16 +6,9 @@
 
 namespace varve::cli {
 
-double LosslessRatio(const LosslessStats& stats) {
-  const uint64_t raw = stats.pages_now > 0 ? stats.raw_bytes_now : stats.raw_bytes;
-  const uint64_t packed = stats.pages_now > 0 ? stats.packed_bytes_now + stats.dictionary_bytes
-                                              : stats.compressed_bytes;
-  return packed == 0 ? 1 : static_cast<double>(raw) / static_cast<double>(packed);
-}
-
 void AddLosslessKeys(const LosslessStats& stats, nlohmann::ordered_json* row) {
   if (stats.layers == 0) return;
-  row->update({{"lossless_ratio", LosslessRatio(stats)},
+  row->update({{"lossless_ratio", stats.ratio()},
                {"lossless_layers", stats.layers},
                {"lossless_raw_bytes", stats.raw_bytes},
                {"lossless_compressed_bytes", stats.compressed_bytes},
@@ -54,7 +47,7 @@ std::string LosslessLine(const LosslessStats& stats) {
   if (stats.pages_now == 0) {
     return fmt::format("{}: {} pages tried, {} would be {} ({:.3f}), {} fallbacks", layers,
                        stats.pages_packed, bytes(stats.raw_bytes), bytes(stats.compressed_bytes),
-                       LosslessRatio(stats), stats.fallbacks);
+                       stats.ratio(), stats.fallbacks);
   }
   std::string spilled;
   if (stats.pages_spilled > 0) {
@@ -70,7 +63,7 @@ std::string LosslessLine(const LosslessStats& stats) {
       "{} "
       "misses, {} pages restored, {} of them ahead | {} fallbacks{}",
       layers, stats.pages_now, bytes(stats.raw_bytes_now), bytes(stats.packed_bytes_now),
-      bytes(stats.dictionary_bytes), LosslessRatio(stats), bytes(stats.decode_cache_bytes),
+      bytes(stats.dictionary_bytes), stats.ratio(), bytes(stats.decode_cache_bytes),
       stats.decode_cache_hits, stats.decode_cache_misses, stats.pages_restored,
       stats.pages_prefetched, stats.fallbacks, spilled);
 }

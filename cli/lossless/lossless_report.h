@@ -12,9 +12,6 @@
 
 namespace varve::cli {
 
-// Raw bytes of the pages that are packed now, over their packed bytes and the dictionaries; where
-// nothing is kept packed (probe, full), of all that were tried. 1 if there was nothing to pack.
-double LosslessRatio(const LosslessStats& stats);
 
 // Adds the metrics to a row; nothing where the plan has no pack=.
 void AddLosslessKeys(const LosslessStats& stats, nlohmann::ordered_json* row);

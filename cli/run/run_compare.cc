@@ -193,7 +193,7 @@ Status PlanComparison::Write(ComparedLane& lane) {
   VARVE_ASSIGN_OR_RETURN(int64_t position, lane.lane.cache->TokensSeen(lane.lane.sequence));
   lane.lane.cache->WaitForPacking();
   result.memory = FiguresOf(*lane.lane.cache, position);
-  const CacheStats stats = lane.lane.cache->Stats();
+  const CacheReport stats = lane.lane.cache->Report();
   const auto index = static_cast<size_t>(&lane - lanes_.data());
   result.retention = MakeRetentionReport(setup_.plans[index], lane.lane.cache->shape(),
                                          stats.retention, WholeRatio(stats), position);

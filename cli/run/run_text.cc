@@ -260,7 +260,7 @@ Status TextRun::Finish() {
   const auto in_cache = static_cast<int64_t>(fed_.size());
   lane_.cache->WaitForPacking();
   const CacheFigures figures = FiguresOf(*lane_.cache, in_cache);
-  const CacheStats stats = lane_.cache->Stats();
+  const CacheReport stats = lane_.cache->Report();
   const RetentionReport retention = MakeRetentionReport(
       setup_.plans[0], lane_.cache->shape(), stats.retention, WholeRatio(stats), in_cache);
   const uint64_t resident = ResidentBytes();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "varve/cache.h"
+#include "varve/export.h"
 #include "varve/plan.h"
 #include "varve/status.h"
 
@@ -45,10 +46,10 @@ struct CacheFileInfo {
 };
 
 // Checks header, index and tables, not the pages. Errors are those of Cache::Load.
-Result<CacheFileInfo> ReadCacheFileInfo(const std::string& path);
+VARVE_API Result<CacheFileInfo> ReadCacheFileInfo(const std::string& path);
 
 // Checks everything, every page included; the first error is what Load or a later read would say.
-Status VerifyCacheFile(const std::string& path);
+VARVE_API Status VerifyCacheFile(const std::string& path);
 
 }  // namespace varve
 

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "varve/export.h"
 #include "varve/part.h"
 #include "varve/status.h"
 
@@ -30,7 +31,7 @@ namespace varve {
 enum class CodebookGrain : uint8_t { kModel = 0, kLayer = 1, kHead = 2 };
 
 // "model", "layer", "head".
-const char* CodebookGrainName(CodebookGrain grain);
+VARVE_API const char* CodebookGrainName(CodebookGrain grain);
 
 struct CodebookTable {
   Part part = Part::kKey;
@@ -65,28 +66,28 @@ struct Codebook {
   bool operator==(const Codebook&) const = default;
 
   // Groups of centroids in a table of that grain, and the one that a layer's head uses.
-  int NumGroups(CodebookGrain grain) const;
-  int GroupOf(CodebookGrain grain, int layer, int kv_head) const;
+  VARVE_API int NumGroups(CodebookGrain grain) const;
+  VARVE_API int GroupOf(CodebookGrain grain, int layer, int kv_head) const;
   // The table of that part and size, or null.
-  const CodebookTable* Find(Part part, int num_subspaces, int bits) const;
+  VARVE_API const CodebookTable* Find(Part part, int num_subspaces, int bits) const;
 };
 
 // Ok if every field is within its limits, sizes agree, tables of a part have one dim, and rotations
 // are orthonormal as far as f16 can say. The message names field, value and limit.
-Status CheckCodebook(const Codebook& codebook);
+VARVE_API Status CheckCodebook(const Codebook& codebook);
 
 // The file (docs/format/codebook.md). Serialize requires CheckCodebook to be ok.
-std::vector<std::byte> SerializeCodebook(const Codebook& codebook);
+VARVE_API std::vector<std::byte> SerializeCodebook(const Codebook& codebook);
 // `name` is for messages. Whatever the bytes are, the answer is a Codebook that passes
 // CheckCodebook, or a Status: kInvalidArgument if it is no codebook, kUnimplemented for another
 // version, kDataLoss if it is damaged.
-Result<Codebook> ParseCodebook(std::span<const std::byte> bytes, const std::string& name);
-Result<std::shared_ptr<const Codebook>> LoadCodebook(const std::string& path);
+VARVE_API Result<Codebook> ParseCodebook(std::span<const std::byte> bytes, const std::string& name);
+VARVE_API Result<std::shared_ptr<const Codebook>> LoadCodebook(const std::string& path);
 // Atomic: the file is there whole or not at all.
-Status SaveCodebook(const Codebook& codebook, const std::string& path);
+VARVE_API Status SaveCodebook(const Codebook& codebook, const std::string& path);
 
 // XXH3-64 of the tables (not of the names): what a file of pages refers to its codebook by.
-uint64_t CodebookHash(const Codebook& codebook);
+VARVE_API uint64_t CodebookHash(const Codebook& codebook);
 
 }  // namespace varve
 

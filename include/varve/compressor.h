@@ -21,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "varve/export.h"
 #include "varve/status.h"
 
 namespace varve {
@@ -40,9 +41,9 @@ inline constexpr int kMaxCompressorWidth = kMaxCompressorFactor * kMaxCompressor
 enum class CompressorDtype : uint16_t { kF16 = 0, kBF16 = 1, kF32 = 2 };
 
 // "f16", "bf16", "f32".
-const char* CompressorDtypeName(CompressorDtype dtype);
+VARVE_API const char* CompressorDtypeName(CompressorDtype dtype);
 // Bytes of one number.
-size_t CompressorDtypeBytes(CompressorDtype dtype);
+VARVE_API size_t CompressorDtypeBytes(CompressorDtype dtype);
 
 // y = W x + b
 struct CompressorLinear {
@@ -71,7 +72,7 @@ enum class CompressorPart : uint8_t {
 };
 inline constexpr int kCompressorParts = 4;
 // "compress_tk", "compress_tv", "compress_ik", "compress_iv": the names of the weights.
-const char* CompressorPartName(CompressorPart part);
+VARVE_API const char* CompressorPartName(CompressorPart part);
 
 struct Compressor {
   CompressorDtype dtype = CompressorDtype::kF16;
@@ -89,13 +90,13 @@ struct Compressor {
     return layers[static_cast<size_t>(layer)][static_cast<size_t>(part)];
   }
   // Of all numbers, as stored.
-  size_t bytes() const;
+  VARVE_API size_t bytes() const;
   bool operator==(const Compressor&) const = default;
 };
 
 // Ok if every field is within its limits, every weight is finite, and shapes chain: factor *
 // head_dim in, head_dim out. The message names layer, block, field, value and limit.
-Status CheckCompressor(const Compressor& compressor);
+VARVE_API Status CheckCompressor(const Compressor& compressor);
 
 // The order of blocks within a layer of a file: prefix by prefix, in each slot by slot.
 struct CompressorOrder {
@@ -108,31 +109,32 @@ struct CompressorOrder {
 
 // "tv/tk/ik/iv:6/3/0", as the clause fold_order= has it: parts that are not named follow in the
 // default order; behind a colon come one to three slots. Either side may be missing.
-Result<CompressorOrder> ParseCompressorOrder(std::string_view text);
+VARVE_API Result<CompressorOrder> ParseCompressorOrder(std::string_view text);
 
 // Whether the bytes begin as a compressor file does.
-bool IsCompressor(std::span<const std::byte> bytes);
+VARVE_API bool IsCompressor(std::span<const std::byte> bytes);
 
 // The file (docs/format/compressor.md). Serialize requires CheckCompressor to be ok. Slots that the
 // compressor does not have are left out of the order. An order that is not the default is written
 // into the file's metadata.
-std::vector<std::byte> SerializeCompressor(const Compressor& compressor,
-                                           const CompressorOrder& order = {});
+VARVE_API std::vector<std::byte> SerializeCompressor(const Compressor& compressor,
+                                                     const CompressorOrder& order = {});
 // `order` is for files that do not say theirs, which files of other programs do not; without it
 // they have the default. If a file says another one it is refused. `name` is for messages. Whatever
 // the bytes are, the answer is a Compressor that passes CheckCompressor, or a Status:
 // kInvalidArgument if it is no compressor, kUnimplemented for another version, kDataLoss if it is
 // damaged.
-Result<Compressor> ParseCompressor(std::span<const std::byte> bytes, const std::string& name,
-                                   const std::optional<CompressorOrder>& order = std::nullopt);
-Result<std::shared_ptr<const Compressor>> LoadCompressor(
+VARVE_API Result<Compressor> ParseCompressor(
+    std::span<const std::byte> bytes, const std::string& name,
+    const std::optional<CompressorOrder>& order = std::nullopt);
+VARVE_API Result<std::shared_ptr<const Compressor>> LoadCompressor(
     const std::string& path, const std::optional<CompressorOrder>& order = std::nullopt);
 // Atomic: the file is there whole or not at all.
-Status SaveCompressor(const Compressor& compressor, const std::string& path,
-                      const CompressorOrder& order = {});
+VARVE_API Status SaveCompressor(const Compressor& compressor, const std::string& path,
+                                const CompressorOrder& order = {});
 
 // XXH3-64 of what it computes: shapes, numbers, factor and threshold.
-uint64_t CompressorHash(const Compressor& compressor);
+VARVE_API uint64_t CompressorHash(const Compressor& compressor);
 
 }  // namespace varve
 

@@ -10,9 +10,11 @@
 #include <functional>
 #include <memory>
 
+#include "varve/export.h"
+
 namespace varve {
 
-class Executor {
+class VARVE_API Executor {
  public:
   virtual ~Executor() = default;
 
@@ -29,7 +31,7 @@ class Executor {
 // A pool with `num_threads` workers (0: one per core; at most 1024; fewer where the system refuses
 // threads: ask num_threads()). Workers wait briefly by spinning, then
 // sleep, so that the hundreds of short calls of one decode step do not pay a wake-up each.
-std::unique_ptr<Executor> MakeThreadPool(int num_threads);
+VARVE_API std::unique_ptr<Executor> MakeThreadPool(int num_threads);
 
 }  // namespace varve
 

@@ -21,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "varve/export.h"
 #include "varve/status.h"
 
 namespace varve {
@@ -88,7 +89,7 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 
   // The page size that the plan asks for, or the default of 64.
-  int PageTokens() const;
+  VARVE_API int PageTokens() const;
 };
 
 // Parses the text form: rules joined by ";", each "LAYERS: " and clauses joined by ",". On failure
@@ -102,7 +103,7 @@ struct Plan {
 //
 // Text beyond 64 KiB is refused. "@file.json" is not read here (no file access in the library): see
 // ParsePlanJson.
-Result<Plan> ParsePlan(std::string_view text);
+VARVE_API Result<Plan> ParsePlan(std::string_view text);
 
 // Parses the JSON form: one flat rule {"k": "q8_0", "open": 128} or {"rules": [{"layers": "0-1",
 // "kv": "f16"}, ...]}. Keys are the names of the clauses; counts are integers, ratio and ema
@@ -110,18 +111,18 @@ Result<Plan> ParsePlan(std::string_view text);
 // A flat object may also hold the keys of the H2O system (kv_h2o_*, kv_lossless_*), which may
 // become several rules; a key of that system whose feature has no clause yet is kUnimplemented.
 // An unknown or repeated key is an error that names it. JSON beyond 64 KiB is refused.
-Result<Plan> ParsePlanJson(std::string_view json);
+VARVE_API Result<Plan> ParsePlanJson(std::string_view json);
 
 // The canonical text: ParsePlan(PrintPlan(p)) == p for every p that the parsers can give. (They
 // never give a rule that says nothing; where a plan built by hand has one, the layers are f16.)
-std::string PrintPlan(const Plan& plan);
+VARVE_API std::string PrintPlan(const Plan& plan);
 
 // The JSON form, one line; ParsePlanJson(PrintPlanJson(p)) == p.
-std::string PrintPlanJson(const Plan& plan);
+VARVE_API std::string PrintPlanJson(const Plan& plan);
 
 // Ok if this build can run the plan. Otherwise kUnimplemented, naming the first clause that has
 // no implementation yet ("evict=h2o").
-Status CheckSupported(const Plan& plan);
+VARVE_API Status CheckSupported(const Plan& plan);
 
 }  // namespace varve
 

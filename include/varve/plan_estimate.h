@@ -16,6 +16,7 @@
 #include "varve/cache.h"
 #include "varve/codebook.h"
 #include "varve/compressor.h"
+#include "varve/export.h"
 #include "varve/plan.h"
 #include "varve/status.h"
 
@@ -23,8 +24,8 @@ namespace varve {
 
 // What a cache would be given beside the plan; the same fields as in CacheOptions.
 struct PlanResources {
-  std::shared_ptr<const Codebook> codebook;
-  std::shared_ptr<const Compressor> compressor;
+  std::shared_ptr<const Codebook> codebook = nullptr;
+  std::shared_ptr<const Compressor> compressor = nullptr;
   uint64_t model_fingerprint = 0;
   // Codebooks are taken to be there, and fold= counts nothing: no file is read. For plans whose
   // codebooks are yet to be made.
@@ -71,8 +72,8 @@ struct PlanCost {
 
 // The cost of one sequence of num_tokens, page by page. Fails as Cache::Create would. fold= counts
 // as if all tokens were the prompt.
-Result<PlanCost> EstimatePlan(const Plan& plan, const CacheShape& shape,
-                              const PlanResources& resources, int64_t num_tokens);
+VARVE_API Result<PlanCost> EstimatePlan(const Plan& plan, const CacheShape& shape,
+                                        const PlanResources& resources, int64_t num_tokens);
 
 }  // namespace varve
 

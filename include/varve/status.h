@@ -14,6 +14,8 @@
 #include <string>
 #include <utility>
 
+#include "varve/export.h"
+
 namespace varve {
 
 // Numbers are part of the C ABI (varve_status in varve.h) and are never reused.
@@ -30,7 +32,7 @@ enum class StatusCode : int {
 };
 
 // Stable lower-case name of a code, for example "out of memory".
-const char* StatusCodeName(StatusCode code);
+VARVE_API const char* StatusCodeName(StatusCode code);
 
 class [[nodiscard]] Status {
  public:
@@ -42,7 +44,7 @@ class [[nodiscard]] Status {
   const std::string& message() const { return message_; }
 
   // "ok", or "<code name>: <message>".
-  std::string ToString() const;
+  VARVE_API std::string ToString() const;
 
  private:
   StatusCode code_ = StatusCode::kOk;

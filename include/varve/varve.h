@@ -18,23 +18,25 @@
 // Thread-safety: one thread at a time may use a cache, calls that only read included. Different
 // caches are independent. Functions without a cache may be called from any thread at any time.
 //
-// Ownership: the library keeps no pointer that it is given, apart from the callback's user_data.
-// Strings returned through `char**` belong to the caller, who gives them to varve_free.
+// Ownership: the library keeps no pointer that it is given but callbacks and their user_data. The
+// caller gives strings returned through `char**` to varve_free.
 //
 // Growth. A struct with a `struct_size` field may get new fields at its end. Set struct_size to
-// sizeof the struct and what you do not use to zero; zero is the default everywhere. A library
-// that is older than the program's header accepts the larger struct as long as the bytes it does
-// not know are zero. A struct that the library makes (varve_attention_mass) has struct_size set by
-// it: a field beyond that size is not there. Structs without struct_size, and the numbers of enums,
-// never change.
+// sizeof the struct and what you do not use to zero; zero is the default everywhere. So a program
+// that was compiled with an older header runs with a newer library, which takes the fields that the
+// program does not have as zero, and the other way round, as long as the fields that the library
+// does not know are zero. A struct that the library makes (varve_attention_mass) has struct_size
+// set by it: a field beyond that size is not there. Structs without struct_size, and the numbers of
+// enums, never change.
 
 #ifndef VARVE_VARVE_H_
 #define VARVE_VARVE_H_
 
-// This file is C: typedef and .h headers are its idiom.
 // NOLINTBEGIN(modernize-use-using,modernize-deprecated-headers,modernize-redundant-void-arg)
 #include <stddef.h>
 #include <stdint.h>
+
+#include "varve/export.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -61,27 +63,26 @@ typedef enum varve_status {
 
 // Name of a status, for example "out of memory". Never null; static. An int, so that any number
 // from outside may be asked for.
-const char* varve_status_name(int status);
+VARVE_API const char* varve_status_name(int status);
 
 // Message of the last call that failed on this thread, "" if none has. A call that succeeds leaves
 // it as it is. Valid until the next failing call of this thread; long messages are cut.
-const char* varve_last_error(void);
+VARVE_API const char* varve_last_error(void);
 
 // Version of the library that is running, "0.1.0". Static.
-const char* varve_version(void);
+VARVE_API const char* varve_version(void);
 
 // Frees a string that a call returned; null is allowed.
-void varve_free(char* text);
+VARVE_API void varve_free(char* text);
 
 // --- plans: what --kv takes, in text, or in JSON where the first character that is no blank is
 // '{'. See docs/plans.md ---
 
-// Parses a plan and gives its canonical text, "" for the plan that says nothing (f16 everywhere).
-// The caller frees it with varve_free.
-varve_status varve_plan_canonical(const char* plan, char** canonical);
+// The canonical text of a plan, "" for f16 everywhere. The caller frees it with varve_free.
+VARVE_API varve_status varve_plan_canonical(const char* plan, char** canonical);
 
 // VARVE_OK if this build can run the plan; VARVE_UNIMPLEMENTED names the clause that it cannot.
-varve_status varve_plan_check(const char* plan);
+VARVE_API varve_status varve_plan_check(const char* plan);
 
 // --- the cache ---
 
@@ -118,11 +119,78 @@ typedef struct varve_attention_mass {
   // [num_queries, num_heads, num_pages]: the exact share of the attention mass that each page got.
   // A row sums to 1; it is all zeros for a query that saw nothing.
   const float* mass;
+  int64_t first_position;  // of query 0; the others follow
 } varve_attention_mass;
 
-// Called once per request of every varve_attend, on the calling thread, before that call returns.
-// The data is valid during the call only. Must not call into the same cache.
+// Called once per request of every varve_attend, on the calling thread. The data is valid during
+// the call only. Must not call into the same cache.
 typedef void (*varve_attention_observer)(const varve_attention_mass* mass, void* user_data);
+
+// What a retention policy (evict=) has done to one page.
+typedef enum varve_page_fate {
+  VARVE_KEPT = 0,
+  VARVE_DEMOTED = 1,
+  VARVE_DROPPED = 2
+} varve_page_fate;
+
+typedef struct varve_page_decision {
+  varve_page_span page;
+  double score;      // what the policy ranks by
+  int32_t fate;      // varve_page_fate
+  const char* rung;  // that the page has now; "" if it was dropped
+} varve_page_decision;
+
+// Made by the library.
+typedef struct varve_retention_event {
+  size_t struct_size;  // set by the library
+  uint64_t sequence;
+  int32_t layer;
+  int32_t floors_bind;  // 1: sink and recent alone exceed the target
+  int64_t next_position;
+  uint64_t target_bytes;  // of the layer
+  uint64_t held_bytes;    // after
+  size_t num_pages;
+  const varve_page_decision* pages;  // [num_pages], the table as it was before, ascending
+} varve_retention_event;
+
+// Called when a decision is carried out, on the calling thread. Must not call into the same cache.
+typedef void (*varve_retention_observer)(const varve_retention_event* event, void* user_data);
+
+// The program's own threads: must call task(index, worker, task_data) once for every index in
+// [0, count), on as many threads as it likes, and return when all are done. `worker` is in
+// [0, parallel_for_threads) and no two calls with the same worker overlap.
+typedef void (*varve_task)(size_t index, int32_t worker, void* task_data);
+typedef void (*varve_parallel_for)(size_t count, varve_task task, void* task_data, void* user_data);
+
+// The program's own page memory. map gives a multiple of 2 MiB, or null; discard gives the memory
+// of a range back, whose content is lost.
+typedef struct varve_page_memory {
+  void* (*map)(size_t bytes, void* user_data);
+  void (*discard)(void* address, size_t bytes, void* user_data);
+  void (*unmap)(void* address, size_t bytes, void* user_data);
+  void* user_data;
+} varve_page_memory;
+
+// What a cache may be given. Each may be freed as soon as the caches that use it are made: they
+// share it. Thread-safe; null is allowed where one is freed.
+typedef struct varve_codebook varve_codebook;      // for pq rungs (varve codebook train)
+typedef struct varve_compressor varve_compressor;  // for fold=shipped (varve fold convert)
+typedef struct varve_page_pool varve_page_pool;    // page memory that several caches share
+
+VARVE_API varve_status varve_codebook_load(const char* path, varve_codebook** codebook);
+VARVE_API varve_status varve_codebook_parse(const void* bytes, size_t num_bytes,
+                                            varve_codebook** codebook);
+VARVE_API void varve_codebook_free(varve_codebook* codebook);
+VARVE_API varve_status varve_compressor_load(const char* path, varve_compressor** compressor);
+VARVE_API varve_status varve_compressor_parse(const void* bytes, size_t num_bytes,
+                                              varve_compressor** compressor);
+VARVE_API void varve_compressor_free(varve_compressor* compressor);
+
+// max_bytes caps what all caches of the pool hold together; 0: no cap. The caches may be used on
+// different threads.
+VARVE_API varve_status varve_page_pool_create(uint64_t max_bytes, varve_page_pool** pool);
+VARVE_API varve_status varve_page_pool_bytes_held(const varve_page_pool* pool, uint64_t* bytes);
+VARVE_API void varve_page_pool_free(varve_page_pool* pool);
 
 typedef struct varve_cache_options {
   size_t struct_size;
@@ -130,72 +198,84 @@ typedef struct varve_cache_options {
   int32_t num_threads;  // of the cache's own pool; 0: one per core
   int32_t reserved;     // zero
   varve_attention_observer observer;  // may be null
-  void* user_data;                    // for the observer; must stay valid as long as the cache
+  void* user_data;                    // for the observer
+  // Not in the first version of this struct:
+  const varve_codebook* codebook;      // null: a plan with pq needs codebook=FILE
+  const varve_compressor* compressor;  // null: a plan with fold needs fold=FILE
+  uint64_t model_fingerprint;       // of the model; a codebook of another is refused; 0: not said
+  varve_parallel_for parallel_for;  // replaces the cache's own threads
+  void* parallel_for_data;
+  int32_t parallel_for_threads;  // 1 ... 1024 with parallel_for
+  int32_t time_stages;           // 1: fill the stage_* properties
+  varve_retention_observer retention_observer;
+  void* retention_data;
+  const varve_page_memory* memory;  // replaces anonymous mappings; copied
+  varve_page_pool* pool;            // has its own cap: max_bytes must be 0, memory null
 } varve_cache_options;
 
 // Makes a cache. `plan` may be null or "" (f16 everywhere), `options` may be null (defaults).
 // On success *cache is owned by the caller, who ends it with varve_cache_destroy.
-varve_status varve_cache_create(const varve_shape* shape, const char* plan,
-                                const varve_cache_options* options, varve_cache** cache);
+VARVE_API varve_status varve_cache_create(const varve_shape* shape, const char* plan,
+                                          const varve_cache_options* options, varve_cache** cache);
 
 // Frees the cache and all its sequences; an open step is lost. Null is allowed.
-void varve_cache_destroy(varve_cache* cache);
+VARVE_API void varve_cache_destroy(varve_cache* cache);
 
 // The shape in force, with every 0 filled in. The caller sets shape->struct_size.
-varve_status varve_cache_shape(const varve_cache* cache, varve_shape* shape);
+VARVE_API varve_status varve_cache_shape(const varve_cache* cache, varve_shape* shape);
 
 // --- sequences. Ids are never 0 and never reused. VARVE_NOT_FOUND on a freed id. Calls that
 // change a sequence fail with VARVE_FAILED_PRECONDITION while a step is open ---
 
-varve_status varve_sequence_create(varve_cache* cache, uint64_t* sequence);
+VARVE_API varve_status varve_sequence_create(varve_cache* cache, uint64_t* sequence);
 
-// A sequence with the same content. Shares every page; the open page is copied by whoever appends
-// to it first.
-varve_status varve_sequence_fork(varve_cache* cache, uint64_t source, uint64_t* sequence);
+// A sequence with the same content. Shares every page; who appends to the open one copies it.
+VARVE_API varve_status varve_sequence_fork(varve_cache* cache, uint64_t source, uint64_t* sequence);
 
-varve_status varve_sequence_free(varve_cache* cache, uint64_t sequence);
+VARVE_API varve_status varve_sequence_free(varve_cache* cache, uint64_t sequence);
 
 // Forgets positions >= position.
-varve_status varve_sequence_truncate(varve_cache* cache, uint64_t sequence, int64_t position);
+VARVE_API varve_status varve_sequence_truncate(varve_cache* cache, uint64_t sequence,
+                                               int64_t position);
 
 // Forgets positions in [begin, end). Other positions keep their numbers.
-varve_status varve_sequence_remove_range(varve_cache* cache, uint64_t sequence, int64_t begin,
-                                         int64_t end);
+VARVE_API varve_status varve_sequence_remove_range(varve_cache* cache, uint64_t sequence,
+                                                   int64_t begin, int64_t end);
 
 // Forgets everything outside [begin, end); the next position does not change.
-varve_status varve_sequence_keep_only(varve_cache* cache, uint64_t sequence, int64_t begin,
-                                      int64_t end);
+VARVE_API varve_status varve_sequence_keep_only(varve_cache* cache, uint64_t sequence,
+                                                int64_t begin, int64_t end);
 
-// Drops every page that lies wholly before next_position - num_tokens, except pages that touch the
-// first sink_tokens positions.
-varve_status varve_sequence_slide_window(varve_cache* cache, uint64_t sequence, int64_t num_tokens,
-                                         int64_t sink_tokens);
+// Drops pages wholly before next_position - num_tokens, except those of the first sink_tokens.
+VARVE_API varve_status varve_sequence_slide_window(varve_cache* cache, uint64_t sequence,
+                                                   int64_t num_tokens, int64_t sink_tokens);
 
 // The position that the next token will get. Does not count an open step.
-varve_status varve_sequence_next_position(const varve_cache* cache, uint64_t sequence,
-                                          int64_t* position);
+VARVE_API varve_status varve_sequence_next_position(const varve_cache* cache, uint64_t sequence,
+                                                    int64_t* position);
 
 // The rows that attention sees in one layer, those of an open step included.
-varve_status varve_sequence_live_rows(const varve_cache* cache, uint64_t sequence, int32_t layer,
-                                      int64_t* num_rows);
+VARVE_API varve_status varve_sequence_live_rows(const varve_cache* cache, uint64_t sequence,
+                                                int32_t layer, int64_t* num_rows);
 
-// How many tokens the next step of this sequence may hold: 1 ... page_tokens. Longer inputs are
-// fed in several steps, so that prefill and decode agree bit for bit.
-varve_status varve_sequence_max_step_tokens(const varve_cache* cache, uint64_t sequence,
-                                            int32_t* num_tokens);
+// How many tokens the next step of this sequence may hold, at least 1. Longer inputs are fed in
+// several steps, so that prefill and decode agree bit for bit.
+VARVE_API varve_status varve_sequence_max_step_tokens(const varve_cache* cache, uint64_t sequence,
+                                                      int32_t* num_tokens);
 
 // Says that what is appended from here on is a prompt, up to varve_sequence_end_prompt: layers with
 // fold= fold it then. A new sequence begins with a prompt.
-varve_status varve_sequence_begin_prompt(varve_cache* cache, uint64_t sequence);
+VARVE_API varve_status varve_sequence_begin_prompt(varve_cache* cache, uint64_t sequence);
 // Says that a sequence's prompt is complete: it is folded (fold=), and policies that look at its
 // end decide. If folding fails, nothing has changed: call again, or end it without folding.
-varve_status varve_sequence_end_prompt(varve_cache* cache, uint64_t sequence);
+VARVE_API varve_status varve_sequence_end_prompt(varve_cache* cache, uint64_t sequence);
 // The same, but the prompt is not folded. Needs no memory.
-varve_status varve_sequence_end_prompt_unfolded(varve_cache* cache, uint64_t sequence);
+VARVE_API varve_status varve_sequence_end_prompt_unfolded(varve_cache* cache, uint64_t sequence);
 // Where to cut so that at most the first num_tokens tokens stay: tokens_left of them, by
 // varve_sequence_truncate at position. Tokens and positions differ where prompts were folded.
-varve_status varve_sequence_find_cut(const varve_cache* cache, uint64_t sequence,
-                                     int64_t num_tokens, int64_t* tokens_left, int64_t* position);
+VARVE_API varve_status varve_sequence_find_cut(const varve_cache* cache, uint64_t sequence,
+                                               int64_t num_tokens, int64_t* tokens_left,
+                                               int64_t* position);
 
 // --- a step ---
 
@@ -239,25 +319,76 @@ typedef struct varve_attend_options {
   int32_t reserved;      // zero
 } varve_attend_options;
 
+// Numbers of a tensor, and where they are. Another device than the CPU is VARVE_UNIMPLEMENTED.
+typedef enum varve_dtype { VARVE_F32 = 0, VARVE_F16 = 1, VARVE_BF16 = 2 } varve_dtype;
+typedef enum varve_device { VARVE_CPU = 0, VARVE_CUDA = 1 } varve_device;
+
+// [tokens, heads, dim]; strides in values, 0: dense.
+typedef struct varve_tensor {
+  void* data;      // is written to as an output only
+  int32_t dtype;   // varve_dtype
+  int32_t device;  // varve_device
+  ptrdiff_t token_stride;
+  ptrdiff_t head_stride;
+} varve_tensor;
+
+// varve_attend_request with tensors of any type.
+typedef struct varve_attend_tensors_request {
+  uint64_t sequence;
+  int32_t num_queries;
+  int32_t reserved;      // zero
+  varve_tensor queries;  // [num_queries, num_kv_heads * group_size, key_dim]
+  varve_tensor output;   // [num_queries, num_kv_heads * group_size, value_dim]; the same device
+  float* log_sum_exp;    // may be null
+} varve_attend_tensors_request;
+
+// ggml's blocks of 32 values, 34 or 18 bytes each.
+typedef enum varve_block_format { VARVE_Q8_0 = 0, VARVE_Q4_0 = 1 } varve_block_format;
+
+// [num_tokens, num_kv_heads, dim / 32] blocks: a row of llama.cpp's K or V tensor is one token.
+typedef struct varve_block_rows {
+  const void* data;
+  int32_t num_tokens;
+  int32_t format;          // varve_block_format
+  ptrdiff_t token_stride;  // bytes; 0: dense
+} varve_block_rows;
+
 // Opens a step: reserves memory in all layers for all entries. On failure nothing has changed.
-varve_status varve_step_begin(varve_cache* cache, const varve_step_entry* entries,
-                              size_t num_entries);
+VARVE_API varve_status varve_step_begin(varve_cache* cache, const varve_step_entry* entries,
+                                        size_t num_entries);
 
 // Appends rows of one layer; several calls may share the step's tokens of a sequence.
-varve_status varve_step_append(varve_cache* cache, int32_t layer, uint64_t sequence,
-                               const varve_rows* keys, const varve_rows* values);
+VARVE_API varve_status varve_step_append(varve_cache* cache, int32_t layer, uint64_t sequence,
+                                         const varve_rows* keys, const varve_rows* values);
 
 // Attention of all requests over one layer, in one parallel pass. Inside a step every sequence
 // asked for must have all of the step's rows in this layer. `options` may be null (defaults);
 // `requests` may be null if there are none.
-varve_status varve_attend(varve_cache* cache, int32_t layer, const varve_attend_request* requests,
-                          size_t num_requests, const varve_attend_options* options);
+VARVE_API varve_status varve_attend(varve_cache* cache, int32_t layer,
+                                    const varve_attend_request* requests, size_t num_requests,
+                                    const varve_attend_options* options);
+
+// The same two for tensors of any type: f16 and bf16 are converted on the way.
+VARVE_API varve_status varve_step_append_tensors(varve_cache* cache, int32_t layer,
+                                                 uint64_t sequence, int32_t num_tokens,
+                                                 const varve_tensor* keys,
+                                                 const varve_tensor* values);
+VARVE_API varve_status varve_attend_tensors(varve_cache* cache, int32_t layer,
+                                            const varve_attend_tensors_request* requests,
+                                            size_t num_requests,
+                                            const varve_attend_options* options);
+
+// Appends rows that are ggml's blocks, without loss. Refuses a layer whose plan has no
+// open_rung=f32 and a block that ggml's quantizer never writes; see Cache::ImportBlocks.
+VARVE_API varve_status varve_step_import_blocks(varve_cache* cache, int32_t layer,
+                                                uint64_t sequence, const varve_block_rows* keys,
+                                                const varve_block_rows* values);
 
 // Commits the step. Fails, and rolls back, if a layer lacks rows.
-varve_status varve_step_end(varve_cache* cache);
+VARVE_API varve_status varve_step_end(varve_cache* cache);
 
 // Rolls the open step back; nothing happens without one.
-varve_status varve_step_abort(varve_cache* cache);
+VARVE_API varve_status varve_step_abort(varve_cache* cache);
 
 // --- content and statistics ---
 
@@ -266,9 +397,18 @@ typedef enum varve_part { VARVE_KEY = 0, VARVE_VALUE = 1 } varve_part;
 // Decodes the live rows of positions [begin, end) in one layer and KV head to f32, ascending.
 // `part` is VARVE_KEY or VARVE_VALUE. `out` [rows, dim] holds out_floats floats, at least
 // (end - begin) * dim. *num_rows says how many rows there were.
-varve_status varve_read_rows(const varve_cache* cache, uint64_t sequence, int32_t layer,
-                             int32_t kv_head, int part, int64_t begin, int64_t end, float* out,
-                             size_t out_floats, int64_t* num_rows);
+VARVE_API varve_status varve_read_rows(const varve_cache* cache, uint64_t sequence, int32_t layer,
+                                       int32_t kv_head, int part, int64_t begin, int64_t end,
+                                       float* out, size_t out_floats, int64_t* num_rows);
+
+// The live rows of positions [begin, end) in one layer, all KV heads, as ggml's blocks: `out` holds
+// out_bytes bytes, at least (end - begin) * num_kv_heads * dim / 32 blocks. Pages in that format
+// give their own bytes, float pages what ggml would write; a page in another rung is refused by
+// name.
+VARVE_API varve_status varve_export_blocks(const varve_cache* cache, uint64_t sequence,
+                                           int32_t layer, int part, int format, int64_t begin,
+                                           int64_t end, void* out, size_t out_bytes,
+                                           int64_t* num_rows);
 
 typedef struct varve_stats {
   size_t struct_size;
@@ -285,7 +425,7 @@ typedef struct varve_stats {
   uint64_t pages_adopted;     // took over the successor that another sequence had encoded
   uint64_t pages_dropped;     // by window= and varve_sequence_slide_window, in all layers
   uint64_t nonfinite_values;  // NaN or out-of-range values that a block rung replaced
-  // From here on since files and packing are part of the ABI.
+  // Not in the first version of this struct:
   uint64_t bytes_f16_seen;      // what all tokens that the sequences have seen would take in f16
   uint64_t pages_unread;        // of a loaded file, not asked for yet: they are in no other count,
   uint64_t bytes_unread;        // and their payload
@@ -299,31 +439,34 @@ typedef struct varve_stats {
   uint64_t bytes_spilled;       // and these; not in bytes_held
   uint64_t packing_fallbacks;   // since creation: pages left raw because packing failed,
   uint64_t restore_failures;    // packed pages that could not be read
-  // From here on since prompts can be folded (fold=).
-  uint64_t bytes_compressors;  // networks that fold; a constant, in no other count
-  uint64_t fold_prompts;       // since creation: sequences whose prompt was folded,
-  uint64_t fold_tokens;        // their tokens, summed over layers,
-  uint64_t fold_rows;          // and the rows that these have become
+  uint64_t bytes_compressors;   // networks that fold; a constant, in no other count
+  uint64_t fold_prompts;        // since creation: sequences whose prompt was folded,
+  uint64_t fold_tokens;         // their tokens, summed over layers,
+  uint64_t fold_rows;           // and the rows that these have become
 } varve_stats;
 
 // Fills *stats as far as stats->struct_size, which the caller sets, reaches.
-varve_status varve_get_stats(const varve_cache* cache, varve_stats* stats);
+VARVE_API varve_status varve_get_stats(const varve_cache* cache, varve_stats* stats);
 
-// The same as one line of JSON with the names above, and with "plan" and "rungs": a list of
-// {"rung", "state": "filling" | "full" | "sealed" | "packed", "pages", "bytes"}, and "fallbacks":
-// where fallback= took the place of a rung, {"first_layer", "last_layer", "part": "k" | "v",
-// "asked", "used", "reason"}. Keys may be added, none is renamed. The caller frees it with
-// varve_free.
-varve_status varve_stats_json(const varve_cache* cache, char** json);
+// The same as one line of JSON with the names above, "plan", "rungs": a list of {"rung", "state",
+// "pages", "bytes"}, and "fallbacks": where fallback= took the place of a rung. Keys may be added,
+// none is renamed. The caller frees it with varve_free.
+VARVE_API varve_status varve_stats_json(const varve_cache* cache, char** json);
 
-// Waits until every page that has been handed to the packing workers (pack=) is packed. Needed for
-// figures that can be repeated only; results never depend on it.
-varve_status varve_wait_for_packing(varve_cache* cache);
+// Everything that a cache knows about itself, by name (docs/plans.md lists the names): a number,
+// any property as text, all of them as one line of JSON. The caller frees text with varve_free.
+// VARVE_NOT_FOUND: no such name. VARVE_INVALID_ARGUMENT: the number of a text.
+VARVE_API varve_status varve_property_number(const varve_cache* cache, const char* name,
+                                             double* number);
+VARVE_API varve_status varve_property_text(const varve_cache* cache, const char* name, char** text);
+VARVE_API varve_status varve_properties_json(const varve_cache* cache, char** json);
+
+// Waits until the packing workers (pack=) are done. Only figures depend on it, never results.
+VARVE_API varve_status varve_wait_for_packing(varve_cache* cache);
 
 // --- files (docs/format/cache-file.md); not while a step is open ---
 
-// A sequence with the ids of its tokens, by position; there may be fewer than the sequence has, or
-// more: tokens that have not been fed yet.
+// A sequence with the ids of its tokens, by position; there may be fewer or more than were fed.
 typedef struct varve_saved_sequence {
   uint64_t sequence;
   const int32_t* tokens;  // [num_tokens]; may be null if there are none
@@ -339,10 +482,9 @@ typedef struct varve_save_options {
   const char* model_name;      // for people, at most 1024 bytes; may be null
 } varve_save_options;
 
-// Writes sequences to a file. The file appears whole or not at all; on an error one that was there
-// before is untouched. `options` may be null (defaults).
-varve_status varve_cache_save(const varve_cache* cache, const char* path,
-                              const varve_save_options* options);
+// Writes sequences to a file, which appears whole or not at all. `options` may be null (defaults).
+VARVE_API varve_status varve_cache_save(const varve_cache* cache, const char* path,
+                                        const varve_save_options* options);
 
 // What a load has added. Made by the library.
 typedef struct varve_loaded {
@@ -355,11 +497,11 @@ typedef struct varve_loaded {
 // a model_fingerprint other than 0 must be the file's. Pages are read and checked when they are
 // first needed; until then the file is mapped: replace it by renaming, as varve_cache_save does.
 // On success *loaded is the caller's, who ends it with varve_loaded_free.
-varve_status varve_cache_load(varve_cache* cache, const char* path, uint64_t model_fingerprint,
-                              varve_loaded** loaded);
+VARVE_API varve_status varve_cache_load(varve_cache* cache, const char* path,
+                                        uint64_t model_fingerprint, varve_loaded** loaded);
 
 // Frees what a load returned, not the sequences. Null is allowed.
-void varve_loaded_free(varve_loaded* loaded);
+VARVE_API void varve_loaded_free(varve_loaded* loaded);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -134,7 +134,8 @@ void Attention::Prepare(const Job& job, int head) const {
   float* scaled = reinterpret_cast<float*>(block);
   for (int query = 0; query < request.num_queries; ++query) {
     for (int g = 0; g < group; ++g) {
-      const float* from = request.queries + query * token_stride + (head * group + g) * head_stride;
+      const float* from =
+          request.f32_queries() + query * token_stride + (head * group + g) * head_stride;
       float* to = scaled + static_cast<size_t>(query * group + g) * dim;
       for (int d = 0; d < dim; ++d) to[d] = from[d] * job.scale;
     }
@@ -249,8 +250,9 @@ void Attention::Finish(const Job& job, int head, const QueryRows& chunk, const P
     const int job_row = job.FirstRow(chunk) + row;
     const int query = job_row / group;
     const int query_head = head * group + job_row % group;
-    const float log_sum_exp = FinishRow(
-        chunk, head, total, row, request.output + query * token_stride + query_head * head_stride);
+    const float log_sum_exp =
+        FinishRow(chunk, head, total, row,
+                  request.f32_output() + query * token_stride + query_head * head_stride);
     if (request.log_sum_exp != nullptr) {
       request.log_sum_exp[query * shape_.num_kv_heads * group + query_head] = log_sum_exp;
     }

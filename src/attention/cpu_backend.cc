@@ -64,7 +64,7 @@ void CpuBackend::AppendHead(int layer, const AppendJob& job, int head) const {
         rows.token_stride != 0 ? rows.token_stride : head_stride * shape_.num_kv_heads;
     job.page->rung(part).WriteRows(
         part, shape, job.page->Strip(part, head), job.first_row, rows.num_tokens,
-        rows.data + static_cast<ptrdiff_t>(head) * head_stride, token_stride);
+        rows.f32() + static_cast<ptrdiff_t>(head) * head_stride, token_stride);
   }
 }
 

@@ -1,6 +1,7 @@
-// The C ABI: status, plans, the cache and its sequences; steps, statistics and files have
-// files of their own (c_api_step.cc, c_api_stats.cc, c_api_file.cc). Arguments are checked and
-// turned into those of Cache; what happens around each call is in c_api_guard.h and c_api_handle.h.
+// The C ABI: status, plans, the cache and its sequences; options, steps, statistics and files have
+// files of their own (c_api_options.cc, c_api_step.cc, c_api_stats.cc, c_api_file.cc). Arguments
+// are checked and turned into those of Cache; what happens around each call is in c_api_guard.h and
+// c_api_handle.h.
 
 #include <cstdint>
 #include <cstdlib>
@@ -9,7 +10,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -22,30 +22,6 @@ namespace {
 
 // Of fixed size, so that reporting an error cannot run out of memory.
 thread_local char last_error[1024] = "";
-
-// Hands AttentionMass to a C function.
-class CallbackObserver final : public AttentionObserver {
- public:
-  CallbackObserver(varve_attention_observer callback, void* user_data)
-      : callback_(callback), user_data_(user_data) {}
-
-  void OnAttention(const AttentionMass& mass) override {
-    pages_.clear();
-    for (const PageSpan& page : mass.pages) {
-      pages_.push_back(
-          {page.first_position, page.num_positions, page.num_rows, page.num_live_rows});
-    }
-    const varve_attention_mass told = {
-        sizeof(told),        mass.layer,    mass.num_queries, mass.num_heads,
-        mass.sequence.value, pages_.size(), pages_.data(),    mass.mass};
-    callback_(&told, user_data_);
-  }
-
- private:
-  varve_attention_observer callback_;
-  void* user_data_;
-  std::vector<varve_page_span> pages_;
-};
 
 Status StoreSequence(const Result<SequenceId>& result, uint64_t* out) {
   if (!result.ok()) return result.status();
@@ -78,17 +54,7 @@ Status CreateCache(const varve_shape* given_shape, const char* plan,
   options.plan = std::move(parsed);
 
   auto handle = std::make_unique<varve_cache>();
-  if (given_options != nullptr) {
-    varve_cache_options wanted = {};
-    VARVE_RETURN_IF_ERROR(ReadStruct(kCall, "options", given_options, &wanted));
-    VARVE_RETURN_IF_ERROR(CheckReserved(kCall, "options", wanted.reserved));
-    options.max_bytes = wanted.max_bytes;
-    options.num_threads = wanted.num_threads;
-    if (wanted.observer != nullptr) {
-      handle->observer = std::make_unique<CallbackObserver>(wanted.observer, wanted.user_data);
-      options.observer = handle->observer.get();
-    }
-  }
+  VARVE_RETURN_IF_ERROR(ReadCacheOptions(given_options, handle.get(), &options));
   Result<std::unique_ptr<Cache>> cache = Cache::Create(shape, std::move(options));
   if (!cache.ok()) return cache.status();
   handle->cache = std::move(*cache);

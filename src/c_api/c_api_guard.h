@@ -59,11 +59,19 @@ inline Status CheckStructSize(const char* call, const char* name, size_t given, 
                                      smallest, kLargest));
 }
 
-// Copies a struct of the caller's, which may be larger than ours. T begins with struct_size and
-// has not grown yet: once it does, the smallest size stays that of its first version.
+// Bytes that a struct had in its first version: less cannot be one of ours.
+template <typename T>
+inline constexpr size_t kFirstSize = sizeof(T);
+template <>
+inline constexpr size_t kFirstSize<varve_cache_options> = offsetof(varve_cache_options, codebook);
+template <>
+inline constexpr size_t kFirstSize<varve_stats> = offsetof(varve_stats, bytes_f16_seen);
+
+// Copies a struct of the caller's, which may be that of another version: what the caller's does not
+// have becomes zero, what this one does not know must be zero.
 template <typename T>
 Status ReadStruct(const char* call, const char* name, const T* from, T* to) {
-  VARVE_RETURN_IF_ERROR(CheckStructSize(call, name, from->struct_size, sizeof(T)));
+  VARVE_RETURN_IF_ERROR(CheckStructSize(call, name, from->struct_size, kFirstSize<T>));
   const auto* bytes = reinterpret_cast<const unsigned char*>(from);
   for (size_t i = sizeof(T); i < from->struct_size; ++i) {
     if (bytes[i] == 0) continue;
@@ -71,7 +79,8 @@ Status ReadStruct(const char* call, const char* name, const T* from, T* to) {
         fmt::format("{}: {} has a field at byte {} that version {} does not know; it must be zero",
                     call, name, i, varve_version()));
   }
-  std::memcpy(to, from, sizeof(T));
+  *to = {};
+  std::memcpy(to, from, std::min(from->struct_size, sizeof(T)));
   return Status();
 }
 

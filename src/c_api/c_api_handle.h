@@ -18,7 +18,11 @@
 #include "varve/varve.h"
 
 struct varve_cache {
-  std::unique_ptr<varve::AttentionObserver> observer;  // outlives the cache that calls it
+  // What the cache calls; they outlive it.
+  std::unique_ptr<varve::AttentionObserver> observer;
+  std::unique_ptr<varve::RetentionObserver> retention_observer;
+  std::unique_ptr<varve::Executor> executor;
+  std::unique_ptr<varve::PageMemory> memory;
   std::unique_ptr<varve::Cache> cache;
 };
 
@@ -43,6 +47,9 @@ varve_status WithStep(varve_cache* cache, const char* call,
   if (status != VARVE_OK && cache != nullptr) cache->cache->AbortStep();
   return status;
 }
+
+// Reads the caller's options, which may be null. Callbacks become objects of the handle.
+Status ReadCacheOptions(const varve_cache_options* given, varve_cache* handle, CacheOptions* to);
 
 Status CheckReserved(const char* call, const char* name, int32_t reserved);
 

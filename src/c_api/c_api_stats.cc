@@ -1,4 +1,4 @@
-// The C ABI: statistics.
+// The C ABI: statistics and properties.
 
 #include <cstddef>
 #include <cstdint>
@@ -8,6 +8,7 @@
 
 #include "c_api/c_api_handle.h"
 #include "varve/plan.h"
+#include "varve/properties.h"
 
 namespace varve {
 namespace {
@@ -17,34 +18,34 @@ namespace {
 struct StatsField {
   const char* name;
   uint64_t varve_stats::*to;
-  uint64_t CacheStats::*from = nullptr;
+  uint64_t CacheReport::*from = nullptr;
   uint64_t LosslessStats::*packing = nullptr;
   uint64_t FoldStats::*folding = nullptr;
 
-  uint64_t Of(const CacheStats& stats) const {
+  uint64_t Of(const CacheReport& stats) const {
     if (from != nullptr) return stats.*from;
     return packing != nullptr ? stats.lossless.*packing : stats.fold.*folding;
   }
 };
 
 constexpr StatsField kStatsFields[] = {
-    {"bytes_used", &varve_stats::bytes_used, &CacheStats::bytes_used},
-    {"bytes_held", &varve_stats::bytes_held, &CacheStats::bytes_held},
-    {"bytes_tables", &varve_stats::bytes_tables, &CacheStats::bytes_tables},
-    {"bytes_scratch", &varve_stats::bytes_scratch, &CacheStats::bytes_scratch},
-    {"bytes_f16", &varve_stats::bytes_f16, &CacheStats::bytes_f16},
-    {"bytes_copied", &varve_stats::bytes_copied, &CacheStats::bytes_copied},
-    {"pages", &varve_stats::pages, &CacheStats::pages},
-    {"sequences", &varve_stats::sequences, &CacheStats::sequences},
-    {"pages_sealed", &varve_stats::pages_sealed, &CacheStats::pages_sealed},
-    {"pages_demoted", &varve_stats::pages_demoted, &CacheStats::pages_demoted},
-    {"pages_adopted", &varve_stats::pages_adopted, &CacheStats::pages_adopted},
-    {"pages_dropped", &varve_stats::pages_dropped, &CacheStats::pages_dropped},
-    {"nonfinite_values", &varve_stats::nonfinite_values, &CacheStats::nonfinite_values},
-    {"bytes_f16_seen", &varve_stats::bytes_f16_seen, &CacheStats::bytes_f16_seen},
-    {"pages_unread", &varve_stats::pages_unread, &CacheStats::pages_unread},
-    {"bytes_unread", &varve_stats::bytes_unread, &CacheStats::bytes_unread},
-    {"bytes_codebooks", &varve_stats::bytes_codebooks, &CacheStats::bytes_codebooks},
+    {"bytes_used", &varve_stats::bytes_used, &CacheReport::bytes_used},
+    {"bytes_held", &varve_stats::bytes_held, &CacheReport::bytes_held},
+    {"bytes_tables", &varve_stats::bytes_tables, &CacheReport::bytes_tables},
+    {"bytes_scratch", &varve_stats::bytes_scratch, &CacheReport::bytes_scratch},
+    {"bytes_f16", &varve_stats::bytes_f16, &CacheReport::bytes_f16},
+    {"bytes_copied", &varve_stats::bytes_copied, &CacheReport::bytes_copied},
+    {"pages", &varve_stats::pages, &CacheReport::pages},
+    {"sequences", &varve_stats::sequences, &CacheReport::sequences},
+    {"pages_sealed", &varve_stats::pages_sealed, &CacheReport::pages_sealed},
+    {"pages_demoted", &varve_stats::pages_demoted, &CacheReport::pages_demoted},
+    {"pages_adopted", &varve_stats::pages_adopted, &CacheReport::pages_adopted},
+    {"pages_dropped", &varve_stats::pages_dropped, &CacheReport::pages_dropped},
+    {"nonfinite_values", &varve_stats::nonfinite_values, &CacheReport::nonfinite_values},
+    {"bytes_f16_seen", &varve_stats::bytes_f16_seen, &CacheReport::bytes_f16_seen},
+    {"pages_unread", &varve_stats::pages_unread, &CacheReport::pages_unread},
+    {"bytes_unread", &varve_stats::bytes_unread, &CacheReport::bytes_unread},
+    {"bytes_codebooks", &varve_stats::bytes_codebooks, &CacheReport::bytes_codebooks},
     {"packed_pages", &varve_stats::packed_pages, nullptr, &LosslessStats::pages_now},
     {"packed_raw_bytes", &varve_stats::packed_raw_bytes, nullptr, &LosslessStats::raw_bytes_now},
     {"packed_bytes", &varve_stats::packed_bytes, nullptr, &LosslessStats::packed_bytes_now},
@@ -55,38 +56,21 @@ constexpr StatsField kStatsFields[] = {
     {"bytes_spilled", &varve_stats::bytes_spilled, nullptr, &LosslessStats::bytes_spilled},
     {"packing_fallbacks", &varve_stats::packing_fallbacks, nullptr, &LosslessStats::fallbacks},
     {"restore_failures", &varve_stats::restore_failures, nullptr, &LosslessStats::restore_failures},
-    {"bytes_compressors", &varve_stats::bytes_compressors, &CacheStats::bytes_compressors},
+    {"bytes_compressors", &varve_stats::bytes_compressors, &CacheReport::bytes_compressors},
     {"fold_prompts", &varve_stats::fold_prompts, nullptr, nullptr, &FoldStats::prompts},
     {"fold_tokens", &varve_stats::fold_tokens, nullptr, nullptr, &FoldStats::tokens},
     {"fold_rows", &varve_stats::fold_rows, nullptr, nullptr, &FoldStats::rows},
 };
 
-// Of the first version of the struct.
-constexpr size_t kSmallestStats = offsetof(varve_stats, bytes_f16_seen);
-
-const char* StateName(PageState state) {
-  switch (state) {
-    case PageState::kFilling:
-      return "filling";
-    case PageState::kFull:
-      return "full";
-    case PageState::kSealed:
-      return "sealed";
-    case PageState::kPacked:
-      return "packed";
-  }
-  return "unknown";
-}
-
 std::string StatsJson(const Cache& cache) {
-  const CacheStats stats = cache.Stats();
+  const CacheReport stats = cache.Report();
   nlohmann::ordered_json json;
   json["plan"] = PrintPlan(cache.plan());
   for (const StatsField& field : kStatsFields) json[field.name] = field.Of(stats);
   json["rungs"] = nlohmann::ordered_json::array();
   for (const RungBytes& rung : stats.rungs) {
     json["rungs"].push_back({{"rung", rung.rung},
-                             {"state", StateName(rung.state)},
+                             {"state", PageStateName(rung.state)},
                              {"pages", rung.pages},
                              {"bytes", rung.bytes}});
   }
@@ -113,8 +97,8 @@ varve_status varve_get_stats(const varve_cache* cache, varve_stats* stats) {
   constexpr const char* kCall = "varve_get_stats";
   return WithCache(cache, kCall, {{"stats", stats}}, [&](const Cache& from) -> Status {
     VARVE_RETURN_IF_ERROR(
-        varve::CheckStructSize(kCall, "stats", stats->struct_size, varve::kSmallestStats));
-    const varve::CacheStats known = from.Stats();
+        varve::CheckStructSize(kCall, "stats", stats->struct_size, varve::kFirstSize<varve_stats>));
+    const varve::CacheReport known = from.Report();
     varve_stats filled = {};
     for (const varve::StatsField& field : varve::kStatsFields) {
       filled.*field.to = field.Of(known);
@@ -127,6 +111,35 @@ varve_status varve_get_stats(const varve_cache* cache, varve_stats* stats) {
 varve_status varve_stats_json(const varve_cache* cache, char** json) {
   return WithCache(cache, "varve_stats_json", {{"json", json}}, [&](const Cache& from) {
     return varve::StoreText(varve::StatsJson(from), json);
+  });
+}
+
+varve_status varve_property_number(const varve_cache* cache, const char* name, double* number) {
+  return WithCache(cache, "varve_property_number", {{"name", name}, {"number", number}},
+                   [&](const Cache& from) -> Status {
+                     VARVE_ASSIGN_OR_RETURN(const varve::Property found,
+                                            varve::FindProperty(from, name));
+                     if (found.is_text()) {
+                       return varve::InvalidArgument("varve_property_number: \"" + found.name +
+                                                     "\" is text; use varve_property_text");
+                     }
+                     *number = found.number();
+                     return Status();
+                   });
+}
+
+varve_status varve_property_text(const varve_cache* cache, const char* name, char** text) {
+  return WithCache(cache, "varve_property_text", {{"name", name}, {"text", text}},
+                   [&](const Cache& from) -> Status {
+                     VARVE_ASSIGN_OR_RETURN(const varve::Property found,
+                                            varve::FindProperty(from, name));
+                     return varve::StoreText(found.text(), text);
+                   });
+}
+
+varve_status varve_properties_json(const varve_cache* cache, char** json) {
+  return WithCache(cache, "varve_properties_json", {{"json", json}}, [&](const Cache& from) {
+    return varve::StoreText(varve::PropertiesJson(from), json);
   });
 }
 

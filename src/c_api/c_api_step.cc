@@ -1,5 +1,6 @@
-// The C ABI: steps, attention and content.
+// The C ABI: steps, attention and content, as f32, as other tensors and as ggml's blocks.
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -15,6 +16,20 @@ RowsView ViewOf(const varve_rows& rows) {
   return {rows.data, rows.num_tokens, rows.token_stride, rows.head_stride};
 }
 
+RowsView ViewOf(const varve_tensor& rows, int32_t num_tokens) {
+  return {rows.data,
+          num_tokens,
+          rows.token_stride,
+          rows.head_stride,
+          static_cast<DType>(rows.dtype),
+          static_cast<Device>(rows.device)};
+}
+
+BlockRowsView ViewOf(const varve_block_rows& rows) {
+  return {static_cast<const std::byte*>(rows.data), rows.num_tokens,
+          static_cast<BlockFormat>(rows.format), rows.token_stride};
+}
+
 AttendRequest RequestOf(const varve_attend_request& from) {
   AttendRequest to;
   to.sequence = {from.sequence};
@@ -25,6 +40,29 @@ AttendRequest RequestOf(const varve_attend_request& from) {
   to.output = from.output;
   to.output_token_stride = from.output_token_stride;
   to.output_head_stride = from.output_head_stride;
+  to.log_sum_exp = from.log_sum_exp;
+  return to;
+}
+
+Result<AttendRequest> RequestOf(const varve_attend_tensors_request& from) {
+  constexpr const char* kCall = "varve_attend_tensors";
+  VARVE_RETURN_IF_ERROR(CheckReserved(kCall, "requests", from.reserved));
+  if (from.queries.device != from.output.device) {
+    return InvalidArgument(fmt::format("{}: queries.device {} != output.device {}", kCall,
+                                       from.queries.device, from.output.device));
+  }
+  AttendRequest to;
+  to.sequence = {from.sequence};
+  to.num_queries = from.num_queries;
+  to.queries = from.queries.data;
+  to.query_token_stride = from.queries.token_stride;
+  to.query_head_stride = from.queries.head_stride;
+  to.query_dtype = static_cast<DType>(from.queries.dtype);
+  to.output = from.output.data;
+  to.output_token_stride = from.output.token_stride;
+  to.output_head_stride = from.output.head_stride;
+  to.output_dtype = static_cast<DType>(from.output.dtype);
+  to.device = static_cast<Device>(from.queries.device);
   to.log_sum_exp = from.log_sum_exp;
   return to;
 }
@@ -45,26 +83,26 @@ Status ReadAttendOptions(const char* call, const varve_attend_options* given, At
   return Status();
 }
 
-Status ReadRowsChecked(const Cache& cache, uint64_t sequence, int32_t layer, int32_t kv_head,
-                       int part, int64_t begin, int64_t end, float* out, size_t out_floats,
-                       int64_t* num_rows) {
+// Checks the part and the range, and that `size` units are enough for rows of `row_size` each.
+Status CheckRead(const char* call, const char* field, int part, int64_t begin, int64_t end,
+                 uint64_t row_size, size_t size) {
   if (part != VARVE_KEY && part != VARVE_VALUE) {
-    return InvalidArgument(fmt::format("varve_read_rows: part {} is not 0 or 1", part));
+    return InvalidArgument(fmt::format("{}: part {} is not 0 or 1", call, part));
   }
   if (begin < 0 || begin > end) {
     return InvalidArgument(
-        fmt::format("varve_read_rows: [{}, {}) is not a range of positions", begin, end));
+        fmt::format("{}: [{}, {}) is not a range of positions", call, begin, end));
   }
-  const CacheShape& shape = cache.shape();
-  const auto dim = static_cast<uint64_t>(part == VARVE_KEY ? shape.key_dim : shape.value_dim);
   const auto rows = static_cast<uint64_t>(end - begin);
-  if (rows > out_floats / dim) {
-    return InvalidArgument(fmt::format("varve_read_rows: out_floats {} < {} rows of {} floats",
-                                       out_floats, rows, dim));
-  }
-  return Store(cache.ReadRows({sequence}, layer, kv_head,
-                              part == VARVE_KEY ? Part::kKey : Part::kValue, begin, end, out),
-               num_rows);
+  if (rows <= size / row_size) return Status();
+  return InvalidArgument(
+      fmt::format("{}: {} {} < {} rows of {}", call, field, size, rows, row_size));
+}
+
+Part PartOf(int part) { return part == VARVE_KEY ? Part::kKey : Part::kValue; }
+
+uint64_t DimOf(const CacheShape& shape, int part) {
+  return static_cast<uint64_t>(part == VARVE_KEY ? shape.key_dim : shape.value_dim);
 }
 
 }  // namespace
@@ -125,14 +163,79 @@ varve_status varve_step_abort(varve_cache* cache) {
   });
 }
 
+// --- tensors of any type, and blocks ---
+
+varve_status varve_step_append_tensors(varve_cache* cache, int32_t layer, uint64_t sequence,
+                                       int32_t num_tokens, const varve_tensor* keys,
+                                       const varve_tensor* values) {
+  return WithStep(cache, "varve_step_append_tensors", {{"keys", keys}, {"values", values}},
+                  [&](Cache& to) {
+                    return to.Append(layer, {sequence}, varve::ViewOf(*keys, num_tokens),
+                                     varve::ViewOf(*values, num_tokens));
+                  });
+}
+
+varve_status varve_attend_tensors(varve_cache* cache, int32_t layer,
+                                  const varve_attend_tensors_request* requests, size_t num_requests,
+                                  const varve_attend_options* options) {
+  constexpr const char* kCall = "varve_attend_tensors";
+  return WithStep(cache, kCall, {}, [&](Cache& from) -> Status {
+    if (num_requests > 0) {
+      VARVE_RETURN_IF_ERROR(varve::CheckNotNull(kCall, {{"requests", requests}}));
+    }
+    varve::AttendOptions wanted;
+    VARVE_RETURN_IF_ERROR(varve::ReadAttendOptions(kCall, options, &wanted));
+    std::vector<varve::AttendRequest> copies;
+    copies.reserve(num_requests);
+    for (const varve_attend_tensors_request& request : std::span(requests, num_requests)) {
+      VARVE_ASSIGN_OR_RETURN(const varve::AttendRequest copy, varve::RequestOf(request));
+      copies.push_back(copy);
+    }
+    return from.Attend(layer, copies, wanted);
+  });
+}
+
+varve_status varve_step_import_blocks(varve_cache* cache, int32_t layer, uint64_t sequence,
+                                      const varve_block_rows* keys,
+                                      const varve_block_rows* values) {
+  return WithStep(
+      cache, "varve_step_import_blocks", {{"keys", keys}, {"values", values}}, [&](Cache& to) {
+        return to.ImportBlocks(layer, {sequence}, varve::ViewOf(*keys), varve::ViewOf(*values));
+      });
+}
+
 // --- content ---
 
 varve_status varve_read_rows(const varve_cache* cache, uint64_t sequence, int32_t layer,
                              int32_t kv_head, int part, int64_t begin, int64_t end, float* out,
                              size_t out_floats, int64_t* num_rows) {
-  return WithCache(cache, "varve_read_rows", {{"out", out}, {"num_rows", num_rows}},
-                   [&](const Cache& from) {
-                     return varve::ReadRowsChecked(from, sequence, layer, kv_head, part, begin, end,
-                                                   out, out_floats, num_rows);
-                   });
+  constexpr const char* kCall = "varve_read_rows";
+  return WithCache(
+      cache, kCall, {{"out", out}, {"num_rows", num_rows}}, [&](const Cache& from) -> Status {
+        VARVE_RETURN_IF_ERROR(varve::CheckRead(kCall, "out_floats", part, begin, end,
+                                               varve::DimOf(from.shape(), part), out_floats));
+        return varve::Store(
+            from.ReadRows({sequence}, layer, kv_head, varve::PartOf(part), begin, end, out),
+            num_rows);
+      });
+}
+
+varve_status varve_export_blocks(const varve_cache* cache, uint64_t sequence, int32_t layer,
+                                 int part, int format, int64_t begin, int64_t end, void* out,
+                                 size_t out_bytes, int64_t* num_rows) {
+  constexpr const char* kCall = "varve_export_blocks";
+  return WithCache(
+      cache, kCall, {{"out", out}, {"num_rows", num_rows}}, [&](const Cache& from) -> Status {
+        const varve::CacheShape& shape = from.shape();
+        const uint64_t block_bytes = format == VARVE_Q8_0 ? 34 : 18;
+        // Not 0 either, where the dimension has no blocks: ExportBlocks refuses it.
+        const uint64_t blocks = std::max<uint64_t>(1, varve::DimOf(shape, part) / 32);
+        const uint64_t row_bytes = static_cast<uint64_t>(shape.num_kv_heads) * blocks * block_bytes;
+        VARVE_RETURN_IF_ERROR(
+            varve::CheckRead(kCall, "out_bytes", part, begin, end, row_bytes, out_bytes));
+        return varve::Store(from.ExportBlocks({sequence}, layer, varve::PartOf(part),
+                                              static_cast<varve::BlockFormat>(format), begin, end,
+                                              static_cast<std::byte*>(out)),
+                            num_rows);
+      });
 }

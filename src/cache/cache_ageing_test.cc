@@ -21,7 +21,7 @@ constexpr int kDim = 64;
 // "f16 filling 1, q8_0 sealed 2": pages by rung and state.
 std::string Rungs(const Cache& cache) {
   std::string text;
-  for (const RungBytes& rung : cache.Stats().rungs) {
+  for (const RungBytes& rung : cache.Report().rungs) {
     const char* const states[] = {"filling", "full", "sealed"};
     if (!text.empty()) text += ", ";
     text +=
@@ -44,7 +44,7 @@ TEST(CacheAgeing, AFullPageSealsAtOnceWithoutAnOpenWindow) {
   EXPECT_EQ(Rungs(twin.cache()), "q8_0 sealed 1");
   ASSERT_OK(twin.Grow(id, 1));
   EXPECT_EQ(Rungs(twin.cache()), "f16 filling 1, q8_0 sealed 1");
-  EXPECT_EQ(twin.cache().Stats().pages_sealed, 1u);
+  EXPECT_EQ(twin.cache().Report().pages_sealed, 1u);
 }
 
 TEST(CacheAgeing, TheLastTokensStayOpen) {
@@ -67,7 +67,7 @@ TEST(CacheAgeing, PagesGoDownTheLadderAtTheirBounds) {
   EXPECT_EQ(Rungs(twin.cache()), "f16 filling 1, f16 sealed 1, q8_0 sealed 1");
   ASSERT_OK(twin.Grow(id, 1));  // page 0: age 25
   EXPECT_EQ(Rungs(twin.cache()), "f16 filling 1, f16 sealed 1, q4_0 sealed 1");
-  EXPECT_EQ(twin.cache().Stats().pages_demoted, 2u);
+  EXPECT_EQ(twin.cache().Report().pages_demoted, 2u);
 }
 
 TEST(CacheAgeing, TheWindowDropsPagesButNoSink) {
@@ -77,7 +77,7 @@ TEST(CacheAgeing, TheWindowDropsPagesButNoSink) {
   EXPECT_EQ(twin.cache().Describe(id, 0)->live_rows, 51);
   ASSERT_OK(twin.Grow(id, 1));  // page 16 ends at 32 = 52 - 20; page 0 holds the sink
   EXPECT_EQ(twin.cache().Describe(id, 0)->live_rows, 36);
-  EXPECT_EQ(twin.cache().Stats().pages_dropped, 1u);
+  EXPECT_EQ(twin.cache().Report().pages_dropped, 1u);
   ASSERT_OK(twin.Grow(id, 500));
   EXPECT_LE(twin.cache().Describe(id, 0)->live_rows, 16 + 20 + 16);
 }
@@ -110,7 +110,7 @@ TEST(CacheAgeing, AStepMayHoldManyPagesThatChangeOnTheWay) {
 TEST(CacheAgeing, SealedBytesFollowTheRung) {
   CacheTwin twin(Shape(), "q4_0");
   ASSERT_OK(twin.Grow(twin.Create(), 160));
-  const CacheStats stats = twin.cache().Stats();
+  const CacheReport stats = twin.cache().Report();
   ASSERT_EQ(stats.rungs.size(), 1u);
   EXPECT_EQ(stats.rungs[0].bytes, 160u * 2 * kDim / 32 * 18);
   EXPECT_EQ(stats.bytes_used, stats.rungs[0].bytes);
@@ -143,7 +143,7 @@ TEST(CacheNonFinite, FloatRungsStoreNaNAndInfinityAsTheyAre) {
       const float zero = StoreAndRead(*cache, -0.0f, part)[3 * kDim + 7];
       EXPECT_TRUE(zero == 0.0f && std::signbit(zero)) << rung;
     }
-    EXPECT_EQ(cache->Stats().nonfinite_values, 0u) << rung;
+    EXPECT_EQ(cache->Report().nonfinite_values, 0u) << rung;
   }
 }
 
@@ -158,7 +158,7 @@ TEST(CacheNonFinite, BlockRungsReplaceAndCount) {
           EXPECT_LT(rows[3 * kDim + 7], -1000.0f) << rung;
         }
       }
-      EXPECT_EQ(cache->Stats().nonfinite_values, 4u) << rung << " " << bad;  // K and V, twice
+      EXPECT_EQ(cache->Report().nonfinite_values, 4u) << rung << " " << bad;  // K and V, twice
     }
   }
 }

@@ -64,10 +64,10 @@ AttendRequest CacheImpl::Piece(const AttendRequest& whole, int first, int count)
   };
   AttendRequest piece = whole;
   piece.num_queries = count;
-  piece.queries +=
-      first * stride(whole.query_token_stride, whole.query_head_stride, shape_.key_dim);
-  piece.output +=
-      first * stride(whole.output_token_stride, whole.output_head_stride, shape_.value_dim);
+  piece.queries = whole.f32_queries() +
+                  first * stride(whole.query_token_stride, whole.query_head_stride, shape_.key_dim);
+  piece.output = whole.f32_output() + first * stride(whole.output_token_stride,
+                                                     whole.output_head_stride, shape_.value_dim);
   if (whole.log_sum_exp != nullptr) piece.log_sum_exp += first * heads;
   return piece;
 }
@@ -121,21 +121,22 @@ class CacheImpl::MassTap final : public AttentionObserver {
   CacheImpl* cache_;
 };
 
-Status CacheImpl::Attend(int layer, std::span<const AttendRequest> requests,
-                         const AttendOptions& options) {
-  return InStep([&] { return AttendLayer(layer, requests, options); });
-}
-
-Status CacheImpl::AttendLayer(int layer, std::span<const AttendRequest> requests,
+Status CacheImpl::CheckAttend(int layer, std::span<const AttendRequest> requests,
                               const AttendOptions& options) {
   if (layer < 0 || layer >= shape_.num_layers) {
     return InvalidArgument("Attend: layer " + std::to_string(layer) + " is outside 0 … " +
                            std::to_string(shape_.num_layers - 1));
   }
   VARVE_RETURN_IF_ERROR(CheckOptions(options));
+  for (const AttendRequest& request : requests)
+    VARVE_RETURN_IF_ERROR(CheckRequest(layer, request, options.causal));
+  return Status();
+}
+
+Status CacheImpl::AttendLayer(int layer, std::span<const AttendRequest> requests,
+                              const AttendOptions& options) {
   std::vector<const Sequence*> sequences;
   for (const AttendRequest& request : requests) {
-    VARVE_RETURN_IF_ERROR(CheckRequest(layer, request, options.causal));
     sequences.push_back(*Find(request.sequence));
     VARVE_RETURN_IF_ERROR(ReadIn(sequences.back()->layers[static_cast<size_t>(layer)]));
   }

@@ -75,7 +75,7 @@ Outcome Feed(Cache& cache, const Workload& work, int step_tokens) {
     first += count;
   }
   outcome.rows = ReadAll(cache, id);
-  outcome.stats = StatsText(cache.Stats());
+  outcome.stats = StatsText(cache.Report());
   return outcome;
 }
 

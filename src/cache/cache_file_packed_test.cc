@@ -57,7 +57,7 @@ TEST_P(CacheFilePackedPlans, GoesOnBitForBitAndStaysPacked) {
   const SequenceId a = *run.cache->CreateSequence();
   FeedPacked(run, a, 640);
   raw.Feed(*raw.cache->CreateSequence(), 640);
-  const LosslessStats packed = run.cache->Stats().lossless;
+  const LosslessStats packed = run.cache->Report().lossless;
   ASSERT_GT(packed.pages_now, 5u);
   SaveOptions options;
   options.sequences = {{a, {1, 2}}};
@@ -81,12 +81,12 @@ TEST_P(CacheFilePackedPlans, GoesOnBitForBitAndStaysPacked) {
     Result<std::vector<SequenceTokens>> sequences = loaded.cache->Load(path, {});
     ASSERT_OK(sequences.status());
     const SequenceId id = (*sequences)[0].sequence;
-    EXPECT_LT(loaded.cache->Stats().bytes_unread, raw.cache->Stats().bytes_used);
+    EXPECT_LT(loaded.cache->Report().bytes_unread, raw.cache->Stats().bytes_used);
     loaded.Begin(id, 1);
     loaded.Layer(0, id, 640, 1);
     loaded.Layer(1, id, 640, 1);
     ASSERT_OK(loaded.cache->EndStep());
-    const CacheStats stats = loaded.cache->Stats();
+    const CacheReport stats = loaded.cache->Report();
     EXPECT_EQ(stats.pages_unread, 0u);
     EXPECT_EQ(stats.lossless.pages_now, packed.pages_now);
     EXPECT_EQ(stats.lossless.packed_bytes_now, packed.packed_bytes_now);

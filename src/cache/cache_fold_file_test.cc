@@ -39,7 +39,7 @@ TEST(CacheFoldFile, FoldedPagesComeBack) {
   EXPECT_EQ(other.cache->Describe(other.id, 0)->pages[0].num_positions, 80);
   // It has ended already: nothing is folded again, and both go on alike.
   ASSERT_OK(other.cache->EndPrompt(other.id));
-  EXPECT_EQ(other.cache->Stats().fold.prompts, 0u);
+  EXPECT_EQ(other.cache->Report().fold.prompts, 0u);
   other.fed = run.fed;
   ASSERT_OK(run.Feed(70));
   ASSERT_OK(other.Feed(70));

@@ -32,7 +32,7 @@ TEST(CacheFoldPrompts, EachIsFoldedAndWhatLiesBetweenIsNot) {
   run.ExpectRows({{0, 16, 4}, {64, 10, 1}, {74, 10, 4}, {114, 11, 1}, {125, 2, 4}, {133, 1, 1}},
                  1e-5);
   EXPECT_EQ(*run.cache->NextPosition(run.id), 134);
-  const FoldStats stats = run.cache->Stats().fold;
+  const FoldStats stats = run.cache->Report().fold;
   EXPECT_EQ(stats.prompts, 3u);
   EXPECT_EQ(stats.tokens, (64u + 41 + 8) * kFoldLayers);
   EXPECT_EQ(stats.rows, (16u + 11 + 2) * kFoldLayers);
@@ -46,7 +46,7 @@ TEST(CacheFoldPrompts, TheFirstBeginsByItselfAndALaterOneMustBeSaid) {
   ASSERT_OK(run.Feed(64));
   ASSERT_OK(run.cache->EndPrompt(run.id));
   EXPECT_EQ(run.cache->Describe(run.id, 0)->live_rows, 16 + 64);
-  EXPECT_EQ(run.cache->Stats().fold.prompts, 1u);
+  EXPECT_EQ(run.cache->Report().fold.prompts, 1u);
 }
 
 TEST(CacheFoldPrompts, BeginningOneThatIsOpenChangesNothing) {
@@ -163,13 +163,13 @@ TEST(CacheFoldPrompts, ARefusedOneCanEndUnfolded) {
   ASSERT_OK(run.cache->EndPrompt(run.id, {.fold = false}));
   EXPECT_EQ(run.cache->Describe(run.id, 0)->live_rows, 320);
   EXPECT_EQ(run.cache->Stats().pages_sealed, 20u * kFoldLayers);
-  EXPECT_EQ(run.cache->Stats().fold.prompts, 0u);
-  EXPECT_EQ(run.cache->Stats().fold.prompts_skipped, 1u);
+  EXPECT_EQ(run.cache->Report().fold.prompts, 0u);
+  EXPECT_EQ(run.cache->Report().fold.prompts_skipped, 1u);
   // It has ended: nothing of it is folded later, but the next one is.
   ASSERT_OK(run.cache->EndPrompt(run.id));
   ASSERT_OK(Turn(run, 20, 0));
   EXPECT_EQ(run.cache->Describe(run.id, 0)->live_rows, 320 + 10);
-  EXPECT_EQ(run.cache->Stats().fold.prompts, 1u);
+  EXPECT_EQ(run.cache->Report().fold.prompts, 1u);
 }
 
 TEST(CacheFoldPrompts, SomeCallsAreRefusedInAStep) {

@@ -36,7 +36,8 @@ TEST(CacheFold, LengthsAroundTheThresholdAndInF16) {
     if (groups > 0) pieces.push_back({0, groups, 5, false});
     if (tokens > 5 * groups) pieces.push_back({5 * groups, tokens - 5 * groups, 1});
     run.ExpectRows(pieces, 4e-3);  // f16 rows within 4: half a unit in the last place is 2e-3
-    EXPECT_EQ(run.cache->Stats().fold.rows, groups == 0 ? 0u : (groups + tokens % 5) * kFoldLayers);
+    EXPECT_EQ(run.cache->Report().fold.rows,
+              groups == 0 ? 0u : (groups + tokens % 5) * kFoldLayers);
   }
 }
 
@@ -132,11 +133,11 @@ TEST(CacheFold, NothingIsSealedDroppedOrPackedBeforeThePromptEnds) {
               MakeCompressor({.factor = 4}));
   ASSERT_OK(run.Feed(320));
   run.cache->WaitForPacking();
-  const CacheStats before = run.cache->Stats();
+  const CacheReport before = run.cache->Report();
   EXPECT_EQ(before.pages_sealed + before.pages_dropped + before.lossless.pages_packed, 0u);
   EXPECT_EQ(before.retention.plans, 0u);
   ASSERT_OK(run.cache->EndPrompt(run.id));
-  const CacheStats after = run.cache->Stats();
+  const CacheReport after = run.cache->Report();
   EXPECT_EQ(after.fold.tokens, 320u * kFoldLayers);
   EXPECT_EQ(after.fold.rows, 80u * kFoldLayers);
   EXPECT_EQ(after.pages_sealed, 5u * kFoldLayers);  // 80 rows in pages of 16, all of them settled
@@ -152,7 +153,7 @@ TEST(CacheFold, FoldedPagesAreQuantizedEvictedAndPackedInOnePlan) {
   ASSERT_OK(run.cache->EndPrompt(run.id));
   ASSERT_OK(run.Feed(128));
   run.cache->WaitForPacking();
-  const CacheStats stats = run.cache->Stats();
+  const CacheReport stats = run.cache->Report();
   EXPECT_GT(stats.retention.pages_evicted, 0u);
   EXPECT_GT(stats.pages_sealed, 0u);
   EXPECT_GT(stats.lossless.pages_packed, 0u);
@@ -175,7 +176,7 @@ TEST(CacheFold, ALayerThatFailsLeavesTheCacheAsItWas) {
     options.max_bytes = prompt_bytes + pages * page_bytes;
     FoldRun run("fold=shipped,open_rung=f32,f32", compressor, options);
     ASSERT_OK(run.Feed(320));
-    const std::string stats = StatsText(run.cache->Stats());
+    const std::string stats = StatsText(run.cache->Report());
     const std::vector<float> rows = ReadAll(*run.cache, run.id);
     const Status status = run.cache->EndPrompt(run.id);
     if (status.ok()) {
@@ -186,9 +187,9 @@ TEST(CacheFold, ALayerThatFailsLeavesTheCacheAsItWas) {
     EXPECT_EQ(status.code(), StatusCode::kOutOfMemory) << status.ToString();
     EXPECT_NE(status.message().find("EndPrompt: fold, layer "), std::string::npos)
         << status.message();
-    EXPECT_EQ(StatsText(run.cache->Stats()), stats);
+    EXPECT_EQ(StatsText(run.cache->Report()), stats);
     EXPECT_EQ(ReadAll(*run.cache, run.id), rows);
-    EXPECT_EQ(run.cache->Stats().fold.prompts, 0u);
+    EXPECT_EQ(run.cache->Report().fold.prompts, 0u);
   }
   EXPECT_GT(refused, 2);
   EXPECT_LT(refused, 6);
@@ -257,7 +258,7 @@ TEST(CacheFold, MemoryFallsByTheFactor) {
     ASSERT_OK(run.Feed(1280));
     const uint64_t before = run.cache->Stats().bytes_held;
     ASSERT_OK(run.cache->EndPrompt(run.id));
-    const CacheStats stats = run.cache->Stats();
+    const CacheReport stats = run.cache->Report();
     const double ratio =
         static_cast<double>(stats.fold.bytes_before) / static_cast<double>(stats.fold.bytes_after);
     EXPECT_NEAR(ratio, factor, 0.04 * factor) << factor;

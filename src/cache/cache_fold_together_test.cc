@@ -111,8 +111,8 @@ TEST(CacheFoldTogether, APolicyAtThePromptsEndCountsSealedPages) {
   ASSERT_OK(run.Feed(640));
   ASSERT_OK(run.cache->EndPrompt(run.id));
   ASSERT_OK(run.Feed(1));
-  EXPECT_EQ(run.cache->Stats().retention.plans, 1u * kFoldLayers);
-  EXPECT_EQ(run.cache->Stats().retention.pages_evicted, 0u);
+  EXPECT_EQ(run.cache->Report().retention.plans, 1u * kFoldLayers);
+  EXPECT_EQ(run.cache->Report().retention.pages_evicted, 0u);
   EXPECT_EQ(run.cache->Describe(run.id, 0)->live_rows, 161);
 }
 
@@ -150,7 +150,7 @@ TEST(CacheFoldTogether, WhatLayInMemoryBeforeIsNotPacked) {
     ASSERT_OK(run.cache->EndPrompt(run.id));
     ASSERT_OK(run.Feed(32));
     run.cache->WaitForPacking();
-    const LosslessStats stats = run.cache->Stats().lossless;
+    const LosslessStats stats = run.cache->Report().lossless;
     EXPECT_EQ(stats.pages_packed, 5u * kFoldLayers);
     if (first == 0) first = stats.compressed_bytes;
     EXPECT_EQ(stats.compressed_bytes, first);

@@ -29,7 +29,7 @@ void Fill(Cache& cache, SequenceId id, int64_t tokens, uint64_t seed = 1) {
   }
 }
 
-uint64_t PageBytes(const CacheStats& stats, PageState state) {
+uint64_t PageBytes(const CacheReport& stats, PageState state) {
   for (const RungBytes& rung : stats.rungs) {
     if (rung.state == state) return rung.bytes / rung.pages;
   }
@@ -47,10 +47,10 @@ TEST(CacheFork, EightBeamsOf32KTokensCopyNoSealedPage) {
                          "q8_0");
   const SequenceId trunk = *cache->CreateSequence();
   Fill(*cache, trunk, 32768 + 20);
-  const CacheStats before = cache->Stats();
+  const CacheReport before = cache->Report();
   std::vector<SequenceId> beams;
   for (int i = 0; i < 8; ++i) beams.push_back(*cache->Fork(trunk));
-  CacheStats stats = cache->Stats();
+  CacheReport stats = cache->Report();
   EXPECT_EQ(stats.bytes_used, before.bytes_used);
   EXPECT_EQ(stats.bytes_held, before.bytes_held);
   EXPECT_EQ(stats.bytes_copied, 0u);
@@ -60,32 +60,32 @@ TEST(CacheFork, EightBeamsOf32KTokensCopyNoSealedPage) {
   // Each beam that appends gets its own copy of the open page, one per layer, and of nothing else.
   const uint64_t open_bytes = PageBytes(before, PageState::kFilling);
   for (size_t i = 0; i < beams.size(); ++i) Fill(*cache, beams[i], 1, i);
-  stats = cache->Stats();
+  stats = cache->Report();
   EXPECT_EQ(stats.bytes_copied, 8 * kLayers * open_bytes);
   EXPECT_EQ(stats.bytes_used, before.bytes_used + 8 * kLayers * open_bytes);
   EXPECT_EQ(stats.pages, before.pages + 8 * kLayers);
 
   ASSERT_OK(cache->Free(trunk));
   for (size_t i = 0; i < beams.size(); ++i) ASSERT_OK(cache->Free(beams[(i * 3) % 8]));
-  EXPECT_EQ(cache->Stats().bytes_used, 0u);
-  EXPECT_EQ(cache->Stats().pages, 0u);
+  EXPECT_EQ(cache->Report().bytes_used, 0u);
+  EXPECT_EQ(cache->Report().pages, 0u);
 }
 
 TEST(CacheFork, APageThatIsSharedWhenItSealsIsEncodedOnce) {
   auto cache = MakeCache(ShapeOf({.layers = 2}), "q8_0,open=16");
   const SequenceId trunk = *cache->CreateSequence();
   Fill(*cache, trunk, 32);  // pages 0 (sealed) and 16 (full, still open)
-  const CacheStats before = cache->Stats();
+  const CacheReport before = cache->Report();
   EXPECT_EQ(before.pages_sealed, 2u);
   std::vector<SequenceId> beams = {trunk};
   for (int i = 0; i < 3; ++i) beams.push_back(*cache->Fork(trunk));
   for (SequenceId beam : beams) Fill(*cache, beam, 16, beam.value);
-  const CacheStats stats = cache->Stats();
+  const CacheReport stats = cache->Report();
   EXPECT_EQ(stats.pages_sealed, before.pages_sealed + 2);  // once per layer
   EXPECT_EQ(stats.pages_adopted, 3u * 2);                  // by the other three
   EXPECT_EQ(stats.pages, 2u * (2 + 4));                    // two shared, one of each beam's own
   for (SequenceId beam : beams) ASSERT_OK(cache->Free(beam));
-  EXPECT_EQ(cache->Stats().bytes_used, 0u);
+  EXPECT_EQ(cache->Report().bytes_used, 0u);
 }
 
 TEST(CacheFork, DemotionOfASharedPageIsAdoptedToo) {
@@ -94,11 +94,11 @@ TEST(CacheFork, DemotionOfASharedPageIsAdoptedToo) {
   Fill(*cache, a, 32);
   const SequenceId b = *cache->Fork(a);
   Fill(*cache, a, 32, 2);
-  EXPECT_EQ(cache->Stats().pages_demoted, 2u);
-  EXPECT_EQ(cache->Stats().pages_adopted, 0u);
+  EXPECT_EQ(cache->Report().pages_demoted, 2u);
+  EXPECT_EQ(cache->Report().pages_adopted, 0u);
   Fill(*cache, b, 32, 3);
-  EXPECT_EQ(cache->Stats().pages_demoted, 2u);
-  EXPECT_EQ(cache->Stats().pages_adopted, 2u);
+  EXPECT_EQ(cache->Report().pages_demoted, 2u);
+  EXPECT_EQ(cache->Report().pages_adopted, 2u);
 }
 
 TEST(CacheFork, AnEncodedPageThatNobodyHoldsAnyMoreIsNotAdopted) {
@@ -109,8 +109,8 @@ TEST(CacheFork, AnEncodedPageThatNobodyHoldsAnyMoreIsNotAdopted) {
   Fill(*cache, a, 16, 2);
   ASSERT_OK(cache->Free(a));
   Fill(*cache, b, 16, 3);
-  EXPECT_EQ(cache->Stats().pages_adopted, 0u);
-  EXPECT_EQ(cache->Stats().pages_sealed, 2u);
+  EXPECT_EQ(cache->Report().pages_adopted, 0u);
+  EXPECT_EQ(cache->Report().pages_sealed, 2u);
 }
 
 TEST(CacheFork, DivergingBeamsDoNotSeeEachOther) {
@@ -141,8 +141,8 @@ TEST(CacheFork, TheOrderOfFreeingDoesNotMatter) {
       Fill(*cache, ids[i], 13, i);
     }
     for (int i : order) ASSERT_OK(cache->Free(ids[i]));
-    EXPECT_EQ(cache->Stats().bytes_used, 0u);
-    EXPECT_TRUE(cache->Stats().rungs.empty());
+    EXPECT_EQ(cache->Report().bytes_used, 0u);
+    EXPECT_TRUE(cache->Report().rungs.empty());
     cache.reset();
     EXPECT_EQ(memory.bytes_mapped, 0u);
   } while (std::next_permutation(order.begin(), order.end()));

@@ -39,10 +39,26 @@ LayerSpaces SpacesOf(const LayerPlan& plan) {
   return spaces;
 }
 
+Status CheckPool(const CacheOptions& options) {
+  if (options.pool == nullptr) return Status();
+  if (options.max_bytes != 0) {
+    return InvalidArgument("cache options: max_bytes " + std::to_string(options.max_bytes) +
+                           " is not 0; the cap of a shared pool is that of MakePagePool");
+  }
+  if (options.memory == nullptr) return Status();
+  return InvalidArgument("cache options: memory is not null; hand it to MakePagePool");
+}
+
+PoolShare PoolOf(const CacheOptions& options, PageMemory* memory) {
+  if (options.pool != nullptr) return PoolShare(options.pool);
+  return {memory, options.max_bytes};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Cache>> Cache::Create(const CacheShape& shape, CacheOptions options) {
   VARVE_RETURN_IF_ERROR(CheckShape(shape));
+  VARVE_RETURN_IF_ERROR(CheckPool(options));
   auto rungs = std::make_unique<PlanRungs>(options.codebook, options.model_fingerprint, shape);
   auto compressors = std::make_unique<PlanCompressors>(options.compressor, shape);
   VARVE_ASSIGN_OR_RETURN(ResolvedPlan resolved,
@@ -74,8 +90,8 @@ CacheImpl::CacheImpl(CacheOptions options, ResolvedPlan plan, std::unique_ptr<Pl
       executor_(options_.executor != nullptr ? options_.executor : own_executor_.get()),
       stages_(options_.time_stages, executor_->num_threads()),
       backend_(MakeCpuBackend(shape_, ActiveKernels(), options_.memory, executor_, &stages_)),
-      store_(shape_, backend_->memory(), options_.max_bytes),
-      ageing_(&store_, backend_.get(), executor_, options_.max_bytes == 0 ? kEncodeBatch : 1),
+      store_(shape_, PoolOf(options_, backend_->memory())),
+      ageing_(&store_, backend_.get(), executor_, store_.pool().has_cap() ? 1 : kEncodeBatch),
       retention_(shape_, layer_plans_, sequences_, &store_, &ageing_, options_.retention_observer),
       folding_(shape_, layer_plans_, &store_, executor_),
       packing_(shape_, layer_plans_, plan.packing, &store_, executor_) {
@@ -242,7 +258,7 @@ Result<SequenceInfo> CacheImpl::Describe(SequenceId id, int layer) const {
   return info;
 }
 
-// --- content and statistics ---
+// --- content ---
 
 Result<int64_t> CacheImpl::ReadRows(SequenceId id, int layer, int kv_head, Part part, int64_t begin,
                                     int64_t end, float* out) const {
@@ -280,46 +296,6 @@ Result<int64_t> CacheImpl::ReadRows(SequenceId id, int layer, int kv_head, Part 
     }
   }
   return count;
-}
-
-CacheStats CacheImpl::Stats() const {
-  CacheStats stats;
-  RetentionTotals totals;
-  store_.AddTo(&stats);
-  const uint64_t row_bytes =
-      2 * static_cast<uint64_t>(shape_.num_kv_heads) * (shape_.key_dim + shape_.value_dim);
-  for (const auto& [id, sequence] : sequences_) {
-    stats.bytes_tables += sizeof(Sequence) + sequence->layers.capacity() * sizeof(LayerTable);
-    for (const LayerTable& table : sequence->layers) {
-      stats.bytes_tables += table.entries().capacity() * sizeof(TableEntry);
-      stats.bytes_f16 += static_cast<uint64_t>(table.live_rows()) * row_bytes;
-      stats.bytes_f16_seen += static_cast<uint64_t>(sequence->tokens_seen()) * row_bytes;
-      stats.bytes_tables += table.plan_bytes;
-    }
-    retention_.AddTo(*sequence, &totals);
-  }
-  stats.retention = retention_.Stats(totals);
-  stats.sequences = sequences_.size();
-  stats.bytes_scratch = backend_->scratch_bytes();
-  const Ageing::Counters& counters = ageing_.counters();
-  stats.pages_sealed = counters.sealed;
-  stats.pages_demoted = counters.demoted;
-  stats.pages_adopted = counters.adopted;
-  stats.pages_dropped = counters.dropped;
-  stats.nonfinite_values = counters.nonfinite_values;
-  packing_.AddTo(&stats.lossless);
-  stats.lossless.restore_failures += counters.not_restored;
-  const UnpackedStrips unpacked = backend_->unpacked();
-  stats.lossless.decompress_us += unpacked.us;
-  stats.lossless.decompressed_bytes += unpacked.bytes;
-  stats.lossless.strips_unpacked = unpacked.strips;
-  stats.bytes_held += stats.lossless.dictionary_bytes;
-  stats.stages = stages_.Sum();
-  stats.bytes_codebooks = rungs_->codebook_bytes();
-  stats.bytes_compressors = compressors_->bytes();
-  stats.fold = folding_.stats();
-  stats.fallbacks = rungs_->fallbacks();
-  return stats;
 }
 
 }  // namespace varve

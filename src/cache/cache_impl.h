@@ -1,6 +1,7 @@
 // The implementation of Cache: sequences, steps and statistics on top of tables, ageing and
 // the back end. Split over cache_impl.cc (creation, sequences, content), cache_step.cc (steps),
-// cache_step_need.cc (what a step takes), cache_attend.cc and cache_save_load.cc (files).
+// cache_step_need.cc (what a step takes), cache_attend.cc, cache_tensors.cc (numbers that are
+// not f32), cache_blocks.cc (ggml's blocks), cache_properties.cc and cache_save_load.cc (files).
 
 #ifndef VARVE_CACHE_CACHE_IMPL_H_
 #define VARVE_CACHE_CACHE_IMPL_H_
@@ -54,6 +55,8 @@ class CacheImpl final : public Cache {
   Status Append(int layer, SequenceId id, const RowsView& keys, const RowsView& values) override;
   Status Attend(int layer, std::span<const AttendRequest> requests,
                 const AttendOptions& options) override;
+  Status ImportBlocks(int layer, SequenceId id, const BlockRowsView& keys,
+                      const BlockRowsView& values) override;
   Status EndStep() override;
   void AbortStep() override;
   Status BeginPrompt(SequenceId id) override;
@@ -61,7 +64,10 @@ class CacheImpl final : public Cache {
 
   Result<int64_t> ReadRows(SequenceId id, int layer, int kv_head, Part part, int64_t begin,
                            int64_t end, float* out) const override;
+  Result<int64_t> ExportBlocks(SequenceId id, int layer, Part part, BlockFormat format,
+                               int64_t begin, int64_t end, std::byte* out) const override;
   CacheStats Stats() const override;
+  CacheReport Report() const override;
   void WaitForPacking() override {
     packing_.Wait();
     if (!step_open_) packing_.Collect();
@@ -102,6 +108,10 @@ class CacheImpl final : public Cache {
   // Brings pages of the table that still are in a file into memory.
   Status ReadIn(const PageTable& table) const;
 
+  // Rows of blocks as f32 in scratch; refuses what ExportBlocks would not give back.
+  Result<RowsView> DecodeBlocks(int layer, Part part, const BlockRowsView& rows,
+                                std::vector<float>* scratch) const;
+
   // What a step takes. Without `seen` only what must be reserved; else also what must be read and
   // encoded, each page in `seen` once.
   LayerNeed NeedOf(const Sequence& sequence, int layer, int tokens,
@@ -119,6 +129,8 @@ class CacheImpl final : public Cache {
   Status InStep(const std::function<Status()>& work);
   Status CheckRows(int layer, const StepSequence& step, const RowsView& keys,
                    const RowsView& values) const;
+  // Rows of any dtype; f32 rows.
+  Status AppendTensors(int layer, SequenceId id, const RowsView& keys, const RowsView& values);
   Status AppendRows(int layer, SequenceId id, const RowsView& keys, const RowsView& values);
   // The forms of pages that fall due before the step's last token; once per step and layer.
   Status AgeInStep(StepSequence& step, int layer);
@@ -131,11 +143,30 @@ class CacheImpl final : public Cache {
   AttendRequest Piece(const AttendRequest& whole, int first, int count) const;
   Status CutRequest(int layer, const AttendRequest& request, bool causal,
                     std::vector<QueryRun>* runs);
+  Status CheckAttend(int layer, std::span<const AttendRequest> requests,
+                     const AttendOptions& options);
+  // Queries and outputs of any dtype, converted or as they are; then all f32.
+  Status AttendTensors(int layer, std::span<const AttendRequest> requests,
+                       const AttendOptions& options);
+  Status AttendWidened(int layer, std::span<const AttendRequest> requests,
+                       const AttendOptions& options);
   Status AttendLayer(int layer, std::span<const AttendRequest> requests,
                      const AttendOptions& options);
   Status AttendRuns(int layer, std::span<const QueryRun> runs, const AttendOptions& options);
   // Hears every Attend for the policies, and passes it on to the observer of the options.
   class MassTap;
+
+  // f32 copies of tensors that came as something else, kept from call to call.
+  struct TensorScratch {
+    std::vector<float> keys;
+    std::vector<float> values;
+    std::vector<float> queries;
+    std::vector<float> output;
+    size_t bytes() const {
+      return (keys.capacity() + values.capacity() + queries.capacity() + output.capacity()) *
+             sizeof(float);
+    }
+  };
 
   CacheShape shape_;
   CacheOptions options_;
@@ -159,6 +190,7 @@ class CacheImpl final : public Cache {
   bool step_open_ = false;
   std::vector<StepSequence> step_;
   uint64_t put_off_ = 0;  // work at the end of a step that found no memory
+  TensorScratch tensors_;
 };
 
 }  // namespace varve

@@ -27,12 +27,12 @@ TEST(CacheMemory, AStepAtTheCapIsRefusedWholeAndByName) {
   CacheTwin twin(ShapeOf({.layers = 2}), "f16", Capped(5 * 8192));
   const SequenceId id = twin.Create();
   ASSERT_OK(twin.Grow(id, 32));
-  const std::string before = StatsText(twin.cache().Stats());
+  const std::string before = StatsText(twin.cache().Report());
   const Status status = twin.Grow(id, 1);  // one more page in each layer
   EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
   EXPECT_EQ(status.message(), "page pool: 16384 bytes wanted, bytes_held 32768, max_bytes 40960");
-  EXPECT_EQ(StatsText(twin.cache().Stats()), before);
-  EXPECT_LE(twin.cache().Stats().bytes_held, 5u * 8192);
+  EXPECT_EQ(StatsText(twin.cache().Report()), before);
+  EXPECT_LE(twin.cache().Report().bytes_held, 5u * 8192);
   EXPECT_OK(twin.Compare());
   // Giving something up makes room.
   ASSERT_OK(twin.RemoveRange(id, 0, 16));
@@ -45,10 +45,10 @@ TEST(CacheMemory, ForksCountWhatTheyWillCopy) {
   ASSERT_OK(twin.Grow(a, 5));
   const SequenceId b = *twin.Fork(a), c = *twin.Fork(a);
   const std::vector<StepEntry> all = {{a, 1}, {b, 1}, {c, 1}};
-  const std::string before = StatsText(twin.cache().Stats());
+  const std::string before = StatsText(twin.cache().Report());
   EXPECT_EQ(twin.Step(all).code(), StatusCode::kOutOfMemory);
-  EXPECT_EQ(StatsText(twin.cache().Stats()), before);
-  EXPECT_EQ(twin.cache().Stats().bytes_copied, 0u);
+  EXPECT_EQ(StatsText(twin.cache().Report()), before);
+  EXPECT_EQ(twin.cache().Report().bytes_copied, 0u);
   ASSERT_OK(twin.Step({&all[0], 1}));
 }
 
@@ -65,7 +65,7 @@ TEST(CacheMemory, WhatBeginStepGrantsIsEnoughToSealAndDemote) {
         for (SequenceId id : ids)
           entries.push_back({id, std::min(3, *twin.cache().MaxStepTokens(id))});
         const Status status = twin.Step(entries);
-        ASSERT_LE(twin.cache().Stats().bytes_held, pages * 8192);
+        ASSERT_LE(twin.cache().Report().bytes_held, pages * 8192);
         if (status.code() == StatusCode::kOutOfMemory) break;
         ASSERT_OK(status);
       }
@@ -83,7 +83,7 @@ TEST(CacheMemory, ARefusalInTheMiddleOfBeginStepChangesNothing) {
     const StepEntry first = {a, 7};
     ASSERT_OK(twin.Step({&first, 1}));
     const SequenceId fork = *twin.Fork(a);
-    const std::string before = StatsText(twin.cache().Stats());
+    const std::string before = StatsText(twin.cache().Report());
     const uint64_t mapped = memory.bytes_mapped;
     // a or its fork copies in three layers, b takes a page in three.
     const std::vector<StepEntry> entries = {{fork, 1}, {b, 2}};
@@ -92,7 +92,7 @@ TEST(CacheMemory, ARefusalInTheMiddleOfBeginStepChangesNothing) {
     EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
     EXPECT_EQ(status.message().find("page pool: the system refused a slab of 2097152 bytes"), 0u)
         << status.message();
-    EXPECT_EQ(StatsText(twin.cache().Stats()), before);
+    EXPECT_EQ(StatsText(twin.cache().Report()), before);
     EXPECT_EQ(memory.bytes_mapped, mapped);
     ASSERT_OK(twin.Compare());
     memory.maps_left = -1;
@@ -116,7 +116,7 @@ TEST(CacheMemory, ARefusalWhileSealingKeepsThePageExactUntilThereIsMemory) {
   };
   memory.maps_left = -2;  // refuse from the middle of the step on
   append(16);
-  CacheStats stats = cache->Stats();
+  CacheReport stats = cache->Report();
   EXPECT_EQ(stats.pages_sealed, 0u);
   ASSERT_EQ(stats.rungs.size(), 1u);
   EXPECT_EQ(stats.rungs[0].rung, "f16");
@@ -125,7 +125,7 @@ TEST(CacheMemory, ARefusalWhileSealingKeepsThePageExactUntilThereIsMemory) {
 
   memory.maps_left = -1;
   append(1);
-  stats = cache->Stats();
+  stats = cache->Report();
   EXPECT_EQ(stats.pages_sealed, 2u);
   EXPECT_NE(ReadAll(*cache, id), exact);
 }
@@ -138,17 +138,17 @@ TEST(CacheMemory, EverythingComesBackToTheSystem) {
     ASSERT_OK(twin.Grow(a, 100));
     ASSERT_OK(twin.Grow(*twin.Fork(a), 30));
     EXPECT_GT(memory.bytes_mapped, 0u);
-    EXPECT_GE(twin.cache().Stats().bytes_held, twin.cache().Stats().bytes_used);
+    EXPECT_GE(twin.cache().Report().bytes_held, twin.cache().Report().bytes_used);
   }
   EXPECT_EQ(memory.bytes_mapped, 0u);
 }
 
 TEST(CacheMemory, TablesAndWorkBuffersAreCounted) {
   CacheTwin twin(ShapeOf({.layers = 2}), "f16");
-  const CacheStats empty = twin.cache().Stats();
+  const CacheReport empty = twin.cache().Report();
   EXPECT_EQ(empty.bytes_used + empty.bytes_held + empty.bytes_scratch, 0u);
   ASSERT_OK(twin.Grow(twin.Create(), 100));
-  const CacheStats stats = twin.cache().Stats();
+  const CacheReport stats = twin.cache().Report();
   EXPECT_GT(stats.bytes_tables, stats.pages * 64);
   EXPECT_GT(stats.bytes_scratch, 0u);
 }

@@ -40,7 +40,7 @@ void ExpectSame(const std::string& plan, const std::string& packed_plan, bool ex
     call(plain);
     packed.cache->WaitForPacking();
     call(packed);
-    most_packed = std::max(most_packed, packed.cache->Stats().lossless.pages_now);
+    most_packed = std::max(most_packed, packed.cache->Report().lossless.pages_now);
   };
   both([&](RetentionRun& run) { run.Feed(a, 400); });
   both([&](RetentionRun& run) { run.Feed(a, 430, 1); });
@@ -57,15 +57,15 @@ void ExpectSame(const std::string& plan, const std::string& packed_plan, bool ex
   both([&](RetentionRun& run) { EXPECT_OK(run.cache->Free(a)); });
   both([&](RetentionRun& run) { run.Feed(fork, 700); });
   EXPECT_TRUE(plain.outputs == packed.outputs);
-  const CacheStats stats = packed.cache->Stats();
+  const CacheReport stats = packed.cache->Report();
   EXPECT_EQ(stats.lossless.fallbacks, 0u);
   EXPECT_EQ(stats.lossless.restore_failures, 0u);
   EXPECT_EQ(most_packed > 0, expect_packed);
   EXPECT_OK(packed.cache->Free(fork));
   packed.cache->WaitForPacking();
-  EXPECT_EQ(packed.cache->Stats().bytes_used, 0u);
-  EXPECT_EQ(packed.cache->Stats().lossless.decode_cache_bytes, 0u);
-  EXPECT_EQ(packed.cache->Stats().pages, 0u);
+  EXPECT_EQ(packed.cache->Report().bytes_used, 0u);
+  EXPECT_EQ(packed.cache->Report().lossless.decode_cache_bytes, 0u);
+  EXPECT_EQ(packed.cache->Report().pages, 0u);
 }
 
 TEST(CachePacking, ChangesNoResultInAnyRung) {
@@ -103,7 +103,7 @@ TEST(CachePacking, PacksWholePagesOfTheColdZoneOnly) {
   const SequenceId id = *run.cache->CreateSequence();
   run.Feed(id, 256);
   run.cache->WaitForPacking();
-  const CacheStats stats = run.cache->Stats();
+  const CacheReport stats = run.cache->Report();
   // 16 pages of one layer; those at 0 and 16 touch the first 20 tokens, those from 176 on the last
   // 70. Layers 0 and 2 have no clause.
   EXPECT_EQ(stats.lossless.pages_now, 9u);
@@ -122,7 +122,7 @@ TEST(CachePacking, GroupsHaveTheSizesOfThePlan) {
   for (int64_t position = 16; position <= 400; position += 16) {
     run.Feed(id, position);
     run.cache->WaitForPacking();
-    const uint64_t now = run.cache->Stats().lossless.pages_packed;
+    const uint64_t now = run.cache->Report().lossless.pages_packed;
     if (now != packed) sizes.push_back(now - packed);
     packed = now;
   }
@@ -140,10 +140,10 @@ TEST(CachePacking, TheDecodeCacheKeepsToItsPages) {
     run.after_step = [&] {
       run.cache->WaitForPacking();
       // A quarter more while workers restore ahead.
-      EXPECT_LE(run.cache->Stats().lossless.decode_cache_bytes, (prefetch ? 5u : 4u) * 8192);
+      EXPECT_LE(run.cache->Report().lossless.decode_cache_bytes, (prefetch ? 5u : 4u) * 8192);
     };
     run.Feed(id, 512, 16);
-    const LosslessStats stats = run.cache->Stats().lossless;
+    const LosslessStats stats = run.cache->Report().lossless;
     EXPECT_GT(stats.decode_cache_hits, 0u);
     EXPECT_GT(stats.decode_cache_misses, 0u);
     EXPECT_GT(stats.pages_restored, 0u);
@@ -186,16 +186,16 @@ TEST(CachePacking, AFullQueuePutsGroupsOffAndLosesNothing) {
   const SequenceId id = *run.cache->CreateSequence();
   plain.Feed(*plain.cache->CreateSequence(), 500);
   run.Feed(id, 500);
-  EXPECT_GT(run.cache->Stats().lossless.backpressure_skips, 0u);
-  EXPECT_EQ(run.cache->Stats().lossless.pages_now, 0u);
-  EXPECT_EQ(run.cache->Stats().lossless.queue_peak, 1u);
+  EXPECT_GT(run.cache->Report().lossless.backpressure_skips, 0u);
+  EXPECT_EQ(run.cache->Report().lossless.pages_now, 0u);
+  EXPECT_EQ(run.cache->Report().lossless.queue_peak, 1u);
   EXPECT_TRUE(plain.outputs == run.outputs);
   open = true;
   run.after_step = [&] { run.cache->WaitForPacking(); };
   run.Feed(id, 600);
   plain.Feed(id, 600);
-  EXPECT_GT(run.cache->Stats().lossless.pages_now, 20u);
-  EXPECT_EQ(run.cache->Stats().lossless.fallbacks, 0u);
+  EXPECT_GT(run.cache->Report().lossless.pages_now, 20u);
+  EXPECT_EQ(run.cache->Report().lossless.fallbacks, 0u);
   EXPECT_TRUE(plain.outputs == run.outputs);
 }
 
@@ -214,7 +214,7 @@ TEST(CachePacking, AWorkerThatFailsLeavesThePagesAsTheyWere) {
   plain.Feed(*plain.cache->CreateSequence(), 500);
   run.after_step = [&] { run.cache->WaitForPacking(); };
   run.Feed(id, 500);
-  const LosslessStats stats = run.cache->Stats().lossless;
+  const LosslessStats stats = run.cache->Report().lossless;
   EXPECT_GT(stats.fallbacks, 0u);
   EXPECT_GT(stats.pages_now, 0u);
   EXPECT_TRUE(plain.outputs == run.outputs);
@@ -227,7 +227,7 @@ TEST(CachePacking, ACorruptedPageIsAnErrorThatNamesItAndRollsTheStepBack) {
   const SequenceId id = *run.cache->CreateSequence();
   run.Feed(id, 256);
   run.cache->WaitForPacking();
-  ASSERT_GT(run.cache->Stats().lossless.pages_now, 4u);
+  ASSERT_GT(run.cache->Report().lossless.pages_now, 4u);
   const SequenceInfo before = *run.cache->Describe(id, 1);
   const TableEntry& entry =
       static_cast<CacheImpl&>(*run.cache).FindForTesting(id)->layers[1].entries()[3];
@@ -268,12 +268,12 @@ TEST(CachePacking, ProbeAndFullTellTheRatioAndKeepThePages) {
     RetentionRun run(Shape(), "hot=16/32,step=64,pack=" + std::string(mode), work);
     run.Feed(*run.cache->CreateSequence(), 400);
     run.cache->WaitForPacking();
-    const CacheStats stats = run.cache->Stats();
+    const CacheReport stats = run.cache->Report();
     EXPECT_EQ(stats.lossless.pages_now, 0u);
     EXPECT_GT(stats.lossless.pages_packed, 30u);
     EXPECT_LT(stats.lossless.compressed_bytes, stats.lossless.raw_bytes);
     EXPECT_GT(stats.lossless.decompress_us, 0.0);
-    EXPECT_EQ(stats.bytes_used, plain.cache->Stats().bytes_used);
+    EXPECT_EQ(stats.bytes_used, plain.cache->Report().bytes_used);
   }
 }
 
@@ -287,8 +287,8 @@ TEST(CachePacking, BytesHeldFallAndAreCounted) {
   plain.Feed(*plain.cache->CreateSequence(), 1600);
   run.after_step = [&] { run.cache->WaitForPacking(); };
   run.Feed(*run.cache->CreateSequence(), 1600);
-  const CacheStats stats = run.cache->Stats();
-  const uint64_t before = plain.cache->Stats().bytes_held;
+  const CacheReport stats = run.cache->Report();
+  const uint64_t before = plain.cache->Report().bytes_held;
   EXPECT_LT(stats.bytes_held, before * 9 / 10);
   EXPECT_GE(stats.bytes_held, stats.bytes_used + stats.lossless.dictionary_bytes);
   EXPECT_LE(stats.bytes_held, stats.bytes_used + stats.lossless.dictionary_bytes + (1u << 20));
@@ -316,7 +316,7 @@ TEST(CachePackingSlow, TwoThousandStepsInSeveralTurnsAreBitForBitTheSame) {
     EXPECT_TRUE(plain.outputs == packed.outputs) << turn;
   }
   EXPECT_TRUE(ReadAll(*plain.cache, id) == ReadAll(*packed.cache, id));
-  const LosslessStats stats = packed.cache->Stats().lossless;
+  const LosslessStats stats = packed.cache->Report().lossless;
   EXPECT_GT(stats.pages_restored, 0u);
   EXPECT_GT(stats.strips_unpacked, 10000u);
   EXPECT_EQ(stats.fallbacks, 0u);
@@ -348,7 +348,7 @@ TEST(CachePackingSlow, ResidentMemoryFallsWhenPagesArePacked) {
       cache->WaitForPacking();
     }
     const auto resident = static_cast<int64_t>(ResidentBytes() - start);
-    const CacheStats stats = cache->Stats();
+    const CacheReport stats = cache->Report();
     EXPECT_NEAR(static_cast<double>(resident), static_cast<double>(stats.bytes_held),
                 static_cast<double>(stats.bytes_held) / 8 + (32 << 20));
     return resident;
@@ -374,8 +374,8 @@ TEST(CachePacking, TheCapCoversPackedBytesAndTheDecodeCacheMakesRoom) {
       for (int layer = 0; layer < 3; ++layer) run.Layer(layer, id, tokens, 1);
       EXPECT_OK(run.cache->EndStep());
       run.cache->WaitForPacking();
-      EXPECT_LE(run.cache->Stats().bytes_held,
-                cap + run.cache->Stats().lossless.dictionary_bytes + 4 * 8192);
+      EXPECT_LE(run.cache->Report().bytes_held,
+                cap + run.cache->Report().lossless.dictionary_bytes + 4 * 8192);
     }
     return tokens;
   };
@@ -400,13 +400,13 @@ TEST(CachePacking, PagesOfDifferentRungsInALayerArePackedApart) {
   uint64_t most_packed = 0;
   run.after_step = [&] {
     run.cache->WaitForPacking();
-    most_packed = std::max(most_packed, run.cache->Stats().lossless.pages_now);
+    most_packed = std::max(most_packed, run.cache->Report().lossless.pages_now);
   };
   run.Feed(id, 2400);
   EXPECT_TRUE(plain.outputs == run.outputs);
-  EXPECT_EQ(run.cache->Stats().lossless.fallbacks, 0u);
+  EXPECT_EQ(run.cache->Report().lossless.fallbacks, 0u);
   EXPECT_GT(most_packed, 0u);
-  EXPECT_GT(run.cache->Stats().retention.pages_demoted, 0u);
+  EXPECT_GT(run.cache->Report().retention.pages_demoted, 0u);
 }
 
 // Truncate meets pages that are with a worker, packed since, restored ahead, or shared with a fork.
@@ -448,9 +448,9 @@ TEST(CachePacking, ACutPageGrowsTheSameWhateverTheWorkersHaveDone) {
       EXPECT_EQ(plain.PagesOf(id, 1), run.PagesOf(id, 1));
       EXPECT_OK(run.cache->Free(id));
       run.cache->WaitForPacking();
-      EXPECT_EQ(run.cache->Stats().pages, 0u);
-      EXPECT_EQ(run.cache->Stats().bytes_used, 0u);
-      EXPECT_EQ(run.cache->Stats().lossless.decode_cache_bytes, 0u);
+      EXPECT_EQ(run.cache->Report().pages, 0u);
+      EXPECT_EQ(run.cache->Report().bytes_used, 0u);
+      EXPECT_EQ(run.cache->Report().lossless.decode_cache_bytes, 0u);
     }
   }
 }

@@ -163,7 +163,7 @@ TEST(CachePqFile, ACacheThatRunsOnFallbacksIsSavedAndLoaded) {
   // V has no table of that size.
   const char* plan = "k=pq16x5,v=pq16x5,open=0,fallback=q4_0r";
   RetentionRun run(PqShapeOfTests(), plan, PqWork(), WithPqCodebook());
-  ASSERT_EQ(run.cache->Stats().fallbacks.size(), 1u);
+  ASSERT_EQ(run.cache->Report().fallbacks.size(), 1u);
   ASSERT_NO_FATAL_FAILURE(SaveRun(run, path));
   EXPECT_EQ(ReadCacheFileInfo(path)->plan_text, "k=pq16x5,v=q4_0r,open=0");
   // By the same plan, and by the one that says what runs.

@@ -35,7 +35,7 @@ TEST(CachePqPolicy, PoliciesEvictPagesOfCodes) {
     run.Feed(id, 200);
     EXPECT_OK(run.cache->EndPrompt(id));
     run.Feed(id, 300, 1);
-    EXPECT_GT(run.cache->Stats().retention.pages_evicted, 0u);
+    EXPECT_GT(run.cache->Report().retention.pages_evicted, 0u);
     EXPECT_GT(PagesIn(*run.cache, "pq32x8/pq16x8"), 0u);
     ExpectAttentionOfReadRows(*run.cache, id);
   }
@@ -48,7 +48,7 @@ TEST(CachePqPolicy, DemoteSinksPagesOfWideCodesToFourBits) {
                    PqWork(), WithPqCodebook());
   const SequenceId id = *run.cache->CreateSequence();
   run.Feed(id, 300);
-  const CacheStats stats = run.cache->Stats();
+  const CacheReport stats = run.cache->Report();
   EXPECT_GT(stats.retention.pages_demoted + stats.retention.pages_evicted, 0u);
   EXPECT_GT(PagesIn(*run.cache, "pq32x10/pq16x10"), 0u);
   for (const RungBytes& rung : stats.rungs) {
@@ -93,7 +93,7 @@ TEST(CachePqPolicy, PackedPagesOfCodesComeBackBitForBit) {
     uint64_t most_packed = 0;
     packed.after_step = [&] {
       packed.cache->WaitForPacking();
-      most_packed = std::max(most_packed, packed.cache->Stats().lossless.pages_now);
+      most_packed = std::max(most_packed, packed.cache->Report().lossless.pages_now);
     };
     for (RetentionRun* run : {&plain, &packed}) {
       run->Feed(id, 250);
@@ -108,7 +108,7 @@ TEST(CachePqPolicy, PackedPagesOfCodesComeBackBitForBit) {
     EXPECT_GT(most_packed, 0u);
     EXPECT_TRUE(plain.outputs == packed.outputs);
     EXPECT_TRUE(ReadAll(*plain.cache, id) == ReadAll(*packed.cache, id));
-    const LosslessStats stats = packed.cache->Stats().lossless;
+    const LosslessStats stats = packed.cache->Report().lossless;
     EXPECT_EQ(stats.fallbacks, 0u);
     EXPECT_EQ(stats.restore_failures, 0u);
     EXPECT_LT(stats.packed_bytes_now, stats.raw_bytes_now + 1);

@@ -211,7 +211,7 @@ TEST(CachePq, PagesOfCodesAreSharedAndEncodedOnce) {
   run.Feed(a, 48);
   run.Feed(b, 48);
   EXPECT_EQ(run.cache->Stats().pages_sealed, 4u);
-  EXPECT_EQ(run.cache->Stats().pages_adopted, 2u);
+  EXPECT_EQ(run.cache->Report().pages_adopted, 2u);
   EXPECT_TRUE(ReadAll(*run.cache, a) == ReadAll(*run.cache, b));
 }
 
@@ -240,7 +240,7 @@ TEST(CachePq, RowsThatAreNoNumbersEndWithTheOpenWindow) {
     twin.PutNaNEvery(5);
     const SequenceId id = twin.Create();
     ASSERT_OK(twin.Grow(id, 120));
-    EXPECT_GT(twin.cache().Stats().nonfinite_values, 0u);
+    EXPECT_GT(twin.cache().Report().nonfinite_values, 0u);
     twin.PutNaNEvery(0);
     ASSERT_OK(twin.Grow(id, 70));
     ExpectAttentionOfReadRows(twin.cache(), id, 4e-2);  // finite
@@ -258,7 +258,7 @@ TEST(CachePq, LayersTakeTurnsToEncodeSoThatNoStepIsLong) {
   uint64_t before = 0;
   for (int64_t next = 1; next <= 300; ++next) {
     run.Feed(id, next, 1);
-    const uint64_t encoded = run.cache->Stats().stages.rows_encoded;
+    const uint64_t encoded = run.cache->Report().stages.rows_encoded;
     ASSERT_LE(encoded - before, one_page) << next;
     before = encoded;
   }

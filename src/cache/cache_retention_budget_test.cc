@@ -55,7 +55,7 @@ TEST_P(CacheRetentionBudget, IsMetAtTheEndOfEveryStep) {
             << "at " << *run.cache->NextPosition(id) << " after " << EventText(last);
       };
       run.Feed(id, 700, 5);
-      const RetentionStats stats = run.cache->Stats().retention;
+      const RetentionStats stats = run.cache->Report().retention;
       EXPECT_GT(met, 10);
       EXPECT_FALSE(run.log.events.back().floors_bind);
       EXPECT_GE(stats.lossy_ratio, 3.0);
@@ -80,8 +80,8 @@ TEST(CacheRetentionBudgets, DemoteKeepsMoreTokensThanEvictionAtTheSameBytes) {
         work);
     const SequenceId id = *run.cache->CreateSequence();
     run.Feed(id, 600);
-    kept[demote] = run.cache->Stats().retention.keep_ratio;
-    EXPECT_EQ(run.cache->Stats().retention.pages_demoted > 0, demote == 1);
+    kept[demote] = run.cache->Report().retention.keep_ratio;
+    EXPECT_EQ(run.cache->Report().retention.pages_demoted > 0, demote == 1);
   }
   EXPECT_GT(kept[1], 1.5 * kept[0]);
 }
@@ -105,7 +105,7 @@ TEST(CacheRetentionBudgets, BudgetIsOfAllLayersOfASequence) {
         EXPECT_LE(HeldBytes(*run.cache), kBudget) << *run.cache->NextPosition(id);
       };
       run.Feed(id, 600, 5);
-      EXPECT_GT(run.cache->Stats().retention.plans, 0u);
+      EXPECT_GT(run.cache->Report().retention.plans, 0u);
       EXPECT_GT(HeldBytes(*run.cache), kBudget * 8 / 10);  // and it is made use of
     }
   }
@@ -166,7 +166,7 @@ TEST(CacheRetentionBudgets, APlanMakesRoomForTheStepThatCarriesItOut) {
     ASSERT_EQ(run.log.events.size(), 1u);
     EXPECT_FALSE(run.log.events[0].floors_bind);
     EXPECT_LE(HeldBytes(*run.cache), run.log.events[0].target_bytes);
-    EXPECT_EQ(run.cache->Stats().retention.pages_demoted > 0, std::string(policy) == "demote");
+    EXPECT_EQ(run.cache->Report().retention.pages_demoted > 0, std::string(policy) == "demote");
   }
 }
 

@@ -43,9 +43,11 @@ Outcome Decide(const std::string& plan, const RetentionWork& work, const How& ho
   run.Feed(id, kPrompt, how.step_tokens);
   EXPECT_OK(run.cache->EndPrompt(id));
   run.Feed(id, kTokens, how.step_tokens);
-  EXPECT_GT(run.cache->Stats().retention.pages_evicted + run.cache->Stats().retention.pages_demoted,
-            0u);
-  return {EventTexts(run.log), run.outputs, ReadAll(*run.cache, id), StatsText(run.cache->Stats())};
+  EXPECT_GT(
+      run.cache->Report().retention.pages_evicted + run.cache->Report().retention.pages_demoted,
+      0u);
+  return {EventTexts(run.log), run.outputs, ReadAll(*run.cache, id),
+          StatsText(run.cache->Report())};
 }
 
 void ExpectSame(const Outcome& a, const Outcome& b) {

@@ -83,7 +83,7 @@ TEST(CacheRetentionFork, ASharedPageSinksWhenAllItsHoldersAgree) {
   const SequenceId b = *run.cache->Fork(a);
   const std::vector<float> rows = ReadAll(*run.cache, b);
   run.Feed(a, 400);
-  EXPECT_GT(run.cache->Stats().retention.pages_demoted, 0u);
+  EXPECT_GT(run.cache->Report().retention.pages_demoted, 0u);
   for (const RetentionEvent& event : run.log.events) {
     for (const PageDecision& page : event.pages) {
       if (page.page.first_position >= 240) continue;
@@ -136,7 +136,7 @@ TEST(CacheRetentionFork, APlanThatIsPendingAtTheForkIsCarriedOutByBothAndEncodes
   EXPECT_GT(encoded, 0u);
   // The first one takes over what the second has encoded, at its next plan.
   run.Feed(a, 273);
-  EXPECT_EQ(run.cache->Stats().pages_adopted, encoded);
+  EXPECT_EQ(run.cache->Report().pages_adopted, encoded);
 }
 
 }  // namespace cache_retention_fork_test

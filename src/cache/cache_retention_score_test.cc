@@ -112,7 +112,7 @@ TEST(CacheRetentionScore, EqualsTheBruteForceSoftmaxMass) {
     RetentionRun run(shape, plan, work);
     const SequenceId id = *run.cache->CreateSequence();
     run.Feed(id, 260);
-    EXPECT_GT(run.cache->Stats().retention.pages_evicted, 0u);
+    EXPECT_GT(run.cache->Report().retention.pages_evicted, 0u);
     for (int layer = 0; layer < 2; ++layer)
       EXPECT_GT(CompareLayer(shape, work, run.log, layer, settings), 20);
   }

@@ -41,7 +41,7 @@ TEST(CacheRetention, ActsAtTheStepAfterTheTriggerAndNotBefore) {
     run.Feed(id, 128);
     EXPECT_EQ(run.PagesOf(id, 0), AllPages(128));
     EXPECT_TRUE(run.log.events.empty());
-    EXPECT_EQ(run.cache->Stats().retention.plans, 0u);
+    EXPECT_EQ(run.cache->Report().retention.plans, 0u);
     run.Begin(id, 1);  // carried out here, before anything of the step is read
     EXPECT_EQ(run.log.events.size(), 1u);
     EXPECT_LT(run.PagesOf(id, 0).size(), 8u);
@@ -86,7 +86,7 @@ TEST(CacheRetention, EveryLayerInRangeEvictsAndNoOther) {
     }
   }
   EXPECT_GT(tables.size(), 1u);  // layers decide for themselves
-  EXPECT_EQ(run.cache->Stats().retention.layers, 5);
+  EXPECT_EQ(run.cache->Report().retention.layers, 5);
 }
 
 TEST(CacheRetention, FloorsAreKeptInEveryLayerByEveryPolicy) {
@@ -114,8 +114,8 @@ TEST(CacheRetention, FloorsAreKeptInEveryLayerByEveryPolicy) {
     run.Feed(id, 200);
     ASSERT_OK(run.cache->EndPrompt(id));
     run.Feed(id, 400);
-    EXPECT_GT(run.cache->Stats().retention.pages_evicted, 0u);
-    EXPECT_GT(run.cache->Stats().retention.plans_bound, 0u);  // 1/8 of 64 tokens is less
+    EXPECT_GT(run.cache->Report().retention.pages_evicted, 0u);
+    EXPECT_GT(run.cache->Report().retention.plans_bound, 0u);  // 1/8 of 64 tokens is less
   }
 }
 
@@ -124,8 +124,8 @@ TEST(CacheRetention, NothingHappensWhileSinkAndRecentCoverTheSequence) {
   RetentionRun run(Shape(), "evict=h2o,ratio=4,sink=100,recent=200,trigger=16,every=16", work);
   const SequenceId id = *run.cache->CreateSequence();
   run.Feed(id, 300);
-  EXPECT_EQ(run.cache->Stats().retention.pages_evicted, 0u);
-  EXPECT_GT(run.cache->Stats().retention.plans_bound, 0u);
+  EXPECT_EQ(run.cache->Report().retention.pages_evicted, 0u);
+  EXPECT_GT(run.cache->Report().retention.plans_bound, 0u);
   EXPECT_EQ(run.PagesOf(id, 0), AllPages(300));
   // One page, exactly the trigger.
   RetentionRun one(Shape(), "evict=h2o,ratio=4,sink=4,recent=4,trigger=16,every=16", work);
@@ -160,13 +160,13 @@ TEST(CacheRetention, AStalePlanIsCountedAndNeverCarriedOut) {
     after.resize(std::min(before.size(), after.size()));
     EXPECT_EQ(before, after);
     EXPECT_TRUE(run.log.events.empty());
-    EXPECT_EQ(run.cache->Stats().retention.plans, 0u);
-    EXPECT_EQ(run.cache->Stats().retention.plans_stale, 2u);  // of two layers
+    EXPECT_EQ(run.cache->Report().retention.plans, 0u);
+    EXPECT_EQ(run.cache->Report().retention.plans_stale, 2u);  // of two layers
     // The next one is carried out as usual.
     run.Feed(id, 161);
     EXPECT_FALSE(run.log.events.empty());
-    EXPECT_EQ(run.cache->Stats().retention.plans_stale, 2u);
-    EXPECT_GT(run.cache->Stats().retention.pages_evicted, 0u);
+    EXPECT_EQ(run.cache->Report().retention.plans_stale, 2u);
+    EXPECT_GT(run.cache->Report().retention.pages_evicted, 0u);
   }
 }
 
@@ -238,7 +238,7 @@ TEST(CacheRetention, GoesTogetherWithAWindow) {
     }
   };
   run.Feed(id, 500);
-  const CacheStats stats = run.cache->Stats();
+  const CacheReport stats = run.cache->Report();
   EXPECT_GT(stats.retention.pages_evicted, 0u);
   EXPECT_GT(stats.pages_dropped, stats.retention.pages_evicted);  // some fell out of the window
   EXPECT_EQ(stats.retention.plans_stale, 0u);
@@ -250,7 +250,7 @@ TEST(CacheRetention, StatisticsAddUp) {
   RetentionRun run(shape, PlanOf("h2o"), work);
   const SequenceId id = *run.cache->CreateSequence();
   run.Feed(id, 385);
-  const CacheStats stats = run.cache->Stats();
+  const CacheReport stats = run.cache->Report();
   uint64_t pages = 0, last = 0;
   for (const RetentionEvent& event : run.log.events) {
     for (const PageDecision& page : event.pages) {

@@ -57,7 +57,7 @@ TEST(CacheSpill, ChangesNoResult) {
     ASSERT_EQ(*run.cache->CreateSequence(), id);
     plain.Feed(id, 500, 16);
     FeedWaiting(run, id, 500, 16);
-    const CacheStats stats = run.cache->Stats();
+    const CacheReport stats = run.cache->Report();
     EXPECT_GT(stats.lossless.pages_spilled, 0u) << rules;
     EXPECT_EQ(stats.lossless.pages_spilled, stats.lossless.pages_now) << rules;
     EXPECT_EQ(stats.lossless.bytes_spilled, stats.lossless.packed_bytes_now) << rules;
@@ -69,7 +69,7 @@ TEST(CacheSpill, ChangesNoResult) {
     ASSERT_OK(plain.cache->Truncate(id, 100));
     EXPECT_TRUE(ReadAll(*plain.cache, id) == ReadAll(*run.cache, id)) << rules;
     ASSERT_OK(run.cache->Free(id));
-    EXPECT_EQ(run.cache->Stats().lossless.bytes_spilled, 0u);
+    EXPECT_EQ(run.cache->Report().lossless.bytes_spilled, 0u);
     EXPECT_EQ(StoreOf(*run.cache).spill()->bytes_mapped(), 0u);
   }
   EXPECT_FALSE(std::filesystem::exists(folder.File("spill")));
@@ -83,13 +83,13 @@ TEST(CacheSpill, HeldBytesFallToWhatIsKept) {
     run.attends = false;
     const SequenceId id = *run.cache->CreateSequence();
     FeedWaiting(run, id, 1600);
-    const CacheStats stats = run.cache->Stats();
+    const CacheReport stats = run.cache->Report();
     EXPECT_EQ(stats.lossless.pages_now, 46u);
     return stats;
   };
-  const CacheStats packed = held(kPacking);
-  const CacheStats spilled = held(Spilling(folder));
-  const CacheStats kept = held(Spilling(folder, ",keep_mib=2"));
+  const CacheReport packed = held(kPacking);
+  const CacheReport spilled = held(Spilling(folder));
+  const CacheReport kept = held(Spilling(folder, ",keep_mib=2"));
   EXPECT_GT(packed.lossless.packed_bytes_now, uint64_t{4} << 20);
   EXPECT_LE(spilled.bytes_held, packed.bytes_held - packed.lossless.packed_bytes_now);
   const uint64_t in_memory = kept.lossless.packed_bytes_now - kept.lossless.bytes_spilled;
@@ -107,7 +107,7 @@ TEST(CacheSpill, AtTheCapPagesStayInMemory) {
   ASSERT_EQ(*run.cache->CreateSequence(), id);
   plain.Feed(id, 1600);
   FeedWaiting(run, id, 1600);
-  const LosslessStats stats = run.cache->Stats().lossless;
+  const LosslessStats stats = run.cache->Report().lossless;
   EXPECT_EQ(stats.pages_now, 46u);
   EXPECT_GT(stats.pages_spilled, 10u);
   EXPECT_LE(stats.bytes_spilled, uint64_t{3} << 20);
@@ -130,13 +130,13 @@ TEST(CacheSpill, AFullDiskLeavesTheCacheWorking) {
   ASSERT_EQ(*run.cache->CreateSequence(), id);
   plain.Feed(id, 500);
   FeedWaiting(run, id, 400);
-  EXPECT_EQ(run.cache->Stats().lossless.pages_spilled, 0u);
-  EXPECT_GT(run.cache->Stats().lossless.pages_now, 20u);
-  EXPECT_GT(run.cache->Stats().lossless.spill_refused, 0u);
-  EXPECT_EQ(run.cache->Stats().lossless.fallbacks, 0u);
+  EXPECT_EQ(run.cache->Report().lossless.pages_spilled, 0u);
+  EXPECT_GT(run.cache->Report().lossless.pages_now, 20u);
+  EXPECT_GT(run.cache->Report().lossless.spill_refused, 0u);
+  EXPECT_EQ(run.cache->Report().lossless.fallbacks, 0u);
   full = false;  // room again
   FeedWaiting(run, id, 500);
-  EXPECT_EQ(run.cache->Stats().lossless.pages_spilled, run.cache->Stats().lossless.pages_now);
+  EXPECT_EQ(run.cache->Report().lossless.pages_spilled, run.cache->Report().lossless.pages_now);
   EXPECT_TRUE(plain.outputs == run.outputs);
 }
 
@@ -178,7 +178,7 @@ TEST(CacheSpill, AFileOfTheCacheSaysNothingOfTheSpillFile) {
     RetentionRun loaded(Shape(), plan, work);
     const SequenceId again = (*loaded.cache->Load(path, {}))[0].sequence;
     FeedWaiting(loaded, again, 420);
-    EXPECT_EQ(loaded.cache->Stats().lossless.pages_spilled > 0, plan != "f16");
+    EXPECT_EQ(loaded.cache->Report().lossless.pages_spilled > 0, plan != "f16");
     FeedWaiting(run, id, 420);
     EXPECT_TRUE(ReadAll(*loaded.cache, again) == ReadAll(*run.cache, id));
   }

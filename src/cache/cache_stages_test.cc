@@ -59,7 +59,7 @@ TEST(CacheStages, EveryStageThatRanHasATime) {
   for (const int threads : {1, 2}) {
     const auto cache = MakeCache(Shape(), "q4_0r", Timed(threads));
     Feed(*cache);
-    const StageTimes stages = cache->Stats().stages;
+    const StageTimes stages = cache->Report().stages;
     for (const double us : {stages.prepare_us, stages.scores_us, stages.softmax_us,
                             stages.values_us, stages.merge_us, stages.encode_us, stages.append_us})
       EXPECT_GT(us, 0) << threads;
@@ -73,7 +73,7 @@ TEST(CacheStages, EveryStageThatRanHasATime) {
 TEST(CacheStages, APlanThatEncodesNothingHasNoEncodingTime) {
   const auto cache = MakeCache(Shape(), "f16", Timed(1));
   Feed(*cache);
-  const StageTimes stages = cache->Stats().stages;
+  const StageTimes stages = cache->Report().stages;
   EXPECT_EQ(stages.encode_us, 0);
   EXPECT_EQ(stages.rows_encoded, 0u);
   EXPECT_GT(stages.scores_us, 0);
@@ -84,8 +84,8 @@ TEST(CacheStages, WithoutTheOptionEverythingIsZeroAndResultsAreTheSame) {
     const auto timed = MakeCache(Shape(), plan, Timed(2));
     const auto plain = MakeCache(Shape(), plan);
     EXPECT_EQ(Feed(*timed), Feed(*plain)) << plan;
-    EXPECT_EQ(StatsText(timed->Stats()), StatsText(plain->Stats())) << plan;
-    const StageTimes stages = plain->Stats().stages;
+    EXPECT_EQ(StatsText(timed->Report()), StatsText(plain->Report())) << plan;
+    const StageTimes stages = plain->Report().stages;
     for (const double us : {stages.prepare_us, stages.scores_us, stages.softmax_us,
                             stages.values_us, stages.merge_us, stages.encode_us, stages.append_us})
       EXPECT_EQ(us, 0) << plan;

@@ -20,7 +20,7 @@ RowsView Slice(const RowsView& rows, int first, int count, int dim, int kv_heads
   RowsView slice = rows;
   slice.head_stride = head_stride;
   slice.token_stride = rows.token_stride != 0 ? rows.token_stride : head_stride * kv_heads;
-  slice.data += first * slice.token_stride;
+  slice.data = rows.f32() + first * slice.token_stride;
   slice.num_tokens = count;
   return slice;
 }
@@ -185,11 +185,6 @@ Status CacheImpl::CheckRows(int layer, const StepSequence& step, const RowsView&
                            std::to_string(left) + " (left in this step)");
   }
   return Status();
-}
-
-Status CacheImpl::Append(int layer, SequenceId id, const RowsView& keys, const RowsView& values) {
-  if (!step_open_) return FailedPrecondition("Append: no step is open");
-  return InStep([&] { return AppendRows(layer, id, keys, values); });
 }
 
 Status CacheImpl::AppendRows(int layer, SequenceId id, const RowsView& keys,

@@ -98,7 +98,7 @@ uint64_t CacheImpl::BytesFor(std::span<const StepEntry> entries) const {
 Result<int> CacheImpl::MaxStepTokens(SequenceId id) const {
   VARVE_ASSIGN_OR_RETURN(auto sequence, Find(id));
   auto most = static_cast<int>(retention_.TokensToNextPlan(*sequence, kMaxStepTokens));
-  if (options_.max_bytes == 0) return most;
+  if (!store_.pool().has_cap()) return most;
   // Under a cap as many as there is room for, roughly: exact rows and their sealed forms lie side
   // by side while the step lasts.
   while (most > 1) {
@@ -110,7 +110,7 @@ Result<int> CacheImpl::MaxStepTokens(SequenceId id) const {
 }
 
 Status CacheImpl::CheckRoom(std::span<const StepEntry> entries) {
-  if (options_.max_bytes == 0) return Status();
+  if (!store_.pool().has_cap()) return Status();
   const uint64_t wanted = BytesFor(entries);
   Status room = store_.pool().CheckRoom(wanted);
   if (room.ok() || !packing_.active()) return room;

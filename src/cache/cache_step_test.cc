@@ -42,13 +42,13 @@ class CacheSteps : public testing::Test {
   // Opens a step, breaks it, and expects nothing to be left of it.
   void ExpectRollBack(StatusCode code, const std::string& message,
                       const std::function<Status()>& broken) {
-    const std::string before = StatsText(cache_.Stats());
+    const std::string before = StatsText(cache_.Report());
     ASSERT_OK(cache_.BeginStep(entries_));
     const Status status = broken();
     EXPECT_EQ(status.code(), code);
     EXPECT_EQ(status.message(), message);
     EXPECT_EQ(cache_.EndStep().message(), "EndStep: no step is open");
-    EXPECT_EQ(StatsText(cache_.Stats()), before);
+    EXPECT_EQ(StatsText(cache_.Report()), before);
     EXPECT_OK(twin_.Compare());
     EXPECT_OK(twin_.Step(entries_));  // and it works the next time
   }
@@ -169,9 +169,9 @@ TEST_F(CacheSteps, AnAbortedStepLeavesNothing) {
 
 TEST_F(CacheSteps, AStepMayBeAbortedInAnyLayer) {
   for (int layers = 0; layers <= 2; ++layers) {
-    const std::string before = StatsText(cache_.Stats());
+    const std::string before = StatsText(cache_.Report());
     ASSERT_OK(twin_.AbortedStep(entries_, layers));
-    EXPECT_EQ(StatsText(cache_.Stats()), before);
+    EXPECT_EQ(StatsText(cache_.Report()), before);
   }
 }
 
@@ -180,15 +180,15 @@ TEST_F(CacheSteps, AbortedReopeningOfASealedPageLeavesItSealed) {
   const SequenceId id = twin.Create();
   ASSERT_OK(twin.Grow(id, 32));
   ASSERT_OK(twin.Truncate(id, 20));
-  const std::string before = StatsText(twin.cache().Stats());
+  const std::string before = StatsText(twin.cache().Report());
   const StepEntry entry = {id, 3};
   ASSERT_OK(twin.AbortedStep({&entry, 1}, 2));
-  EXPECT_EQ(StatsText(twin.cache().Stats()), before);
+  EXPECT_EQ(StatsText(twin.cache().Report()), before);
   ASSERT_OK(twin.Grow(id, 30));
 }
 
 TEST_F(CacheSteps, RefusedEntriesOpenNoStep) {
-  const std::string before = StatsText(cache_.Stats());
+  const std::string before = StatsText(cache_.Report());
   const auto begin = [&](const std::vector<StepEntry>& entries) {
     return cache_.BeginStep(entries).message();
   };
@@ -200,7 +200,7 @@ TEST_F(CacheSteps, RefusedEntriesOpenNoStep) {
             "BeginStep: sequence 1: num_tokens 0 is outside 1 … 4096 (MaxStepTokens)");
   EXPECT_EQ(begin({{a_, 1}, {{42}, 1}}), "sequence 42 does not exist");
   EXPECT_EQ(cache_.EndStep().code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(StatsText(cache_.Stats()), before);
+  EXPECT_EQ(StatsText(cache_.Report()), before);
   EXPECT_OK(twin_.Compare());
 }
 

@@ -209,8 +209,9 @@ void RetentionDriver::MakePlan(Sequence& sequence, int layer) {
   state.target_bytes = TargetBytes(sequence, layer);
   RetentionDecision decision = DecideRetention(rule, state);
   const double seen = static_cast<double>(std::max<int64_t>(1, sequence.next_position));
-  last_plans_[static_cast<size_t>(layer)] = {decision.target_keep, decision.effective_keep, decision.kept_part,
-                                             static_cast<double>(decision.floor_tokens) / seen, true};
+  last_plans_[static_cast<size_t>(layer)] = {
+      decision.target_keep, decision.effective_keep, decision.kept_part,
+      static_cast<double>(decision.floor_tokens) / seen, true};
   table.pending = LayerTable::Pending{std::move(decision), sequence.next_position, table.edits()};
 }
 

@@ -79,8 +79,8 @@ TEST_P(CacheFilePlans, GoesOnBitForBit) {
                                                      {b, sequences[1].sequence}};
   EXPECT_EQ(loaded.cache->Stats().pages, original.cache->Stats().pages);
   EXPECT_EQ(loaded.cache->Stats().bytes_f16, original.cache->Stats().bytes_f16);
-  EXPECT_EQ(loaded.cache->Stats().retention.plan_bytes,
-            original.cache->Stats().retention.plan_bytes);
+  EXPECT_EQ(loaded.cache->Report().retention.plan_bytes,
+            original.cache->Report().retention.plan_bytes);
   for (const auto& [before, after] : pairs) {
     original.Feed(before, 300);
     loaded.Feed(after, 300);
@@ -96,7 +96,7 @@ TEST_P(CacheFilePlans, GoesOnBitForBit) {
     EXPECT_EQ(ReadAll(*loaded.cache, after), ReadAll(*original.cache, before));
   }
   EXPECT_EQ(loaded.cache->Stats().bytes_used, original.cache->Stats().bytes_used);
-  EXPECT_EQ(loaded.cache->Stats().pages_unread, 0u);
+  EXPECT_EQ(loaded.cache->Report().pages_unread, 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -125,8 +125,8 @@ TEST(CacheFile, KeepsWhatPagesShare) {
   // The fork takes over what the first sequence has encoded.
   run.Feed(b, 180);
   loaded.Feed(sequences[1].sequence, 180);
-  EXPECT_GT(loaded.cache->Stats().pages_adopted, 0u);
-  EXPECT_EQ(loaded.cache->Stats().pages_adopted, run.cache->Stats().pages_adopted);
+  EXPECT_GT(loaded.cache->Report().pages_adopted, 0u);
+  EXPECT_EQ(loaded.cache->Report().pages_adopted, run.cache->Report().pages_adopted);
   EXPECT_EQ(loaded.cache->Stats().pages, run.cache->Stats().pages);
 }
 
@@ -142,12 +142,12 @@ TEST(CacheFile, KeepsWhatAPolicyWantsAndOtherHoldersHaveNotAgreedTo) {
   ASSERT_OK(run.cache->Save(path, {}));
   RetentionRun loaded(SmallShape(), plan, Work());
   const std::vector<SequenceTokens> sequences = LoadAll(loaded, path);
-  const uint64_t before = run.cache->Stats().retention.pages_demoted;
+  const uint64_t before = run.cache->Report().retention.pages_demoted;
   run.Feed(b, 180);
   loaded.Feed(sequences[1].sequence, 180);
-  EXPECT_GT(loaded.cache->Stats().retention.pages_demoted, 0u);
-  EXPECT_EQ(loaded.cache->Stats().retention.pages_demoted,
-            run.cache->Stats().retention.pages_demoted - before);
+  EXPECT_GT(loaded.cache->Report().retention.pages_demoted, 0u);
+  EXPECT_EQ(loaded.cache->Report().retention.pages_demoted,
+            run.cache->Report().retention.pages_demoted - before);
   EXPECT_EQ(ReadAll(*loaded.cache, sequences[1].sequence), ReadAll(*run.cache, b));
 }
 
@@ -178,7 +178,7 @@ TEST(CacheFile, ReadsALayerWhenItIsAskedFor) {
   ASSERT_OK(run.cache->Save(path, {}));
   RetentionRun loaded(SmallShape(), "q8_0", Work());
   const SequenceId id = LoadAll(loaded, path)[0].sequence;
-  CacheStats stats = loaded.cache->Stats();
+  CacheReport stats = loaded.cache->Report();
   EXPECT_EQ(stats.pages, 14u);
   EXPECT_EQ(stats.pages_unread, 14u);
   EXPECT_EQ(stats.bytes_unread, run.cache->Stats().bytes_used);
@@ -187,11 +187,11 @@ TEST(CacheFile, ReadsALayerWhenItIsAskedFor) {
   EXPECT_TRUE(stats.rungs.empty());
   // A step writes to the last page of each layer.
   loaded.Begin(id, 1);
-  EXPECT_EQ(loaded.cache->Stats().pages_unread, 12u);
+  EXPECT_EQ(loaded.cache->Report().pages_unread, 12u);
   loaded.Layer(0, id, 100, 1);
-  EXPECT_EQ(loaded.cache->Stats().pages_unread, 6u);
+  EXPECT_EQ(loaded.cache->Report().pages_unread, 6u);
   loaded.Layer(1, id, 100, 1);
-  EXPECT_EQ(loaded.cache->Stats().pages_unread, 0u);
+  EXPECT_EQ(loaded.cache->Report().pages_unread, 0u);
   ASSERT_OK(loaded.cache->EndStep());
   run.Feed(a, 101);
   EXPECT_EQ(loaded.cache->Stats().bytes_used, run.cache->Stats().bytes_used);

@@ -20,7 +20,18 @@ constexpr size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) 
 }  // namespace
 
 PackedArena::~PackedArena() {
+  RemoveHeld(held_bytes_);
   for (auto& [address, region] : regions_) memory_->Unmap(region.data, region.bytes);
+}
+
+void PackedArena::AddHeld(uint64_t bytes) {
+  held_bytes_ += bytes;
+  if (total_ != nullptr) *total_ += bytes;
+}
+
+void PackedArena::RemoveHeld(uint64_t bytes) {
+  held_bytes_ -= bytes;
+  if (total_ != nullptr) *total_ -= bytes;
 }
 
 size_t PackedArena::MostBytes(size_t bytes) {
@@ -61,7 +72,7 @@ void PackedArena::Use(Region& region, std::byte* block, size_t bytes) {
   for (size_t left = bytes; left > 0;) {
     uint16_t& used = region.page_used[offset / kSystemPageBytes];
     const size_t here = std::min(left, kSystemPageBytes - offset % kSystemPageBytes);
-    if (used == 0) held_bytes_ += kSystemPageBytes;
+    if (used == 0) AddHeld(kSystemPageBytes);
     used = static_cast<uint16_t>(used + here);
     offset += here;
     left -= here;
@@ -86,7 +97,7 @@ void PackedArena::Unuse(Region& region, std::byte* block, size_t bytes) {
   }
   region.used -= bytes;
   used_bytes_ -= bytes;
-  held_bytes_ -= num_empty * kSystemPageBytes;
+  RemoveHeld(num_empty * kSystemPageBytes);
   // Pages inside a block are its own: those that became empty lie side by side.
   if (num_empty > 0 && region.used > 0) {
     memory_->Discard(region.data + first_empty * kSystemPageBytes, num_empty * kSystemPageBytes);

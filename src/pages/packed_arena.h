@@ -10,6 +10,7 @@
 #ifndef VARVE_PAGES_PACKED_ARENA_H_
 #define VARVE_PAGES_PACKED_ARENA_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -19,14 +20,16 @@
 #include <utility>
 #include <vector>
 
-#include "varve/cache.h"
+#include "varve/page_memory.h"
 #include "varve/status.h"
 
 namespace varve {
 
 class PackedArena {
  public:
-  explicit PackedArena(PageMemory* memory) : memory_(memory) {}
+  // `total`, if any, is kept at the sum of bytes_held() over the arenas that share it.
+  explicit PackedArena(PageMemory* memory, std::atomic<uint64_t>* total = nullptr)
+      : memory_(memory), total_(total) {}
   ~PackedArena();
   PackedArena(const PackedArena&) = delete;
   PackedArena& operator=(const PackedArena&) = delete;
@@ -39,7 +42,6 @@ class PackedArena {
   // The most by which bytes_held() may grow when a block of `bytes` is taken.
   static size_t MostBytes(size_t bytes);
   uint64_t bytes_held() const { return held_bytes_; }
-  const uint64_t* counter() const { return &held_bytes_; }
   uint64_t bytes_used() const { return used_bytes_; }
   size_t num_regions() const { return regions_.size(); }
 
@@ -60,7 +62,11 @@ class PackedArena {
   void Use(Region& region, std::byte* block, size_t bytes);
   void Unuse(Region& region, std::byte* block, size_t bytes);
 
+  void AddHeld(uint64_t bytes);
+  void RemoveHeld(uint64_t bytes);
+
   PageMemory* memory_;
+  std::atomic<uint64_t>* total_;
   std::map<std::byte*, Region> regions_;  // by address
   std::map<std::byte*, size_t> free_;     // by address; never across regions
   FreeBySize free_by_size_;

@@ -124,31 +124,31 @@ PagePool::~PagePool() {
 uint64_t PagePool::WarmLimit() const { return (uint64_t{128} << 10) + used_bytes_ / 64; }
 
 PagePool::SizeClass& PagePool::ClassOf(size_t slot_bytes) {
-  std::unique_ptr<SizeClass>& size_class = classes_[slot_bytes];
-  if (size_class == nullptr) {
-    size_class = std::make_unique<SizeClass>();
-    size_class->slot_bytes = slot_bytes;
-    size_class->slots_per_slab = SlotsPerSlab(slot_bytes);
-  }
-  return *size_class;
+  const auto found = classes_.find(slot_bytes);
+  if (found != classes_.end()) return *found->second;
+  // Whole before it is entered: an allocation may fail on the way.
+  auto size_class = std::make_unique<SizeClass>();
+  size_class->slot_bytes = slot_bytes;
+  size_class->slots_per_slab = SlotsPerSlab(slot_bytes);
+  return *classes_.emplace(slot_bytes, std::move(size_class)).first->second;
 }
 
 Status PagePool::AddSlab(SizeClass& size_class) {
   const size_t bytes = SlabBytes(size_class.slot_bytes, size_class.slots_per_slab);
-  std::byte* base = memory_->Map(bytes);
-  if (base == nullptr) {
-    return OutOfMemory("page pool: the system refused a slab of " + std::to_string(bytes) +
-                       " bytes; bytes_held " + std::to_string(bytes_held()));
-  }
-  auto* slab = new PageSlab;
+  // Everything that may throw comes before the mapping, which nobody would unmap.
+  auto slab = std::make_unique<PageSlab>();
   slab->size_class = &size_class;
-  slab->base = base;
   slab->bytes = bytes;
   slab->pages.resize(bytes / kSystemPageBytes);
   slab->cold.resize((size_class.slots_per_slab + 63) / 64);
   for (uint32_t i = 0; i < size_class.slots_per_slab; ++i) slab->AddCold(i);
   slab->warm.reserve(size_class.slots_per_slab);
-  Link(&size_class.partial, slab, &PageSlab::partial_links);
+  slab->base = memory_->Map(bytes);
+  if (slab->base == nullptr) {
+    return OutOfMemory("page pool: the system refused a slab of " + std::to_string(bytes) +
+                       " bytes; bytes_held " + std::to_string(Held()));
+  }
+  Link(&size_class.partial, slab.release(), &PageSlab::partial_links);
   ++num_slabs_;
   return Status();
 }
@@ -162,16 +162,17 @@ void PagePool::RemoveSlab(PageSlab* slab) {
 }
 
 bool PagePool::Fits(uint64_t bytes) const {
-  return max_bytes_ == 0 || OutsideBytes() + bytes_held() + bytes <= max_bytes_;
+  return max_bytes_ == 0 || outside_bytes_ + Held() + bytes <= max_bytes_;
 }
 
 Status PagePool::Refusal(uint64_t bytes) const {
   return OutOfMemory("page pool: " + std::to_string(bytes) + " bytes wanted, bytes_held " +
-                     std::to_string(OutsideBytes() + bytes_held()) + ", max_bytes " +
+                     std::to_string(outside_bytes_ + Held()) + ", max_bytes " +
                      std::to_string(max_bytes_));
 }
 
 Status PagePool::CheckRoom(uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
   while (warm_ != nullptr && !Fits(bytes)) TrimWarm();
   return Fits(bytes) ? Status() : Refusal(bytes);
 }
@@ -191,6 +192,7 @@ uint64_t PagePool::NextCost(const SizeClass& size_class) {
 }
 
 Result<PageSlot> PagePool::Take(size_t bytes) {
+  const std::lock_guard lock(mutex_);
   SizeClass& size_class = ClassOf(SlotBytes(bytes));
   // A trimmed slot may have shared a system page with this one, which then costs more.
   for (uint64_t cost = NextCost(size_class); cost > 0 && !Fits(cost); cost = NextCost(size_class)) {
@@ -211,9 +213,11 @@ Result<PageSlot> PagePool::Take(size_t bytes) {
   return PageSlot{slab->slot(index), slab, index};
 }
 
-void PagePool::GiveBack(const PageSlot& slot) {
+size_t PagePool::GiveBack(const PageSlot& slot) {
+  const std::lock_guard lock(mutex_);
   PageSlab* slab = slot.slab;
   SizeClass& size_class = *slab->size_class;
+  const size_t slot_bytes = size_class.slot_bytes;
   // First in line, so that the next Take finds a warm slot.
   if (slab->has_free()) Unlink(&size_class.partial, slab, &PageSlab::partial_links);
   Link(&size_class.partial, slab, &PageSlab::partial_links);
@@ -221,6 +225,7 @@ void PagePool::GiveBack(const PageSlot& slot) {
   AddWarm(slab, slot.index);
   // The limit falls with what is in use. Every slot is trimmed at most once: O(1) on average.
   while (warm_ != nullptr && warm_bytes_ > WarmLimit()) TrimWarm();
+  return slot_bytes;
 }
 
 void PagePool::Use(PageSlab* slab, uint32_t index) {
@@ -284,5 +289,11 @@ void PagePool::TrimWarm() {
   if (pages.begin == pages.end) return;
   memory_->Discard(slab->base + pages.begin * kSystemPageBytes, pages.bytes());
 }
+
+std::shared_ptr<PagePool> MakePagePool(uint64_t max_bytes, PageMemory* memory) {
+  return std::make_shared<PagePool>(memory != nullptr ? memory : SystemPageMemory(), max_bytes);
+}
+
+uint64_t PagePoolBytesHeld(const PagePool& pool) { return pool.bytes_under_cap(); }
 
 }  // namespace varve

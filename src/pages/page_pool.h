@@ -13,19 +13,23 @@
 //
 // Taking and giving back touch the counters of the slot's own system pages, nothing else.
 //
-// Not thread-safe. Give every slot back before the pool is destroyed.
+// Thread-safe: caches on several threads may share a pool (PoolShare). Give every slot back before
+// the pool is destroyed.
 
 #ifndef VARVE_PAGES_PAGE_POOL_H_
 #define VARVE_PAGES_PAGE_POOL_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/slot_bytes.h"
-#include "varve/cache.h"
+#include "varve/page_memory.h"
 #include "varve/status.h"
 
 namespace varve {
@@ -51,30 +55,46 @@ class PagePool {
   // A slot of at least `bytes`; its content is arbitrary. kOutOfMemory at the cap or when the
   // system has no memory.
   Result<PageSlot> Take(size_t bytes);
-  void GiveBack(const PageSlot& slot);
+  // Returns the SlotBytes of the slot.
+  size_t GiveBack(const PageSlot& slot);
 
   // Ok if bytes_held() may grow by `bytes`, a sum of MostSlotBytes, under the cap. Discards warm
   // slots where that makes room. Takes that stay within the sum then succeed, unless the system
-  // refuses a slab.
+  // refuses a slab or another cache of the pool is faster.
   Status CheckRoom(uint64_t bytes);
 
   // The same, if every warm slot were given up; changes nothing.
   bool HasRoom(uint64_t bytes) const {
-    return max_bytes_ == 0 || OutsideBytes() + used_pages_bytes_ + bytes <= max_bytes_;
+    const std::lock_guard lock(mutex_);
+    return max_bytes_ == 0 || outside_bytes_ + used_pages_bytes_ + bytes <= max_bytes_;
   }
 
   // Gives every warm slot back to the system.
   void DropWarm() {
+    const std::lock_guard lock(mutex_);
     while (warm_ != nullptr) TrimWarm();
   }
 
-  // Bytes that are held elsewhere and count under the cap; read whenever room is checked.
-  void CountOutside(const uint64_t* bytes) { outside_bytes_ = bytes; }
+  // Bytes that are held elsewhere and count under the cap; who holds them adds and subtracts.
+  std::atomic<uint64_t>* outside_bytes() { return &outside_bytes_; }
 
-  uint64_t bytes_held() const { return used_pages_bytes_ + warm_bytes_; }
+  PageMemory* memory() const { return memory_; }
+  bool has_cap() const { return max_bytes_ != 0; }
+  uint64_t bytes_held() const {
+    const std::lock_guard lock(mutex_);
+    return Held();
+  }
+  // The same with what is held outside.
+  uint64_t bytes_under_cap() const { return bytes_held() + outside_bytes_; }
   // The sum of SlotBytes over the used slots.
-  uint64_t bytes_in_slots() const { return used_bytes_; }
-  size_t num_slabs() const { return num_slabs_; }
+  uint64_t bytes_in_slots() const {
+    const std::lock_guard lock(mutex_);
+    return used_bytes_;
+  }
+  size_t num_slabs() const {
+    const std::lock_guard lock(mutex_);
+    return num_slabs_;
+  }
 
  private:
   struct SizeClass {
@@ -83,10 +103,12 @@ class PagePool {
     PageSlab* partial = nullptr;  // slabs with a free slot, any order
   };
 
+  // What follows requires the mutex.
+  uint64_t Held() const { return used_pages_bytes_ + warm_bytes_; }
   SizeClass& ClassOf(size_t slot_bytes);
   Status AddSlab(SizeClass& size_class);
   void RemoveSlab(PageSlab* slab);
-  // By how much bytes_held() grows when the next slot of a class is taken.
+  // By how much Held() grows when the next slot of a class is taken.
   static uint64_t NextCost(const SizeClass& size_class);
   bool Fits(uint64_t bytes) const;
   Status Refusal(uint64_t bytes) const;
@@ -98,19 +120,49 @@ class PagePool {
   // Gives the warm slot that was last given back to the system, with its slab if that is empty.
   void TrimWarm();
   uint64_t WarmLimit() const;
-  uint64_t OutsideBytes() const { return outside_bytes_ != nullptr ? *outside_bytes_ : 0; }
 
-  PageMemory* memory_;
-  uint64_t max_bytes_;
+  PageMemory* const memory_;
+  const uint64_t max_bytes_;
+  std::atomic<uint64_t> outside_bytes_ = 0;
+  mutable std::mutex mutex_;       // of what follows
   uint64_t used_bytes_ = 0;        // slots in use
   uint64_t used_pages_bytes_ = 0;  // system pages with a slot in use
   uint64_t warm_bytes_ = 0;        // system pages with a warm slot and none in use
-  const uint64_t* outside_bytes_ = nullptr;
   size_t num_slabs_ = 0;
   std::unordered_map<size_t, std::unique_ptr<SizeClass>> classes_;
   PageSlab* warm_ = nullptr;  // slabs with a warm slot, the last used first
 
   friend struct PageSlab;
+};
+
+// One cache's part in a pool that others may share. Owned by the cache; not thread-safe.
+class PoolShare {
+ public:
+  // A pool for this cache alone.
+  PoolShare(PageMemory* memory, uint64_t max_bytes)
+      : pool_(std::make_shared<PagePool>(memory, max_bytes)), shared_(false) {}
+  // A part in one that others may have parts in, too.
+  explicit PoolShare(std::shared_ptr<PagePool> pool) : pool_(std::move(pool)), shared_(true) {}
+
+  Result<PageSlot> Take(size_t bytes) {
+    Result<PageSlot> slot = pool_->Take(bytes);
+    if (slot.ok()) slot_bytes_ += SlotBytes(bytes);
+    return slot;
+  }
+  void GiveBack(const PageSlot& slot) { slot_bytes_ -= pool_->GiveBack(slot); }
+  Status CheckRoom(uint64_t bytes) { return pool_->CheckRoom(bytes); }
+  bool HasRoom(uint64_t bytes) const { return pool_->HasRoom(bytes); }
+  void DropWarm() { pool_->DropWarm(); }
+  bool has_cap() const { return pool_->has_cap(); }
+  PageMemory* memory() const { return pool_->memory(); }
+  std::atomic<uint64_t>* outside_bytes() { return pool_->outside_bytes(); }
+  // What is resident for this cache; of a shared pool its slots, as warm ones belong to nobody.
+  uint64_t bytes_held() const { return shared_ ? slot_bytes_ : pool_->bytes_held(); }
+
+ private:
+  std::shared_ptr<PagePool> pool_;
+  bool shared_;
+  uint64_t slot_bytes_ = 0;  // of this cache's slots
 };
 
 // Anonymous mappings of this process, one instance for all caches. Thread-safe.

@@ -169,7 +169,7 @@ void PageStore::Count(const Page& page, int sign) {
   }
 }
 
-void PageStore::AddTo(CacheStats* stats) const {
+void PageStore::AddTo(CacheReport* stats) const {
   stats->bytes_used = bytes_used_;
   stats->bytes_held = pool_.bytes_held() + arena_.bytes_held();
   stats->lossless.decode_cache_bytes = raw_bytes_;

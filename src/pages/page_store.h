@@ -27,10 +27,8 @@ namespace varve {
 
 class PageStore {
  public:
-  PageStore(const CacheShape& shape, PageMemory* memory, uint64_t max_bytes)
-      : shape_(shape), pool_(memory, max_bytes), arena_(memory) {
-    pool_.CountOutside(arena_.counter());
-  }
+  PageStore(const CacheShape& shape, PoolShare pool)
+      : shape_(shape), pool_(std::move(pool)), arena_(pool_.memory(), pool_.outside_bytes()) {}
 
   StripShape ShapeOf(Part part, int layer, int head) const {
     return {layer, head, part == Part::kKey ? shape_.key_dim : shape_.value_dim,
@@ -88,10 +86,10 @@ class PageStore {
   // A page in the spill file has been read; its bytes need not stay in memory.
   void ForgetSpilled(const Page& page) const;
 
-  PagePool& pool() { return pool_; }
-  const PagePool& pool() const { return pool_; }
+  PoolShare& pool() { return pool_; }
+  const PoolShare& pool() const { return pool_; }
   // Fills the page parts of the statistics.
-  void AddTo(CacheStats* stats) const;
+  void AddTo(CacheReport* stats) const;
 
  private:
   friend class PageRef;
@@ -119,7 +117,7 @@ class PageStore {
   Status Spill(Page* page);
 
   CacheShape shape_;
-  PagePool pool_;
+  PoolShare pool_;
   PackedArena arena_;
   std::unique_ptr<SpillFile> spill_;          // null: none
   std::unique_ptr<PackedArena> spill_arena_;  // in it

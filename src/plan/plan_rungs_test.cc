@@ -38,7 +38,7 @@ Codebook TestCodebook() { return MakePqCodebook(PqShapeOfTests(), PqTablesOfTest
 // "0-1 K pq16x9 -> q8_0: why" for each.
 std::vector<std::string> FallbackTexts(const Cache& cache) {
   std::vector<std::string> texts;
-  const CacheStats stats = cache.Stats();
+  const CacheReport stats = cache.Report();
   for (const FallbackUse& use : stats.fallbacks) {
     texts.push_back(std::to_string(use.first_layer) + "-" + std::to_string(use.last_layer) +
                     (use.part == Part::kKey ? " K " : " V ") + use.asked + " -> " + use.used +
@@ -228,10 +228,10 @@ TEST(PlanFallback, RunsAsIfItHadBeenAskedFor) {
     RetentionRun b(PqShapeOfTests(), same, PqWork(), With(TestCodebook()));
     a.Feed(*a.cache->CreateSequence(), 150);
     b.Feed(*b.cache->CreateSequence(), 150);
-    EXPECT_FALSE(a.cache->Stats().fallbacks.empty());
-    EXPECT_TRUE(b.cache->Stats().fallbacks.empty());
+    EXPECT_FALSE(a.cache->Report().fallbacks.empty());
+    EXPECT_TRUE(b.cache->Report().fallbacks.empty());
     EXPECT_TRUE(a.outputs == b.outputs);
-    EXPECT_EQ(StatsText(a.cache->Stats()), StatsText(b.cache->Stats()));
+    EXPECT_EQ(StatsText(a.cache->Report()), StatsText(b.cache->Report()));
     EXPECT_EQ(a.cache->Stats().bytes_codebooks, b.cache->Stats().bytes_codebooks);
     // The plan is still what was asked for.
     EXPECT_EQ(PrintPlan(a.cache->plan()), PrintPlan(*ParsePlan(asked)));
@@ -244,7 +244,7 @@ TEST(PlanFallback, TakesThePlaceOfAFileThatIsMissing) {
   Result<std::unique_ptr<Cache>> cache =
       Create("pq4,codebook=" + path + ",fallback=q4_0", With(TestCodebook()));
   ASSERT_OK(cache.status());
-  const std::vector<FallbackUse> uses = (*cache)->Stats().fallbacks;
+  const std::vector<FallbackUse> uses = (*cache)->Report().fallbacks;
   ASSERT_EQ(uses.size(), 2u);
   EXPECT_NE(uses[0].reason.find(path), std::string::npos);
   EXPECT_EQ((*cache)->Stats().bytes_codebooks, 0u);

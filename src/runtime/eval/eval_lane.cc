@@ -10,7 +10,7 @@
 
 namespace varve {
 
-void CacheFootprint::Sample(const CacheStats& stats, int64_t tokens) {
+void CacheFootprint::Sample(const CacheReport& stats, int64_t tokens) {
   if (tokens <= 0) return;
   const auto bytes = static_cast<double>(stats.bytes_held + stats.bytes_tables);
   sum_ += bytes / static_cast<double>(tokens);
@@ -40,7 +40,7 @@ double CacheFootprint::whole_ratio() const {
   return static_cast<double>(samples_) / f16_share_sum_;
 }
 
-CacheUse UseOf(const CacheStats& stats) {
+CacheUse UseOf(const CacheReport& stats) {
   return {stats.bytes_codebooks, stats.bytes_compressors, stats.fallbacks};
 }
 

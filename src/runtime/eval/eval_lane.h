@@ -26,7 +26,7 @@ struct EvalPlan {
 class CacheFootprint {
  public:
   // `tokens`: all that the cache has been fed and not freed, dropped ones included.
-  void Sample(const CacheStats& stats, int64_t tokens);
+  void Sample(const CacheReport& stats, int64_t tokens);
 
   bool empty() const { return samples_ == 0; }
   // Pages as the pool holds them, page records and tables. NaN if empty.
@@ -53,7 +53,7 @@ struct CacheUse {
   uint64_t compressor_bytes = 0;  // of fold=
   std::vector<FallbackUse> fallbacks;
 };
-CacheUse UseOf(const CacheStats& stats);
+CacheUse UseOf(const CacheReport& stats);
 
 struct EvalLane {
   std::string name;

@@ -104,7 +104,7 @@ Result<RecallAnswer> RecallEvaluation::Ask(EvalLane& lane, int64_t prompt_index,
   VARVE_RETURN_IF_ERROR(runner_->Forward(*lane.cache, asked, prompt.questions[question],
                                          Logits::kLast, logits_.data()));
   // What a policy has planned at the end of the prompt is done when the next step begins.
-  if (is_last && lane.cache->Stats().retention.layers > 0) VARVE_RETURN_IF_ERROR(Sample(lane));
+  if (is_last && lane.cache->Report().retention.layers > 0) VARVE_RETURN_IF_ERROR(Sample(lane));
   VARVE_RETURN_IF_ERROR(Generate(lane, asked, answer));
   if (!is_last) VARVE_RETURN_IF_ERROR(lane.cache->Free(asked));
   return answer;
@@ -112,7 +112,7 @@ Result<RecallAnswer> RecallEvaluation::Ask(EvalLane& lane, int64_t prompt_index,
 
 Status RecallEvaluation::Sample(EvalLane& lane) {
   VARVE_ASSIGN_OR_RETURN(int64_t tokens, lane.cache->TokensSeen(lane.sequence));
-  lane.footprint.Sample(lane.cache->Stats(), tokens);
+  lane.footprint.Sample(lane.cache->Report(), tokens);
   return Status();
 }
 
@@ -127,7 +127,7 @@ Result<std::vector<RecallAnswer>> RecallEvaluation::RunPrompt(EvalLane& lane,
   if (!read.ok() && !stopped_) return read;
   if (!stopped_) {
     VARVE_RETURN_IF_ERROR(lane.cache->EndPrompt(lane.sequence));
-    if (lane.cache->Stats().retention.layers == 0) VARVE_RETURN_IF_ERROR(Sample(lane));
+    if (lane.cache->Report().retention.layers == 0) VARVE_RETURN_IF_ERROR(Sample(lane));
     done_tokens_ += static_cast<int64_t>(prompt.tokens.size());
   }
   for (size_t q = 0; q < prompt.questions.size() && Continue(prompt_index, 0); ++q) {
@@ -168,7 +168,7 @@ Result<RecallResult> RecallEvaluation::Run(std::span<const EvalPlan> plans) {
     plan.ratio = lanes_[0].footprint.bytes_per_token() / plan.bytes_per_token;
     plan.retention = lanes_[l].footprint.retention();
     plan.whole_ratio = lanes_[l].footprint.whole_ratio();
-    plan.use = UseOf(lanes_[l].cache->Stats());
+    plan.use = UseOf(lanes_[l].cache->Report());
   }
   return result;
 }
