@@ -231,7 +231,8 @@ class Program {
     const int mask = bytes_.Next();
     for (size_t i = 0; i < live_.size(); ++i) {
       if (!(mask >> i & 1) || Next(live_[i]) >= kMaxPosition) continue;
-      const int most = *twin_.cache().MaxStepTokens(live_[i]);
+      // The reference keeps what every token of a step sees.
+      const int most = std::min(40, *twin_.cache().MaxStepTokens(live_[i]));
       const int byte = bytes_.Next();
       entries.push_back({live_[i], byte >= 128 ? most : 1 + byte % most});
     }
@@ -304,9 +305,10 @@ class Program {
     const Status begun = cache.BeginStep(entries);
     if (!begun.ok()) return ExpectOrFull("BeginStep", begun);
     const SequenceId id = entries[0].sequence;
-    const std::vector<float> rows(17 * 2 * 64, 1.0f);
+    const int too_many = entries[0].num_tokens + 1;
+    const std::vector<float> rows(static_cast<size_t>(too_many) * 2 * 64, 1.0f);
     const varve::RowsView one = {rows.data(), 1, 0, 0};
-    const varve::RowsView many = {rows.data(), 17, 0, 0};
+    const varve::RowsView many = {rows.data(), too_many, 0, 0};
     const varve::RowsView none = {nullptr, 1, 0, 0};
     std::vector<float> out(2 * 2 * 64);
     const varve::AttendRequest request = {id, 1, rows.data(), 0, 0, out.data(), 0, 0, nullptr};

@@ -131,7 +131,9 @@ PageRef Ageing::MakeForm(Page* page, const LayerPlan::Stage& stage) {
 void Ageing::Prepare(const LayerPlan& plan, int layer, int num_layers, int64_t next_position,
                      PageTable& table) {
   const int64_t due = table.NextEvent();
-  const int64_t turn = kAheadTokens - kAheadTokens * layer / num_layers;
+  // A page falls due every page_tokens: the turns of one must be over when the next begins.
+  const int64_t ahead = std::min<int64_t>(kMaxAheadTokens, table.schedule().page_tokens);
+  const int64_t turn = ahead - ahead * layer / num_layers;
   if (due == PageSchedule::kNoEvent || next_position < due - turn) return;
   for (const PageEvent& event : table.Events(next_position, due)) {
     const TableEntry& entry = table.entries()[event.entry];

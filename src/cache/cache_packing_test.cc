@@ -132,10 +132,10 @@ TEST(CachePacking, GroupsHaveTheSizesOfThePlan) {
 TEST(CachePacking, TheDecodeCacheKeepsToItsPages) {
   const RetentionWork work(Shape(), 512);
   for (const bool prefetch : {false, true}) {
-    RetentionRun run(
-        Shape(),
-        "pack=store,hot=16/32,step=32,decode_cache=4,prefetch=" + std::to_string(prefetch ? 1 : 0),
-        work);
+    RetentionRun run(Shape(),
+                     "bf16,open_rung=bf16,pack=store,hot=16/32,step=32,decode_cache=4,prefetch=" +
+                         std::to_string(prefetch ? 1 : 0),
+                     work);
     const SequenceId id = *run.cache->CreateSequence();
     run.after_step = [&] {
       run.cache->WaitForPacking();

@@ -26,9 +26,10 @@ std::unique_ptr<Cache> MakeCache(const char* plan, std::shared_ptr<PagePool> poo
 
 // Feeds tokens of noise and gives the last attention output; stops where there is no room.
 std::vector<float> Feed(Cache& cache, SequenceId id, int64_t num_tokens, Status* status) {
-  std::vector<float> rows(static_cast<size_t>(128 * 2 * 64));
-  std::vector<float> output(rows.size());
+  std::vector<float> rows;
+  std::vector<float> output(static_cast<size_t>(128 * 2 * 64));
   *status = Prefill(cache, id, num_tokens, [&](Step& step, int64_t first, int count) -> Status {
+    rows.resize(static_cast<size_t>(std::max(128, count)) * 2 * 64);
     for (size_t i = 0; i < rows.size(); ++i) {
       rows[i] = static_cast<float>((i * 31 + static_cast<size_t>(first) * 17) % 101) / 50 - 1;
     }

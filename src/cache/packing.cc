@@ -191,6 +191,8 @@ void Packing::InstallPacked(PackJob& job) {
   job.pages.clear();
   for (const PackJob::Packed& packed : job.packed) heap_bytes_ += packed.strips.bytes.capacity();
   job.packed.clear();
+  // What packing saves is saved at once: raw slots of packed pages do not stay warm.
+  if (mode == PackRule::Mode::kStore) store_->pool().DropWarm();
 }
 
 void Packing::EndStep() {

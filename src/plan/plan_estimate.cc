@@ -72,8 +72,11 @@ void ForEachPage(const LayerForm& layer, const CacheShape& shape, int64_t num_to
   FoldSizes sizes{.factor = 1};
   if (layer.fold && layer.fold->compressor != nullptr) {
     const Compressor& compressor = *layer.fold->compressor;
-    sizes = {compressor.factor, compressor.min_groups, layer.fold->image_tokens,
-             compressor.has_image, num_tokens - layer.stages.front().from_age};
+    sizes = {.factor = compressor.factor,
+             .min_groups = compressor.min_groups,
+             .image_tokens = layer.fold->image_tokens,
+             .has_image = compressor.has_image,
+             .fold_end = num_tokens - layer.stages.front().from_age};
   }
   const PositionRun run{0, num_tokens};
   for (const FoldPiece& piece : CutForFold({&run, 1}, sizes)) {

@@ -128,10 +128,10 @@ TEST_F(GenerateTest, TheCallbackCanStop) {
 }
 
 TEST_F(GenerateTest, ThePromptCanBeStopped) {
-  prompt_.assign(150, 9);  // several steps of a page
+  prompt_.assign(150, 9);  // a decision of the policy ends the first step
   GenerateCallbacks callbacks;
   callbacks.on_prompt = [](int64_t) { return false; };
-  Result<Generation> generation = Run("f16", callbacks);
+  Result<Generation> generation = Run("evict=h2o,sink=16,recent=32,trigger=64", callbacks);
   ASSERT_TRUE(generation.ok()) << generation.status().message();
   EXPECT_EQ(generation->stop, StopReason::kStopped);
   EXPECT_TRUE(generation->tokens.empty());

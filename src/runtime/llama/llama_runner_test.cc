@@ -116,15 +116,18 @@ TEST_F(LlamaRunnerTest, ProgressCountsTokensAndCanStop) {
   LlamaRunner runner(golden_.model, *executor);
   const SequenceId sequence = *cache->CreateSequence();
   std::vector<int64_t> seen;
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < 8; ++i)
+    tokens.insert(tokens.end(), golden_.tokens.begin(), golden_.tokens.end());
   const Status status =
-      runner.Forward(*cache, sequence, golden_.tokens, Logits::kNone, nullptr, [&](int64_t done) {
+      runner.Forward(*cache, sequence, tokens, Logits::kNone, nullptr, [&](int64_t done) {
         seen.push_back(done);
-        return done < 100;
+        return seen.size() < 2;
       });
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  ExpectRefusal(status, {"after 128 of 150 tokens", "stopped"});
-  EXPECT_EQ(seen, (std::vector<int64_t>{64, 128}));
-  EXPECT_EQ(*cache->NextPosition(sequence), 128);
+  ExpectRefusal(status, {"after 1024 of 1200 tokens", "stopped"});
+  EXPECT_EQ(seen, (std::vector<int64_t>{512, 1024}));
+  EXPECT_EQ(*cache->NextPosition(sequence), 1024);
 }
 
 TEST_F(LlamaRunnerTest, CapOfTheCacheEndsAForwardCleanly) {
