@@ -133,7 +133,8 @@ Status Feed(Cache& cache, SequenceId sequence, int64_t ctx, const float* keys, c
             size_t token_floats) {
   for (int64_t done = 0; done < ctx;) {
     VARVE_ASSIGN_OR_RETURN(int most, cache.MaxStepTokens(sequence));
-    const int tokens = static_cast<int>(std::min<int64_t>({most, cache.shape().page_tokens, ctx - done}));
+    const int tokens =
+        static_cast<int>(std::min<int64_t>({most, cache.shape().page_tokens, ctx - done}));
     const StepEntry entry{sequence, tokens};
     VARVE_RETURN_IF_ERROR(cache.BeginStep({&entry, 1}));
     for (int layer = 0; layer < cache.shape().num_layers; ++layer) {

@@ -12,7 +12,6 @@
 
 namespace varve::cli {
 
-
 // Adds the metrics to a row; nothing where the plan has no pack=.
 void AddLosslessKeys(const LosslessStats& stats, nlohmann::ordered_json* row);
 

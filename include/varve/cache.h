@@ -20,9 +20,10 @@
 // back and closes it: layers never end at different lengths. (A call that has no business inside a
 // step, such as a second BeginStep, is refused and leaves the step open.)
 //
-// What a query sees: each page in the state it would have if tokens had come one at a time. A step
-// therefore may hold at most MaxStepTokens(seq) tokens of a sequence (up to page_tokens): longer
-// inputs are fed in several steps, and prefill and decode then agree bit for bit.
+// What a query sees: each page in the form it would have if tokens had come one at a time. A step
+// may hold thousands of tokens and many pages (MaxStepTokens); pages that fall due inside it are
+// encoded then, and later queries of the step see the new form. Prefill and decode agree bit for
+// bit.
 //
 // Thread-safety: one thread at a time may use a Cache (const calls included); the cache spreads
 // its own work over the executor. Different caches are independent, also where they share a page
@@ -166,8 +167,8 @@ class VARVE_API Cache {
 
   // --- a step ---
 
-  // How many tokens the next step of this sequence may hold: up to the end of its open page, or
-  // to the next moment at which the plan seals, demotes or drops a page.
+  // How many tokens the next step of this sequence may hold, at least 1: up to the next decision of
+  // a policy, and under a cap about as many as there is room for now.
   virtual Result<int> MaxStepTokens(SequenceId sequence) const = 0;
   // Reserves memory in all layers for all entries. On failure nothing has changed.
   virtual Status BeginStep(std::span<const StepEntry> entries) = 0;

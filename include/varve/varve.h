@@ -258,8 +258,8 @@ VARVE_API varve_status varve_sequence_next_position(const varve_cache* cache, ui
 VARVE_API varve_status varve_sequence_live_rows(const varve_cache* cache, uint64_t sequence,
                                                 int32_t layer, int64_t* num_rows);
 
-// How many tokens the next step of this sequence may hold, at least 1. Longer inputs are fed in
-// several steps, so that prefill and decode agree bit for bit.
+// How many tokens the next step of this sequence may hold, at least 1: up to the next decision of a
+// policy, and under a cap about as many as there is room for now. Longer inputs take several steps.
 VARVE_API varve_status varve_sequence_max_step_tokens(const varve_cache* cache, uint64_t sequence,
                                                       int32_t* num_tokens);
 

@@ -48,8 +48,8 @@ class Ageing {
   bool Demote(const LayerPlan& plan, size_t index, int stage, PageTable& table);
 
   // Encodes pages that fall due within the next kMaxAheadTokens tokens, or a page's, ahead of time,
-  // where encoding is slow: without it one step in page_tokens would encode a page of every layer. Layers take
-  // turns, so that a step encodes a few pages at most.
+  // where encoding is slow: without it one step in page_tokens would encode a page of every layer.
+  // Layers take turns, so that a step encodes a few pages at most.
   void Prepare(const LayerPlan& plan, int layer, int num_layers, int64_t next_position,
                PageTable& table);
   static constexpr int64_t kMaxAheadTokens = 32;
