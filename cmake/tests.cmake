@@ -109,6 +109,7 @@ add_test(NAME layers-self-test COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR
 add_test(NAME capabilities COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_capabilities.py)
 add_test(NAME cuda-option COMMAND ${CMAKE_COMMAND}
   -DSOURCE_DIR=${PROJECT_SOURCE_DIR} -DWORK_DIR=${PROJECT_BINARY_DIR}/cuda_option_test
+  -DGENERATOR=${CMAKE_GENERATOR}
   -P ${PROJECT_SOURCE_DIR}/tests/cuda_option/run.cmake)
 set_tests_properties(layers layers-self-test capabilities cuda-option PROPERTIES LABELS tree TIMEOUT 60)
 

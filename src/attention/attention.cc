@@ -6,6 +6,8 @@
 #include <functional>
 #include <new>
 
+#include "base/align.h"
+
 namespace varve {
 namespace {
 
@@ -18,7 +20,7 @@ constexpr size_t kInlineRows = 64;
 // So that the last tasks of a call end at about the same time.
 constexpr size_t kTasksPerThread = 6;
 
-constexpr size_t Align64(size_t bytes) { return (bytes + 63) / 64 * 64; }
+constexpr size_t Align64(size_t bytes) { return AlignUp(bytes, 64); }
 
 }  // namespace
 

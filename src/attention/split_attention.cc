@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/align.h"
+
 namespace varve {
 namespace {
 
@@ -12,7 +14,7 @@ constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 // Floats between rows of scores: rows exactly 4 KiB apart would compete for the same cache lines.
 constexpr size_t kRowPadding = 16;
 
-constexpr size_t Align64(size_t bytes) { return (bytes + 63) / 64 * 64; }
+constexpr size_t Align64(size_t bytes) { return AlignUp(bytes, 64); }
 
 StripShape KeyShape(const QueryRows& rows, int head) {
   return {rows.layer, head, rows.shape->key_dim, rows.shape->page_tokens};

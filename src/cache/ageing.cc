@@ -82,7 +82,7 @@ bool Ageing::DemoteAll(const LayerPlan& plan, std::span<const Wanted> wanted, Pa
       jobs.push_back({entry.page.get(), form.get(), 0, Status()});
       made.emplace_back(want, std::move(form));
     }
-    backend_->Encode(jobs);
+    if (!jobs.empty()) backend_->Encode(jobs);
     for (size_t i = 0; i < jobs.size(); ++i) {
       if (!jobs[i].status.ok()) {
         ++counters->not_restored;

@@ -1,7 +1,6 @@
 #include "cache/folding.h"
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 #include <span>
 #include <string>
@@ -9,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/timer.h"
 #include "fold/fold_network.h"
 #include "pages/strip_reader.h"
 
@@ -135,7 +135,7 @@ void Folding::Skip(Sequence& sequence) {
 }
 
 Status Folding::Fold(Sequence& sequence) {
-  const auto begin = std::chrono::steady_clock::now();
+  const Timer timer;
   std::vector<FreshTable> fresh;
   fresh.reserve(plans_.size());
   bool any = false;
@@ -167,8 +167,7 @@ Status Folding::Fold(Sequence& sequence) {
     sequence.next_position = end;
   }
   if (any) ++stats_.prompts;
-  stats_.fold_us +=
-      std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+  stats_.fold_us += timer.us();
   return Status();
 }
 

@@ -1,7 +1,6 @@
 #include "cache/pack_workers.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <exception>
 #include <iterator>
@@ -10,18 +9,13 @@
 #include <system_error>
 #include <utility>
 
+#include "base/timer.h"
 #include "pages/strip_reader.h"
 #include "store/dictionary.h"
 #include "store/part_codec.h"
 
 namespace varve {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double MicrosecondsSince(Clock::time_point begin) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-}
 
 store::PartShape StripPartShape(const CacheShape& shape, const Page& page, Part part) {
   return PartShapeOf(page.rung(part), part, part == Part::kKey ? shape.key_dim : shape.value_dim,
@@ -43,11 +37,11 @@ Status PackPage(const CacheShape& shape, const Page& page, const std::byte* raw,
       const store::PartView view{StripPartShape(shape, page, part), raw + at, 0};
       const store::Dictionary* dictionary =
           dictionaries ? dictionaries->Of(StripIndex(part, head)) : nullptr;
-      const Clock::time_point begin = Clock::now();
+      const Timer timer;
       VARVE_ASSIGN_OR_RETURN(std::vector<std::byte> packed, store::Pack(view, dictionary));
-      times->pack_us += MicrosecondsSince(begin);
+      times->pack_us += timer.us();
       // The raw strip is given up only after this.
-      const Clock::time_point unpack_begin = Clock::now();
+      const Timer unpack_timer;
       const size_t bytes = view.shape.StripBytes();
       again.resize(bytes);
       VARVE_RETURN_IF_ERROR(store::Unpack(packed, dictionary, {again, 0}));
@@ -56,7 +50,7 @@ Status PackPage(const CacheShape& shape, const Page& page, const std::byte* raw,
                                                  std::to_string(page.first_position) +
                                                  ": a strip differs after packing and unpacking");
       }
-      times->unpack_us += MicrosecondsSince(unpack_begin);
+      times->unpack_us += unpack_timer.us();
       times->unpacked_bytes += bytes;
       if (restored != nullptr) std::memcpy(restored->data() + at, again.data(), bytes);
       at += bytes;
@@ -191,25 +185,25 @@ void PackWorkers::Loop() {
 }
 
 void PackWorkers::Restore(PackJob& job) const {
-  const Clock::time_point begin = Clock::now();
+  const Timer timer;
   for (size_t i = 0; i < job.pages.size() && job.status.ok(); ++i) {
     job.status = RestorePage(shape_, *job.pages[i], *job.packed_from[i], job.slots[i].data);
     job.unpacked_bytes += job.pages[i]->bytes;
   }
-  job.unpack_us = MicrosecondsSince(begin);
+  job.unpack_us = timer.us();
 }
 
 void PackWorkers::Work(PackJob& job) const {
   if (job.kind == PackJob::Kind::kRestore) return Restore(job);
   if (job.learn) {
-    const Clock::time_point begin = Clock::now();
+    const Timer timer;
     Result<std::shared_ptr<const PackDictionaries>> learned = LearnDictionaries(shape_, job);
     if (!learned.ok()) {
       job.status = learned.status();
       return;
     }
     job.dictionaries = std::move(*learned);
-    job.pack_us += MicrosecondsSince(begin);
+    job.pack_us += timer.us();
   }
   std::vector<std::byte> unpacked;
   for (size_t i = 0; i < job.pages.size(); ++i) {

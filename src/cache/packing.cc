@@ -3,11 +3,12 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <new>
 #include <unordered_set>
 #include <utility>
+
+#include "base/timer.h"
 
 namespace varve {
 namespace {
@@ -224,10 +225,9 @@ void Packing::MakeRoomForStep() {
 
 void Packing::Wait() {
   if (workers_ == nullptr) return;
-  const auto begin = std::chrono::steady_clock::now();
+  const Timer timer;
   workers_->WaitUntilIdle();
-  stats_.wait_us +=
-      std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+  stats_.wait_us += timer.us();
   Install();
   store_->SpillDown(settings_.keep_bytes);
 }

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <mutex>
 #include <utility>
 
+#include "base/timer.h"
 #include "cache/packing.h"
 #include "pages/strip_reader.h"
 
@@ -76,11 +76,10 @@ Status Packing::Prepare(int layer, std::span<const Sequence* const> sequences) {
   Status status;
   std::atomic<double> us{0};
   executor_->ParallelFor(restoring.size(), [&](size_t i, int) {
-    const auto begin = std::chrono::steady_clock::now();
+    const Timer timer;
     const auto& [page, slot] = restoring[i];
     Status restored = RestorePage(shape_, *page, *page->packed()->packed, slot.data);
-    us +=
-        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+    us += timer.us();
     if (restored.ok()) return;
     const std::lock_guard lock(mutex);
     if (status.ok()) status = std::move(restored);

@@ -1,11 +1,11 @@
 #include "cache/retention_driver.h"
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <string>
 #include <utility>
 
+#include "base/timer.h"
 #include "retention/policy_table.h"
 
 namespace varve {
@@ -14,14 +14,13 @@ namespace {
 class Stopwatch {
  public:
   explicit Stopwatch(double* us) : us_(us) {}
-  ~Stopwatch() { *us_ += std::chrono::duration<double, std::micro>(Clock::now() - begin_).count(); }
+  ~Stopwatch() { *us_ += timer_.us(); }
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
  private:
-  using Clock = std::chrono::steady_clock;
   double* us_;
-  Clock::time_point begin_ = Clock::now();
+  Timer timer_;
 };
 
 std::string RungText(const Page& page) {

@@ -1,8 +1,8 @@
 #include "pages/strip_reader.h"
 
-#include <chrono>
 #include <string>
 
+#include "base/timer.h"
 #include "pages/packed_page.h"
 #include "store/part_codec.h"
 
@@ -33,7 +33,7 @@ Status RestorePage(const CacheShape& shape, const Page& page, const PackedPage& 
 
 const std::byte* StripReader::Get(const Page& page, Part part, int head, size_t slot) {
   if (page.HasRaw()) return page.Strip(part, head);
-  const auto begin = std::chrono::steady_clock::now();
+  const Timer timer;
   const size_t strip_bytes = page.part(part).strip_bytes;
   // The kernels read whole vectors, aligned.
   constexpr size_t kAlign = 64;
@@ -46,8 +46,7 @@ const std::byte* StripReader::Get(const Page& page, Part part, int head, size_t 
   if (!status.ok() && status_.ok()) status_ = status;
   ++strips_;
   bytes_ += strip_bytes;
-  us_ +=
-      std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+  us_ += timer.us();
   return out;
 }
 

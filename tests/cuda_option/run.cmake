@@ -1,6 +1,6 @@
 # VARVE_CUDA=ON without sources stops the configuration and says why; OFF needs none. Configures an
 # empty project with the build's own cuda.cmake: no compiler is looked for, so this takes no time.
-#   cmake -DSOURCE_DIR=... -DWORK_DIR=... -P run.cmake
+#   cmake -DSOURCE_DIR=... -DWORK_DIR=... -DGENERATOR=... -P run.cmake
 
 file(REMOVE_RECURSE ${WORK_DIR})
 file(WRITE ${WORK_DIR}/CMakeLists.txt
@@ -8,7 +8,7 @@ file(WRITE ${WORK_DIR}/CMakeLists.txt
 
 function(configure value)
   execute_process(
-    COMMAND ${CMAKE_COMMAND} -S ${WORK_DIR} -B ${WORK_DIR}/${value} -DVARVE_CUDA=${value}
+    COMMAND ${CMAKE_COMMAND} -G ${GENERATOR} -S ${WORK_DIR} -B ${WORK_DIR}/${value} -DVARVE_CUDA=${value}
     RESULT_VARIABLE result OUTPUT_QUIET ERROR_VARIABLE errors)
   set(result ${result} PARENT_SCOPE)
   string(REGEX REPLACE "[ \n]+" " " errors "${errors}")
