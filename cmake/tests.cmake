@@ -76,7 +76,7 @@ endforeach()
 add_executable(page_pool_check tests/pool/page_pool_check.cc)
 target_link_libraries(page_pool_check PRIVATE varve_static)
 add_test(NAME page-pool-check COMMAND page_pool_check)
-set_tests_properties(page-pool-check PROPERTIES LABELS unit TIMEOUT ${VARVE_TEST_TIMEOUT_S})
+set_tests_properties(page-pool-check PROPERTIES LABELS package TIMEOUT ${VARVE_TEST_TIMEOUT_S})
 
 # --- a program compiled with the first header of the C ABI runs with the library of today ---
 add_executable(old_header_test tests/old_header/old_header_test.c)
