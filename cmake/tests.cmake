@@ -12,7 +12,7 @@ math(EXPR VARVE_SLOW_TEST_TIMEOUT_S "5 * ${VARVE_TEST_TIMEOUT_S}")
 
 # --- unit tests: one binary ---
 file(GLOB_RECURSE VARVE_TEST_SOURCES CONFIGURE_DEPENDS src/*_test.cc cli/*_test.cc)
-file(GLOB VARVE_OUTER_TEST_SOURCES CONFIGURE_DEPENDS tests/*_test.cc)
+file(GLOB VARVE_OUTER_TEST_SOURCES CONFIGURE_DEPENDS tests/*_test.cc tests/cache/*_test.cc)
 list(APPEND VARVE_TEST_SOURCES ${VARVE_OUTER_TEST_SOURCES})
 if(VARVE_TEST_SOURCES)
   add_executable(varve_tests ${VARVE_TEST_SOURCES})

@@ -14,7 +14,7 @@
 
 #include "fold/compressor_testing.h"
 #include "rungs/pq/pq_testing.h"
-#include "tests/cache_twin.h"
+#include "tests/cache/cache_twin.h"
 #include "varve/cache.h"
 
 namespace {

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/cache_twin.h"
+#include "tests/cache/cache_twin.h"
 #include "varve/cache.h"
 
 #define EXPECT_OK(expression) EXPECT_EQ((expression).ToString(), "ok")

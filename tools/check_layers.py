@@ -176,6 +176,8 @@ GOOD_TREE = {
     "examples/attend.c": "#include <stdio.h>\n#include <varve/status.h>\n",
     "fuzz/cache_fuzzer.cc": '#include "tests/model.h"\n',
     "tests/end_to_end_test.cc": '#include "cache/cache.h"\n',
+    "tests/cache/fork_test.cc": '#include "cache/cache.h"\n#include "tests/cache/twin.h"\n',
+    "tests/cache/twin.h": '#include "tests/model.h"\n',
     "tests/model.h": '#include "rungs/block/q8_format.h"\n',
 }
 
@@ -195,6 +197,7 @@ BAD_FILES = [
     ("src/runtime/serve.cc", '#include "serve/server.h"\n', 1),
     ("src/cache/up.cc", '#include "runtime/llama/llama.h"\n', 1),
     ("src/cache/model.cc", '#include "tests/model.h"\n', 1),
+    ("src/pages/twin.cc", '#include "tests/cache/twin.h"\n', 1),
     ("src/cache/cli.cc", '#include "../../cli/main.cc"\n', 1),
     ("src/runtime/past_the_api.cc", '#include "cache/cache.h"\n', 1),
     ("include/varve/inward.h", '#include "base/half.h"\n', 1),

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "tests/cache/retention_testing.h"
 #include "tests/cache_file_testing.h"
 #include "tests/cache_testing.h"
 #include "tests/gguf_testing.h"
-#include "tests/retention_testing.h"
 #include "varve/cache.h"
 #include "varve/cache_file.h"
 

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "tests/cache/pq_cache_testing.h"
 #include "tests/cache_file_testing.h"
 #include "tests/gguf_testing.h"
-#include "tests/pq_cache_testing.h"
 
 namespace varve {
 namespace plan_rungs_test {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/machine.h"
-#include "tests/retention_testing.h"
+#include "tests/cache/retention_testing.h"
 
 namespace varve {
 namespace cache_retention_memory_test {

@@ -16,9 +16,9 @@
 #include "pages/packed_page.h"
 #include "rungs/rung.h"
 #include "rungs/rung_table_testing.h"
+#include "tests/cache/cache_twin.h"
+#include "tests/cache/retention_testing.h"
 #include "tests/cache_testing.h"
-#include "tests/cache_twin.h"
-#include "tests/retention_testing.h"
 
 namespace varve {
 namespace cache_new_rung_test {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "rungs/pq/pq_testing.h"
-#include "tests/fold_cache_testing.h"
+#include "tests/cache/fold_cache_testing.h"
 #include "tests/gguf_testing.h"
 
 namespace varve {

@@ -1,8 +1,8 @@
 // FoldRun: a small cache with a compressor, rows that follow from their position, and the rows that
 // folding must make of them.
 
-#ifndef VARVE_TESTS_FOLD_CACHE_TESTING_H_
-#define VARVE_TESTS_FOLD_CACHE_TESTING_H_
+#ifndef VARVE_TESTS_CACHE_FOLD_CACHE_TESTING_H_
+#define VARVE_TESTS_CACHE_FOLD_CACHE_TESTING_H_
 
 #include <gtest/gtest.h>
 
@@ -132,4 +132,4 @@ struct FoldRun {
 
 }  // namespace varve
 
-#endif  // VARVE_TESTS_FOLD_CACHE_TESTING_H_
+#endif  // VARVE_TESTS_CACHE_FOLD_CACHE_TESTING_H_

@@ -9,8 +9,8 @@
 // second time from the text of include/varve/cache.h and the plan. Calls must be valid: the caller
 // decides what is an error. A value type: copy it before a step to roll back.
 
-#ifndef VARVE_TESTS_REFERENCE_CACHE_H_
-#define VARVE_TESTS_REFERENCE_CACHE_H_
+#ifndef VARVE_TESTS_CACHE_REFERENCE_CACHE_H_
+#define VARVE_TESTS_CACHE_REFERENCE_CACHE_H_
 
 #include <cstdint>
 #include <map>
@@ -153,4 +153,4 @@ class ReferenceCache {
 
 }  // namespace varve
 
-#endif  // VARVE_TESTS_REFERENCE_CACHE_H_
+#endif  // VARVE_TESTS_CACHE_REFERENCE_CACHE_H_

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/cache/fold_cache_testing.h"
 #include "tests/cache_file_testing.h"
-#include "tests/fold_cache_testing.h"
 #include "tests/gguf_testing.h"
 #include "varve/cache_file.h"
 

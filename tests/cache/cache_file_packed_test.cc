@@ -13,10 +13,10 @@
 #include "cache/cache_impl.h"
 #include "file/cache_file_reader.h"
 #include "store/part_codec.h"
+#include "tests/cache/retention_testing.h"
 #include "tests/cache_file_testing.h"
 #include "tests/cache_testing.h"
 #include "tests/gguf_testing.h"
-#include "tests/retention_testing.h"
 #include "varve/cache_file.h"
 
 namespace varve {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/fold_cache_testing.h"
+#include "tests/cache/fold_cache_testing.h"
 
 namespace varve {
 namespace cache_fold_test {

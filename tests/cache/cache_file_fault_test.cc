@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "cache/cache_impl.h"
+#include "tests/cache/retention_testing.h"
 #include "tests/cache_file_testing.h"
 #include "tests/cache_testing.h"
 #include "tests/gguf_testing.h"
-#include "tests/retention_testing.h"
 
 namespace varve {
 namespace cache_file_fault_test {

@@ -1,4 +1,4 @@
-#include "tests/cache_twin.h"
+#include "tests/cache/cache_twin.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/pq_cache_testing.h"
+#include "tests/cache/pq_cache_testing.h"
 
 namespace varve {
 namespace cache_pq_policy_test {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "tests/cache_twin.h"
+#include "tests/cache/cache_twin.h"
 
 namespace varve {
 namespace {

@@ -4,8 +4,8 @@
 // Calls return the status of the cache. If the two differ, they return kInternal, a code that the
 // cache itself never uses, with the first place where they differ.
 
-#ifndef VARVE_TESTS_CACHE_TWIN_H_
-#define VARVE_TESTS_CACHE_TWIN_H_
+#ifndef VARVE_TESTS_CACHE_CACHE_TWIN_H_
+#define VARVE_TESTS_CACHE_CACHE_TWIN_H_
 
 #include <cstdint>
 #include <memory>
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "tests/reference_cache.h"
+#include "tests/cache/reference_cache.h"
 #include "varve/cache.h"
 
 namespace varve {
@@ -101,4 +101,4 @@ class CacheTwin {
 
 }  // namespace varve
 
-#endif  // VARVE_TESTS_CACHE_TWIN_H_
+#endif  // VARVE_TESTS_CACHE_CACHE_TWIN_H_

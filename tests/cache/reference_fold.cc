@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "fold/fold_network.h"
-#include "tests/reference_cache.h"
+#include "tests/cache/reference_cache.h"
 
 namespace varve {
 

@@ -1,8 +1,8 @@
 // What the tests of retention in the cache share: rows and queries by position, so that several
 // caches can get the same tokens in different ways, and a log of what the policies have done.
 
-#ifndef VARVE_TESTS_RETENTION_TESTING_H_
-#define VARVE_TESTS_RETENTION_TESTING_H_
+#ifndef VARVE_TESTS_CACHE_RETENTION_TESTING_H_
+#define VARVE_TESTS_CACHE_RETENTION_TESTING_H_
 
 #include <gtest/gtest.h>
 
@@ -160,4 +160,4 @@ inline uint64_t HeldBytes(const Cache& cache) {
 
 }  // namespace varve
 
-#endif  // VARVE_TESTS_RETENTION_TESTING_H_
+#endif  // VARVE_TESTS_CACHE_RETENTION_TESTING_H_

@@ -9,7 +9,7 @@
 
 #include "base/half.h"
 #include "kernels/pq_kernels.h"
-#include "tests/pq_cache_testing.h"
+#include "tests/cache/pq_cache_testing.h"
 
 namespace varve {
 namespace cache_pq_test {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/retention_testing.h"
+#include "tests/cache/retention_testing.h"
 
 namespace varve {
 namespace cache_retention_score_test {

@@ -14,7 +14,7 @@
 
 #include "base/machine.h"
 #include "cache/cache_impl.h"
-#include "tests/retention_testing.h"
+#include "tests/cache/retention_testing.h"
 
 namespace varve {
 namespace cache_packing_test {

@@ -1,8 +1,8 @@
 // What the tests of pq rungs in caches share: a shape, a codebook with tables of many kinds for it,
 // and attention over the rows that a cache gives back. Not part of the library.
 
-#ifndef VARVE_TESTS_PQ_CACHE_TESTING_H_
-#define VARVE_TESTS_PQ_CACHE_TESTING_H_
+#ifndef VARVE_TESTS_CACHE_PQ_CACHE_TESTING_H_
+#define VARVE_TESTS_CACHE_PQ_CACHE_TESTING_H_
 
 #include <gtest/gtest.h>
 
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "rungs/pq/pq_testing.h"
+#include "tests/cache/retention_testing.h"
 #include "tests/cache_testing.h"
-#include "tests/retention_testing.h"
 
 namespace varve {
 
@@ -104,4 +104,4 @@ inline void ExpectAttentionOfReadRows(Cache& cache, SequenceId id, double within
 
 }  // namespace varve
 
-#endif  // VARVE_TESTS_PQ_CACHE_TESTING_H_
+#endif  // VARVE_TESTS_CACHE_PQ_CACHE_TESTING_H_

@@ -11,10 +11,10 @@
 #include "base/machine.h"
 #include "cache/cache_impl.h"
 #include "plan/plan_values.h"
+#include "tests/cache/retention_testing.h"
 #include "tests/cache_file_testing.h"
 #include "tests/cache_testing.h"
 #include "tests/gguf_testing.h"
-#include "tests/retention_testing.h"
 #include "varve/cache_file.h"
 
 namespace varve {

@@ -1,4 +1,4 @@
-#include "tests/reference_cache.h"
+#include "tests/cache/reference_cache.h"
 
 #include <algorithm>
 #include <cmath>

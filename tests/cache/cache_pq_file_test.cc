@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "tests/cache/pq_cache_testing.h"
 #include "tests/cache_file_testing.h"
 #include "tests/gguf_testing.h"
-#include "tests/pq_cache_testing.h"
 #include "varve/cache_file.h"
 
 namespace varve {
