@@ -8,11 +8,11 @@
 namespace varve {
 namespace {
 
-uint64_t Bytes(const void* data, size_t bytes, uint64_t seed) {
+inline uint64_t Bytes(const void* data, size_t bytes, uint64_t seed) {
   return XXH3_64bits_withSeed(data, bytes, seed);
 }
 
-uint64_t Pieces(const void* data, size_t piece_bytes, size_t stride, size_t count) {
+inline uint64_t Pieces(const void* data, size_t piece_bytes, size_t stride, size_t count) {
   if (stride == piece_bytes) return XXH3_64bits(data, piece_bytes * count);
   XXH3_state_t state;
   XXH3_64bits_reset(&state);
@@ -22,7 +22,7 @@ uint64_t Pieces(const void* data, size_t piece_bytes, size_t stride, size_t coun
   return XXH3_64bits_digest(&state);
 }
 
-const HashFunctions kFunctions = {Bytes, Pieces};
+inline constexpr HashFunctions kFunctions = {Bytes, Pieces};
 
 }  // namespace
 }  // namespace varve

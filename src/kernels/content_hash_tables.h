@@ -4,8 +4,8 @@
 #ifndef VARVE_KERNELS_CONTENT_HASH_TABLES_H_
 #define VARVE_KERNELS_CONTENT_HASH_TABLES_H_
 
-#include <stddef.h>
-#include <stdint.h>
+#include <cstddef>
+#include <cstdint>
 
 namespace varve {
 
