@@ -16,7 +16,8 @@ ExponentTables::ExponentTables() {
     uint32_t slot = 0;
     const auto add = [&](int symbol, uint32_t frequency) {
       const uint64_t reciprocal = ((uint64_t{1} << 43) + frequency - 1) / frequency;
-      symbols_[static_cast<size_t>(table * kPairSymbols + symbol)] = {reciprocal, slot, frequency};
+      symbols_[static_cast<size_t>(table) * kPairSymbols + static_cast<size_t>(symbol)] = {
+          reciprocal, slot, frequency};
       const bool escape = symbol == kEscape;
       for (uint32_t place = 0; place < frequency; ++place) {
         const uint32_t value = escape ? 0 : static_cast<uint32_t>(symbol);

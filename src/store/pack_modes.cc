@@ -95,7 +95,7 @@ Status ReadPairs(ByteReader& reader, const PartShape& shape, const Dictionary* d
   if (!IsFloat(shape.lane)) return reader.Bad("mode pairs with blocks");
   const FloatPlane plane = PlaneOf(shape);
   DecodeUnits own;
-  const DecodeUnits* units = nullptr;
+  const DecodeUnits* units = &own;
   VARVE_RETURN_IF_ERROR(ReadUnitSource(reader, shape, plane, dictionary, own, &units));
   return ReadPairStream(reader, plane, *units, out.bytes.data(), StrideOf(shape, out));
 }
@@ -148,7 +148,7 @@ Status ReadBlocks(ByteReader& reader, const PartShape& shape, const Dictionary* 
     codes = inflated;
   }
   DecodeUnits own;
-  const DecodeUnits* units = nullptr;
+  const DecodeUnits* units = &own;
   VARVE_RETURN_IF_ERROR(ReadUnitSource(reader, shape, plane, dictionary, own, &units));
   VARVE_RETURN_IF_ERROR(
       ReadPairStream(reader, plane, *units, out.bytes.data(), StrideOf(shape, out)));

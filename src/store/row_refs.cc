@@ -153,7 +153,7 @@ Status ReadRowRefs(ByteReader& reader, const PartShape& shape, const Dictionary*
       ++next;
     } else if (refs[r] >= kOwnRow) {
       std::memcpy(row, all.data() + static_cast<size_t>(refs[r] - kOwnRow) * row_bytes, row_bytes);
-    } else {
+    } else if (dictionary != nullptr) {  // without one every reference was refused above
       std::memcpy(row, dictionary->row(refs[r]).data(), row_bytes);
     }
     ScatterRow(shape, row, static_cast<int>(r), out);
