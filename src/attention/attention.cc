@@ -106,7 +106,7 @@ Attention::Job Attention::MakeJob(int layer, const LayerSpaces& spaces,
              request.first_query_position,
              request.request->num_queries};
   job.chunk_queries = std::max(1, kChunkRows / shape_.group_size);
-  job.splits = static_cast<int>((request.pages.size() + kSplitPages - 1) / kSplitPages);
+  job.splits = static_cast<int>(CeilDiv(request.pages.size(), kSplitPages));
   job.scale =
       options.scale != 0.0f ? options.scale : 1.0f / std::sqrt(static_cast<float>(shape_.key_dim));
   const StripShape key_shape = {layer, 0, shape_.key_dim, shape_.page_tokens};

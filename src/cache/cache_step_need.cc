@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "base/align.h"
 #include "cache/cache_impl.h"
 
 namespace varve {
@@ -22,7 +23,7 @@ LayerNeed CacheImpl::NeedOf(const Sequence& sequence, int layer, int tokens,
   const uint64_t open_bytes = MostSlotBytes(store_.PageBytes(*plan.open_rung, *plan.open_rung));
   LayerNeed need;
   need.room = std::min(tokens, table.RoomAt(sequence.next_position));
-  need.new_pages = (tokens - need.room + shape_.page_tokens - 1) / shape_.page_tokens;
+  need.new_pages = CeilDiv(tokens - need.room, shape_.page_tokens);
   if (need.room > 0) {
     const Page& last = *table.back().page;
     need.copies = last.refs > 1;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/align.h"
 #include "pages/page_pool.h"
 
 namespace varve {
@@ -14,8 +15,6 @@ constexpr size_t kUnit = 64;
 // its end is too small for another one and yet, on huge pages, resident.
 constexpr size_t kRegionBlocks = 32;
 constexpr size_t kLargeRegion = size_t{64} << 20;
-
-constexpr size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 }  // namespace
 
@@ -36,12 +35,12 @@ void PackedArena::RemoveHeld(uint64_t bytes) {
 
 size_t PackedArena::MostBytes(size_t bytes) {
   // It begins with the last unit of a system page.
-  return RoundUp(RoundUp(bytes, kUnit) + kSystemPageBytes - kUnit, kSystemPageBytes);
+  return AlignUp(AlignUp(bytes, kUnit) + kSystemPageBytes - kUnit, kSystemPageBytes);
 }
 
 Status PackedArena::AddRegion(size_t bytes) {
   Region region;
-  region.bytes = RoundUp(bytes, kSlabGranule);
+  region.bytes = AlignUp(bytes, kSlabGranule);
   region.data = memory_->Map(region.bytes);
   if (region.data == nullptr) {
     return OutOfMemory("packed pages: the system has no " + std::to_string(region.bytes) +
@@ -105,7 +104,7 @@ void PackedArena::Unuse(Region& region, std::byte* block, size_t bytes) {
 }
 
 Result<std::byte*> PackedArena::Take(size_t bytes) {
-  const size_t size = RoundUp(bytes, kUnit);
+  const size_t size = AlignUp(bytes, kUnit);
   auto found = free_by_size_.lower_bound({size, nullptr});
   if (found == free_by_size_.end()) {
     // Where there is no room for many blocks there may be for one.
@@ -121,7 +120,7 @@ Result<std::byte*> PackedArena::Take(size_t bytes) {
 }
 
 void PackedArena::GiveBack(std::byte* block, size_t bytes) {
-  const size_t size = RoundUp(bytes, kUnit);
+  const size_t size = AlignUp(bytes, kUnit);
   Region& region = RegionOf(block);
   Unuse(region, block, size);
   std::byte* begin = block;

@@ -5,6 +5,8 @@
 #include <cassert>
 #include <string>
 
+#include "base/align.h"
+
 namespace varve {
 
 struct PageSlab {
@@ -44,8 +46,7 @@ struct PageSlab {
   std::byte* slot(uint32_t index) const { return base + index * size_class->slot_bytes; }
   Pages PagesOf(uint32_t index) const {
     const size_t begin = index * size_class->slot_bytes;
-    return {begin / kSystemPageBytes,
-            (begin + size_class->slot_bytes + kSystemPageBytes - 1) / kSystemPageBytes};
+    return {begin / kSystemPageBytes, CeilDiv(begin + size_class->slot_bytes, kSystemPageBytes)};
   }
 
   void AddCold(uint32_t index) {
@@ -84,7 +85,7 @@ void Unlink(PageSlab** head, PageSlab* slab, SlabLinks links) {
 }
 
 size_t SlabBytes(size_t slot_bytes, size_t slots) {
-  return (slot_bytes * slots + kSlabGranule - 1) / kSlabGranule * kSlabGranule;
+  return AlignUp(slot_bytes * slots, kSlabGranule);
 }
 
 // The smallest slab in which next to nothing is left over behind the last slot (a huge page would
@@ -180,7 +181,7 @@ Status PagePool::CheckRoom(uint64_t bytes) {
 uint64_t PagePool::NextCost(const SizeClass& size_class) {
   PageSlab* slab = size_class.partial;
   if (slab == nullptr) {
-    return (size_class.slot_bytes + kSystemPageBytes - 1) / kSystemPageBytes * kSystemPageBytes;
+    return AlignUp(size_class.slot_bytes, kSystemPageBytes);
   }
   if (!slab->warm.empty()) return 0;
   const PageSlab::Pages pages = slab->PagesOf(slab->FirstCold());

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/align.h"
 #include "pages/page_pool.h"
 
 namespace varve {
@@ -97,8 +98,7 @@ void SpillFile::Forget(const std::byte* data, size_t bytes) const {
   // Whole pages, outward: in a shared mapping nothing is lost with them.
   const uintptr_t first = reinterpret_cast<uintptr_t>(data);
   const uintptr_t begin = first / kSystemPageBytes * kSystemPageBytes;
-  const uintptr_t end =
-      (first + bytes + kSystemPageBytes - 1) / kSystemPageBytes * kSystemPageBytes;
+  const uintptr_t end = AlignUp(first + bytes, kSystemPageBytes);
   madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
