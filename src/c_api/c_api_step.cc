@@ -30,18 +30,16 @@ BlockRowsView ViewOf(const varve_block_rows& rows) {
           static_cast<BlockFormat>(rows.format), rows.token_stride};
 }
 
-AttendRequest RequestOf(const varve_attend_request& from) {
-  AttendRequest to;
-  to.sequence = {from.sequence};
-  to.num_queries = from.num_queries;
-  to.queries = from.queries;
-  to.query_token_stride = from.query_token_stride;
-  to.query_head_stride = from.query_head_stride;
-  to.output = from.output;
-  to.output_token_stride = from.output_token_stride;
-  to.output_head_stride = from.output_head_stride;
-  to.log_sum_exp = from.log_sum_exp;
-  return to;
+Result<AttendRequest> RequestOf(const varve_attend_request& from) {
+  return AttendRequest{.sequence = {from.sequence},
+                       .num_queries = from.num_queries,
+                       .queries = from.queries,
+                       .query_token_stride = from.query_token_stride,
+                       .query_head_stride = from.query_head_stride,
+                       .output = from.output,
+                       .output_token_stride = from.output_token_stride,
+                       .output_head_stride = from.output_head_stride,
+                       .log_sum_exp = from.log_sum_exp};
 }
 
 Result<AttendRequest> RequestOf(const varve_attend_tensors_request& from) {
@@ -51,20 +49,18 @@ Result<AttendRequest> RequestOf(const varve_attend_tensors_request& from) {
     return InvalidArgument(fmt::format("{}: queries.device {} != output.device {}", kCall,
                                        from.queries.device, from.output.device));
   }
-  AttendRequest to;
-  to.sequence = {from.sequence};
-  to.num_queries = from.num_queries;
-  to.queries = from.queries.data;
-  to.query_token_stride = from.queries.token_stride;
-  to.query_head_stride = from.queries.head_stride;
-  to.query_dtype = static_cast<DType>(from.queries.dtype);
-  to.output = from.output.data;
-  to.output_token_stride = from.output.token_stride;
-  to.output_head_stride = from.output.head_stride;
-  to.output_dtype = static_cast<DType>(from.output.dtype);
-  to.device = static_cast<Device>(from.queries.device);
-  to.log_sum_exp = from.log_sum_exp;
-  return to;
+  return AttendRequest{.sequence = {from.sequence},
+                       .num_queries = from.num_queries,
+                       .queries = from.queries.data,
+                       .query_token_stride = from.queries.token_stride,
+                       .query_head_stride = from.queries.head_stride,
+                       .output = from.output.data,
+                       .output_token_stride = from.output.token_stride,
+                       .output_head_stride = from.output.head_stride,
+                       .log_sum_exp = from.log_sum_exp,
+                       .query_dtype = static_cast<DType>(from.queries.dtype),
+                       .output_dtype = static_cast<DType>(from.output.dtype),
+                       .device = static_cast<Device>(from.queries.device)};
 }
 
 Status ReadAttendOptions(const char* call, const varve_attend_options* given, AttendOptions* to) {
@@ -81,6 +77,24 @@ Status ReadAttendOptions(const char* call, const varve_attend_options* given, At
   to->window = from.window;
   to->causal = from.see_all_rows == 0;
   return Status();
+}
+
+// varve_attend and varve_attend_tensors, which differ in the type of a request.
+template <typename Request>
+varve_status AttendAll(varve_cache* cache, const char* call, int32_t layer, const Request* requests,
+                       size_t num_requests, const varve_attend_options* options) {
+  return WithStep(cache, call, {}, [&](Cache& from) -> Status {
+    if (num_requests > 0) VARVE_RETURN_IF_ERROR(CheckNotNull(call, {{"requests", requests}}));
+    AttendOptions wanted;
+    VARVE_RETURN_IF_ERROR(ReadAttendOptions(call, options, &wanted));
+    std::vector<AttendRequest> copies;
+    copies.reserve(num_requests);
+    for (const Request& request : std::span(requests, num_requests)) {
+      VARVE_ASSIGN_OR_RETURN(const AttendRequest copy, RequestOf(request));
+      copies.push_back(copy);
+    }
+    return from.Attend(layer, copies, wanted);
+  });
 }
 
 // Checks the part and the range, and that `size` units are enough for rows of `row_size` each.
@@ -136,20 +150,7 @@ varve_status varve_step_append(varve_cache* cache, int32_t layer, uint64_t seque
 
 varve_status varve_attend(varve_cache* cache, int32_t layer, const varve_attend_request* requests,
                           size_t num_requests, const varve_attend_options* options) {
-  constexpr const char* kCall = "varve_attend";
-  return WithStep(cache, kCall, {}, [&](Cache& from) -> Status {
-    if (num_requests > 0) {
-      VARVE_RETURN_IF_ERROR(varve::CheckNotNull(kCall, {{"requests", requests}}));
-    }
-    varve::AttendOptions wanted;
-    VARVE_RETURN_IF_ERROR(varve::ReadAttendOptions(kCall, options, &wanted));
-    std::vector<varve::AttendRequest> copies;
-    copies.reserve(num_requests);
-    for (const varve_attend_request& request : std::span(requests, num_requests)) {
-      copies.push_back(varve::RequestOf(request));
-    }
-    return from.Attend(layer, copies, wanted);
-  });
+  return varve::AttendAll(cache, "varve_attend", layer, requests, num_requests, options);
 }
 
 varve_status varve_step_end(varve_cache* cache) {
@@ -178,21 +179,7 @@ varve_status varve_step_append_tensors(varve_cache* cache, int32_t layer, uint64
 varve_status varve_attend_tensors(varve_cache* cache, int32_t layer,
                                   const varve_attend_tensors_request* requests, size_t num_requests,
                                   const varve_attend_options* options) {
-  constexpr const char* kCall = "varve_attend_tensors";
-  return WithStep(cache, kCall, {}, [&](Cache& from) -> Status {
-    if (num_requests > 0) {
-      VARVE_RETURN_IF_ERROR(varve::CheckNotNull(kCall, {{"requests", requests}}));
-    }
-    varve::AttendOptions wanted;
-    VARVE_RETURN_IF_ERROR(varve::ReadAttendOptions(kCall, options, &wanted));
-    std::vector<varve::AttendRequest> copies;
-    copies.reserve(num_requests);
-    for (const varve_attend_tensors_request& request : std::span(requests, num_requests)) {
-      VARVE_ASSIGN_OR_RETURN(const varve::AttendRequest copy, varve::RequestOf(request));
-      copies.push_back(copy);
-    }
-    return from.Attend(layer, copies, wanted);
-  });
+  return varve::AttendAll(cache, "varve_attend_tensors", layer, requests, num_requests, options);
 }
 
 varve_status varve_step_import_blocks(varve_cache* cache, int32_t layer, uint64_t sequence,

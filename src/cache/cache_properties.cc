@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -62,117 +63,109 @@ double LosslessStats::ratio() const {
 
 namespace {
 
-class PropertyList {
- public:
-  void Count(std::string name, uint64_t value) { list_.push_back({std::move(name), value}); }
-  void Number(std::string name, double value) { list_.push_back({std::move(name), value}); }
-  void Text(std::string name, std::string value) {
-    list_.push_back({std::move(name), std::move(value)});
-  }
-  std::vector<Property> Take() && { return std::move(list_); }
-
- private:
-  std::vector<Property> list_;
-};
-
-void AddCore(const CacheReport& report, PropertyList* to) {
-  to->Count("bytes_used", report.bytes_used);
-  to->Count("bytes_held", report.bytes_held);
-  to->Count("bytes_tables", report.bytes_tables);
-  to->Count("bytes_scratch", report.bytes_scratch);
-  // What the process keeps in memory for this cache.
-  to->Count("resident_bytes", report.bytes_held + report.bytes_tables + report.bytes_scratch);
-  to->Count("bytes_f16", report.bytes_f16);
-  to->Count("bytes_f16_seen", report.bytes_f16_seen);
-  to->Count("bytes_codebooks", report.bytes_codebooks);
-  to->Count("bytes_compressors", report.bytes_compressors);
-  to->Count("bytes_copied", report.bytes_copied);
-  to->Count("pages", report.pages);
-  to->Count("sequences", report.sequences);
-  to->Count("pages_sealed", report.pages_sealed);
-  to->Count("pages_demoted", report.pages_demoted);
-  to->Count("pages_adopted", report.pages_adopted);
-  to->Count("pages_dropped", report.pages_dropped);
-  to->Count("pages_unread", report.pages_unread);
-  to->Count("bytes_unread", report.bytes_unread);
-  to->Count("nonfinite_values", report.nonfinite_values);
+std::vector<Property> CoreProperties(const CacheReport& report) {
+  return {
+      {"bytes_used", report.bytes_used},
+      {"bytes_held", report.bytes_held},
+      {"bytes_tables", report.bytes_tables},
+      {"bytes_scratch", report.bytes_scratch},
+      // What the process keeps in memory for this cache.
+      {"resident_bytes", report.bytes_held + report.bytes_tables + report.bytes_scratch},
+      {"bytes_f16", report.bytes_f16},
+      {"bytes_f16_seen", report.bytes_f16_seen},
+      {"bytes_codebooks", report.bytes_codebooks},
+      {"bytes_compressors", report.bytes_compressors},
+      {"bytes_copied", report.bytes_copied},
+      {"pages", report.pages},
+      {"sequences", report.sequences},
+      {"pages_sealed", report.pages_sealed},
+      {"pages_demoted", report.pages_demoted},
+      {"pages_adopted", report.pages_adopted},
+      {"pages_dropped", report.pages_dropped},
+      {"pages_unread", report.pages_unread},
+      {"bytes_unread", report.bytes_unread},
+      {"nonfinite_values", report.nonfinite_values},
+  };
 }
 
-void AddRetention(const RetentionStats& stats, PropertyList* to) {
-  to->Count("policy_layers", static_cast<uint64_t>(stats.layers));
-  to->Number("keep_ratio", stats.keep_ratio);
-  to->Number("lossy_ratio", stats.lossy_ratio);
-  to->Number("lossy_ratio_run", stats.lossy_ratio_run);
-  to->Number("target_keep", stats.target_keep);
-  to->Number("target_keep_effective", stats.effective_keep);
-  to->Number("floor_keep_by_recent_sink", stats.floor_keep);
-  to->Number("block_quantized_keep", stats.kept_part);
-  to->Number("evict_us", stats.plan_us);
-  to->Count("last_evict_tokens", stats.tokens_evicted_last);
-  to->Count("total_evict_tokens", stats.tokens_evicted);
-  to->Count("evicted_pages", stats.pages_evicted);
-  to->Count("demoted_pages", stats.pages_demoted);
-  to->Count("plans", stats.plans);
-  to->Count("plans_stale", stats.plans_stale);
-  to->Count("plan_bytes", stats.plan_bytes);
-  to->Count("floors_bound", stats.plans_bound);
+std::vector<Property> RetentionProperties(const RetentionStats& stats) {
+  return {
+      {"policy_layers", static_cast<uint64_t>(stats.layers)},
+      {"keep_ratio", stats.keep_ratio},
+      {"lossy_ratio", stats.lossy_ratio},
+      {"lossy_ratio_run", stats.lossy_ratio_run},
+      {"target_keep", stats.target_keep},
+      {"target_keep_effective", stats.effective_keep},
+      {"floor_keep_by_recent_sink", stats.floor_keep},
+      {"block_quantized_keep", stats.kept_part},
+      {"evict_us", stats.plan_us},
+      {"last_evict_tokens", stats.tokens_evicted_last},
+      {"total_evict_tokens", stats.tokens_evicted},
+      {"evicted_pages", stats.pages_evicted},
+      {"demoted_pages", stats.pages_demoted},
+      {"plans", stats.plans},
+      {"plans_stale", stats.plans_stale},
+      {"plan_bytes", stats.plan_bytes},
+      {"floors_bound", stats.plans_bound},
+  };
 }
 
-void AddLossless(const LosslessStats& stats, PropertyList* to) {
-  to->Count("lossless_layers", static_cast<uint64_t>(stats.layers));
-  to->Number("lossless_ratio", stats.ratio());
-  to->Count("lossless_raw_bytes", stats.raw_bytes);
-  to->Count("lossless_compressed_bytes", stats.compressed_bytes);
-  to->Count("lossless_decompressed_bytes", stats.decompressed_bytes);
-  to->Number("lossless_compress_us", stats.compress_us);
-  to->Number("lossless_decompress_us", stats.decompress_us);
-  to->Number("codec_us", stats.compress_us + stats.decompress_us);
-  to->Count("lossless_queue_depth_peak", stats.queue_peak);
-  to->Count("lossless_async_queue_peak", stats.queue_peak);
-  to->Number("lossless_async_wait_us", stats.wait_us);
-  to->Count("lossless_fallback_count", stats.fallbacks);
-  to->Count("lossless_backpressure_skip_count", stats.backpressure_skips);
-  to->Count("lossless_restore_failures", stats.restore_failures);
-  to->Count("lossless_decode_cache_hit", stats.decode_cache_hits);
-  to->Count("lossless_decode_cache_miss", stats.decode_cache_misses);
-  to->Count("lossless_decode_cache_bytes", stats.decode_cache_bytes);
-  to->Count("lossless_dictionary_bytes", stats.dictionary_bytes);
-  to->Count("lossless_pages_packed", stats.pages_packed);
-  to->Count("lossless_pages_without_gain", stats.pages_without_gain);
-  to->Count("lossless_pages_now", stats.pages_now);
-  to->Count("lossless_packed_bytes_now", stats.packed_bytes_now);
-  to->Count("lossless_raw_bytes_now", stats.raw_bytes_now);
-  to->Count("pages_spilled", stats.pages_spilled);
-  to->Count("bytes_spilled", stats.bytes_spilled);
-  to->Count("spill_refused", stats.spill_refused);
-  to->Count("strips_unpacked", stats.strips_unpacked);
-  to->Count("restored_pages", stats.pages_restored);
-  to->Count("prefetched_pages", stats.pages_prefetched);
+std::vector<Property> LosslessProperties(const LosslessStats& stats) {
+  return {
+      {"lossless_layers", static_cast<uint64_t>(stats.layers)},
+      {"lossless_ratio", stats.ratio()},
+      {"lossless_raw_bytes", stats.raw_bytes},
+      {"lossless_compressed_bytes", stats.compressed_bytes},
+      {"lossless_decompressed_bytes", stats.decompressed_bytes},
+      {"lossless_compress_us", stats.compress_us},
+      {"lossless_decompress_us", stats.decompress_us},
+      {"codec_us", stats.compress_us + stats.decompress_us},
+      {"lossless_queue_depth_peak", stats.queue_peak},
+      {"lossless_async_queue_peak", stats.queue_peak},
+      {"lossless_async_wait_us", stats.wait_us},
+      {"lossless_fallback_count", stats.fallbacks},
+      {"lossless_backpressure_skip_count", stats.backpressure_skips},
+      {"lossless_restore_failures", stats.restore_failures},
+      {"lossless_decode_cache_hit", stats.decode_cache_hits},
+      {"lossless_decode_cache_miss", stats.decode_cache_misses},
+      {"lossless_decode_cache_bytes", stats.decode_cache_bytes},
+      {"lossless_dictionary_bytes", stats.dictionary_bytes},
+      {"lossless_pages_packed", stats.pages_packed},
+      {"lossless_pages_without_gain", stats.pages_without_gain},
+      {"lossless_pages_now", stats.pages_now},
+      {"lossless_packed_bytes_now", stats.packed_bytes_now},
+      {"lossless_raw_bytes_now", stats.raw_bytes_now},
+      {"pages_spilled", stats.pages_spilled},
+      {"bytes_spilled", stats.bytes_spilled},
+      {"spill_refused", stats.spill_refused},
+      {"strips_unpacked", stats.strips_unpacked},
+      {"restored_pages", stats.pages_restored},
+      {"prefetched_pages", stats.pages_prefetched},
+  };
 }
 
-void AddFold(const FoldStats& stats, PropertyList* to) {
-  to->Count("fold_layers", static_cast<uint64_t>(stats.layers));
-  to->Count("fold_prompts", stats.prompts);
-  to->Count("fold_prompts_skipped", stats.prompts_skipped);
-  to->Count("fold_tokens", stats.tokens);
-  to->Count("fold_rows", stats.rows);
-  to->Count("fold_rows_raw", stats.rows_raw);
-  to->Count("fold_bytes_before", stats.bytes_before);
-  to->Count("fold_bytes_after", stats.bytes_after);
-  to->Number("fold_us", stats.fold_us);
+std::vector<Property> FoldProperties(const FoldStats& stats) {
+  return {
+      {"fold_layers", static_cast<uint64_t>(stats.layers)},
+      {"fold_prompts", stats.prompts},
+      {"fold_prompts_skipped", stats.prompts_skipped},
+      {"fold_tokens", stats.tokens},
+      {"fold_rows", stats.rows},
+      {"fold_rows_raw", stats.rows_raw},
+      {"fold_bytes_before", stats.bytes_before},
+      {"fold_bytes_after", stats.bytes_after},
+      {"fold_us", stats.fold_us},
+  };
 }
 
-void AddStages(const StageTimes& stages, PropertyList* to) {
-  to->Number("stage_prepare_us", stages.prepare_us);
-  to->Number("stage_scores_us", stages.scores_us);
-  to->Number("stage_softmax_us", stages.softmax_us);
-  to->Number("stage_values_us", stages.values_us);
-  to->Number("stage_merge_us", stages.merge_us);
-  to->Number("stage_encode_us", stages.encode_us);
-  to->Number("stage_append_us", stages.append_us);
-  to->Count("stage_attend_passes", stages.attend_passes);
-  to->Count("stage_rows_encoded", stages.rows_encoded);
-  to->Count("stage_rows_appended", stages.rows_appended);
+std::vector<Property> StageProperties(const StageTimes& stages) {
+  return {
+      {"stage_prepare_us", stages.prepare_us},     {"stage_scores_us", stages.scores_us},
+      {"stage_softmax_us", stages.softmax_us},     {"stage_values_us", stages.values_us},
+      {"stage_merge_us", stages.merge_us},         {"stage_encode_us", stages.encode_us},
+      {"stage_append_us", stages.append_us},       {"stage_attend_passes", stages.attend_passes},
+      {"stage_rows_encoded", stages.rows_encoded}, {"stage_rows_appended", stages.rows_appended},
+  };
 }
 
 }  // namespace
@@ -203,25 +196,26 @@ std::string Property::text() const {
 
 std::vector<Property> Properties(const Cache& cache) {
   const CacheReport report = cache.Report();
-  PropertyList list;
-  list.Text("plan", PrintPlan(cache.plan()));
-  AddCore(report, &list);
-  AddRetention(report.retention, &list);
-  AddLossless(report.lossless, &list);
-  AddFold(report.fold, &list);
-  AddStages(report.stages, &list);
+  std::vector<Property> list = {{"plan", PrintPlan(cache.plan())}};
+  for (const std::vector<Property>& group :
+       {CoreProperties(report), RetentionProperties(report.retention),
+        LosslessProperties(report.lossless), FoldProperties(report.fold),
+        StageProperties(report.stages)}) {
+    list.insert(list.end(), group.begin(), group.end());
+  }
   for (const RungBytes& rung : report.rungs) {
     const std::string name = fmt::format("rung.{}.{}", rung.rung, PageStateName(rung.state));
-    list.Count(name + ".pages", rung.pages);
-    list.Count(name + ".bytes", rung.bytes);
+    list.push_back({name + ".pages", rung.pages});
+    list.push_back({name + ".bytes", rung.bytes});
   }
   for (size_t i = 0; i < report.fallbacks.size(); ++i) {
     const FallbackUse& use = report.fallbacks[i];
-    list.Text(fmt::format("fallback.{}", i),
-              fmt::format("layers {}-{} {}: {} in place of {}: {}", use.first_layer, use.last_layer,
-                          use.part == Part::kKey ? "k" : "v", use.used, use.asked, use.reason));
+    list.push_back(
+        {fmt::format("fallback.{}", i),
+         fmt::format("layers {}-{} {}: {} in place of {}: {}", use.first_layer, use.last_layer,
+                     use.part == Part::kKey ? "k" : "v", use.used, use.asked, use.reason)});
   }
-  return std::move(list).Take();
+  return list;
 }
 
 Result<Property> FindProperty(const Cache& cache, std::string_view name) {
