@@ -102,8 +102,8 @@ Result<Plan> FoldPlan(const FoldApplyOptions& options) {
     if (rule.fold) return InvalidArgument("--kv: fold= is what this command adds; leave it out");
     rule.fold = options.compressor;
     if (options.image > 0) rule.image_tokens = options.image;
-    if (options.restart) rule.fold_positions = "restart";
   }
+  if (options.restart) plan.settings.fold_positions = FoldPositions::kRestart;
   return plan;
 }
 

@@ -1,8 +1,9 @@
 // Plan: how a cache stores its pages, as a value.
 //
 // A plan says, per layer range, which rung (representation) sealed pages take, how that changes
-// with age, what stays open, and which retention, packing or learned method applies. It is the
-// type behind `--kv` on the command line:
+// with age, what stays open, and which retention, packing or learned method applies; and once for
+// the whole cache its page size and where its packed pages go. It is the type behind `--kv` on the
+// command line:
 //
 //   q8_0                               every sealed page in q8_0
 //   k=q8_0,v=q4_0r                     K and V apart
@@ -34,6 +35,13 @@ struct AgeStep {
   bool operator==(const AgeStep&) const = default;
 };
 
+// pack=: what is done with cold pages. Packed to learn how small they get; packed, with the raw
+// bytes kept beside; packed in place of the raw bytes.
+enum class PackingMode { kProbe, kFull, kStore };
+
+// fold_positions=: folded rows keep the positions of their tokens, or count as tokens of their own.
+enum class FoldPositions { kTrue, kRestart };
+
 // What holds for the layers [first_layer, last_layer]. An empty optional is "not said".
 struct LayerRule {
   int first_layer = 0;
@@ -45,7 +53,6 @@ struct LayerRule {
 
   std::optional<int64_t> open_tokens;    // open=N
   std::optional<std::string> open_rung;  // open_rung=f16|f32|bf16
-  std::optional<int> page_tokens;        // page=16|32|64|128; one value for the whole plan
   std::optional<int64_t> window_tokens;  // window=N
 
   std::optional<std::string> evict;       // h2o|window|random|tova|snapkv|demote
@@ -57,34 +64,43 @@ struct LayerRule {
   std::optional<int64_t> every_tokens;    // every=N
   std::optional<double> ema;              // ema=A, 0 <= A < 1
 
-  std::optional<std::string> pack;         // probe|full|store
+  std::optional<PackingMode> pack;         // pack=probe|full|store
   std::optional<int64_t> hot_sink_tokens;  // hot=S/R
   std::optional<int64_t> hot_recent_tokens;
   std::optional<int64_t> bootstrap_tokens;  // bootstrap=N
   std::optional<int64_t> step_tokens;       // step=N
-  // Of the whole cache; where rules differ the largest counts.
-  std::optional<int64_t> pack_threads;        // pack_threads=N, 1 … 64
-  std::optional<int64_t> pack_queue;          // pack_queue=N groups
-  std::optional<int64_t> decode_cache_pages;  // decode_cache=N pages
-  std::optional<int64_t> prefetch;            // prefetch=0|1
-  // Of the whole cache; one file for the plan.
-  std::optional<std::string> spill;  // spill=FILE: packed pages beyond keep_mib go there
-  std::optional<int64_t> spill_mib;  // spill_mib=N: its cap
-  std::optional<int64_t> keep_mib;   // keep_mib=N of packed bytes stay in memory
 
-  std::optional<std::string> codebook;        // codebook=FILE
-  std::optional<std::string> fold;            // fold=FILE, or fold=shipped: the one of the model
-  std::optional<int64_t> image_tokens;        // image=N
-  std::optional<std::string> fold_positions;  // true|restart
-  std::optional<std::string> fold_order;      // order of blocks in a file that does not say it
-  std::optional<std::string> cross;           // cross=RUNG
-  std::optional<std::string> fallback;        // fallback=RUNG
+  std::optional<std::string> codebook;    // codebook=FILE
+  std::optional<std::string> fold;        // fold=FILE, or fold=shipped: the one of the model
+  std::optional<int64_t> image_tokens;    // image=N
+  std::optional<std::string> fold_order;  // order of blocks in a file that does not say it
+  std::optional<std::string> cross;       // cross=RUNG
+  std::optional<std::string> fallback;    // fallback=RUNG
 
   bool operator==(const LayerRule&) const = default;
 };
 
+// What holds for the whole cache. In the text any rule may say it; the canonical text says it in
+// the first one. Rules must agree, but for counts: there the largest holds.
+struct PlanSettings {
+  std::optional<int> page_tokens;  // page=16|32|64|128
+
+  std::optional<int64_t> pack_threads;        // pack_threads=N, 1 … 64
+  std::optional<int64_t> pack_queue;          // pack_queue=N groups
+  std::optional<int64_t> decode_cache_pages;  // decode_cache=N pages
+  std::optional<int64_t> prefetch;            // prefetch=0|1
+  std::optional<std::string> spill;           // spill=FILE: packed pages beyond keep_mib go there
+  std::optional<int64_t> spill_mib;           // spill_mib=N: its cap
+  std::optional<int64_t> keep_mib;            // keep_mib=N of packed bytes stay in memory
+
+  std::optional<FoldPositions> fold_positions;  // fold_positions=true|restart
+
+  bool operator==(const PlanSettings&) const = default;
+};
+
 struct Plan {
   std::vector<LayerRule> rules;  // ascending, disjoint; layers that no rule covers are f16
+  PlanSettings settings = {};
 
   bool operator==(const Plan&) const = default;
 
@@ -114,7 +130,8 @@ VARVE_API Result<Plan> ParsePlan(std::string_view text);
 VARVE_API Result<Plan> ParsePlanJson(std::string_view json);
 
 // The canonical text: ParsePlan(PrintPlan(p)) == p for every p that the parsers can give. (They
-// never give a rule that says nothing; where a plan built by hand has one, the layers are f16.)
+// never give a rule that says nothing of its layers; where a plan built by hand has one, the layers
+// are f16.)
 VARVE_API std::string PrintPlan(const Plan& plan);
 
 // The JSON form, one line; ParsePlanJson(PrintPlanJson(p)) == p.

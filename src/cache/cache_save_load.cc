@@ -59,10 +59,10 @@ Status CacheImpl::SaveThrough(const std::string& path, const SaveOptions& option
   // Where pages may spill to is of this machine, and so is where a codebook lies (the rungs of the
   // file have its hash), and a compressor (folded rows do not need it any more).
   Plan plan = settled_plan_;
+  plan.settings.spill.reset();
+  plan.settings.spill_mib.reset();
+  plan.settings.keep_mib.reset();
   for (LayerRule& rule : plan.rules) {
-    rule.spill.reset();
-    rule.spill_mib.reset();
-    rule.keep_mib.reset();
     rule.codebook.reset();
     if (rule.fold) rule.fold = std::filesystem::path(*rule.fold).filename().string();
   }

@@ -113,7 +113,7 @@ void Packing::HandOutFamily(const PackRule& rule, Family& family, const ColdPage
   if (cold.fresh_tokens < (family.begun ? rule.step_tokens : rule.bootstrap_tokens)) return;
   auto job = std::make_unique<PackJob>();
   job->layer = cold.fresh.front()->layer;
-  job->keep_restored = rule.mode == PackRule::Mode::kFull;
+  job->keep_restored = rule.mode == PackingMode::kFull;
   job->dictionaries = family.dictionaries;
   job->learn = ShouldLearn(family, cold.all_tokens);
   job->learn_all = family.dictionaries == nullptr || family.learned_tokens < kEnoughTokens;
@@ -161,7 +161,7 @@ void Packing::InstallPacked(PackJob& job) {
       dictionary_bytes_ = DictionaryBytes();
     }
   }
-  const PackRule::Mode mode = plans_[static_cast<size_t>(job.layer)].pack->mode;
+  const PackingMode mode = plans_[static_cast<size_t>(job.layer)].pack->mode;
   for (size_t i = 0; i < job.pages.size(); ++i) {
     Page* page = job.pages[i].get();
     const bool failed = !job.status.ok() || i >= job.packed.size() || !job.packed[i].status.ok();
@@ -181,19 +181,18 @@ void Packing::InstallPacked(PackJob& job) {
       stats_.compressed_bytes += std::min(bytes, page->bytes);
       if (bytes >= page->bytes) {
         ++stats_.pages_without_gain;
-      } else if (mode == PackRule::Mode::kStore) {
+      } else if (mode == PackingMode::kStore) {
         if (!store_->Pack(page, packed.strips).ok()) ++stats_.fallbacks;
       }
       // What came out again is what was there: it has been compared.
-      if (mode == PackRule::Mode::kFull)
-        std::memcpy(page->raw(), packed.restored.data(), page->bytes);
+      if (mode == PackingMode::kFull) std::memcpy(page->raw(), packed.restored.data(), page->bytes);
     }
   }
   job.pages.clear();
   for (const PackJob::Packed& packed : job.packed) heap_bytes_ += packed.strips.bytes.capacity();
   job.packed.clear();
   // What packing saves is saved at once: raw slots of packed pages do not stay warm.
-  if (mode == PackRule::Mode::kStore) store_->pool().DropWarm();
+  if (mode == PackingMode::kStore) store_->pool().DropWarm();
 }
 
 void Packing::EndStep() {

@@ -189,8 +189,7 @@ Status CacheFile::ParsePlanSection() {
   Result<Plan> plan = ParsePlan(plan_text_);
   if (!plan.ok()) return Bad("section plan: {}", plan.status().message());
   // A file must not choose where the program that loads it writes.
-  if (std::any_of(plan->rules.begin(), plan->rules.end(),
-                  [](const LayerRule& rule) { return rule.spill.has_value(); })) {
+  if (plan->settings.spill) {
     return Bad("section plan: \"{}\": spill= cannot be in a file", plan_text_);
   }
   Result<ResolvedPlan> resolved = ResolvePlan(*plan, shape_);

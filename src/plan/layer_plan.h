@@ -22,13 +22,13 @@
 #include "varve/cache.h"
 #include "varve/codebook.h"
 #include "varve/compressor.h"
+#include "varve/plan.h"
 
 namespace varve {
 
 // Lossless packing of a layer's cold pages (pack=).
 struct PackRule {
-  enum class Mode { kProbe, kFull, kStore };
-  Mode mode = Mode::kProbe;
+  PackingMode mode = PackingMode::kProbe;
   int64_t hot_sink_tokens = 16;     // of the tokens that are kept, the first
   int64_t hot_recent_tokens = 256;  // and the last so many are never packed
   int64_t bootstrap_tokens = 32;    // cold tokens that make the first group,

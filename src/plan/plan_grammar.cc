@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <type_traits>
 #include <vector>
 
 #include <fmt/format.h>
@@ -13,6 +14,19 @@
 namespace varve {
 namespace {
 
+template <auto kMember>
+constexpr ChoiceMember ChoiceOf() {
+  return {.get = [](const WrittenRule& rule) -> std::optional<int> {
+            if (!(rule.*kMember)) return std::nullopt;
+            return static_cast<int>(*(rule.*kMember));
+          },
+          .set =
+              [](WrittenRule* rule, int value) {
+                using Enum = std::remove_reference_t<decltype(*(rule->*kMember))>;
+                rule->*kMember = static_cast<Enum>(value);
+              }};
+}
+
 constexpr ClauseSpec kClauses[] = {
     {.name = "kv", .kind = ClauseKind::kBothRungs},
     {.name = "k", .kind = ClauseKind::kRung, .text = &LayerRule::k},
@@ -23,7 +37,10 @@ constexpr ClauseSpec kClauses[] = {
      .kind = ClauseKind::kWord,
      .text = &LayerRule::open_rung,
      .words_of_table = AppendableRungNames},
-    {.name = "page", .kind = ClauseKind::kPage},
+    {.name = "page",
+     .kind = ClauseKind::kPage,
+     .is_setting = true,
+     .one_only = "a plan has one page size"},
     {.name = "window", .kind = ClauseKind::kCount, .count = &LayerRule::window_tokens, .min = 1},
     {.name = "evict",
      .kind = ClauseKind::kWord,
@@ -50,8 +67,8 @@ constexpr ClauseSpec kClauses[] = {
      .needs = "evict"},
     {.name = "ema", .kind = ClauseKind::kReal, .real = &LayerRule::ema, .needs = "evict"},
     {.name = "pack",
-     .kind = ClauseKind::kWord,
-     .text = &LayerRule::pack,
+     .kind = ClauseKind::kChoice,
+     .choice = ChoiceOf<&LayerRule::pack>(),
      .words = "probe full store"},
     {.name = "hot", .kind = ClauseKind::kHot, .needs = "pack"},
     {.name = "bootstrap",
@@ -65,38 +82,49 @@ constexpr ClauseSpec kClauses[] = {
      .needs = "pack"},
     {.name = "pack_threads",
      .kind = ClauseKind::kCount,
-     .count = &LayerRule::pack_threads,
+     .count = &PlanSettings::pack_threads,
      .min = 1,
      .max = 64,
-     .needs = "pack"},
+     .needs = "pack",
+     .is_setting = true},
     {.name = "pack_queue",
      .kind = ClauseKind::kCount,
-     .count = &LayerRule::pack_queue,
+     .count = &PlanSettings::pack_queue,
      .min = 1,
      .max = 1 << 20,
-     .needs = "pack"},
+     .needs = "pack",
+     .is_setting = true},
     {.name = "decode_cache",
      .kind = ClauseKind::kCount,
-     .count = &LayerRule::decode_cache_pages,
+     .count = &PlanSettings::decode_cache_pages,
      .max = 1 << 30,
-     .needs = "pack"},
+     .needs = "pack",
+     .is_setting = true},
     {.name = "prefetch",
      .kind = ClauseKind::kCount,
-     .count = &LayerRule::prefetch,
+     .count = &PlanSettings::prefetch,
      .max = 1,
-     .needs = "pack"},
-    {.name = "spill", .kind = ClauseKind::kFile, .text = &LayerRule::spill, .needs = "pack=store"},
+     .needs = "pack",
+     .is_setting = true},
+    {.name = "spill",
+     .kind = ClauseKind::kFile,
+     .text = &PlanSettings::spill,
+     .needs = "pack=store",
+     .is_setting = true,
+     .one_only = "a cache has one"},
     {.name = "spill_mib",
      .kind = ClauseKind::kCount,
-     .count = &LayerRule::spill_mib,
+     .count = &PlanSettings::spill_mib,
      .min = 1,
      .max = 1 << 24,
-     .needs = "spill"},
+     .needs = "spill",
+     .is_setting = true},
     {.name = "keep_mib",
      .kind = ClauseKind::kCount,
-     .count = &LayerRule::keep_mib,
+     .count = &PlanSettings::keep_mib,
      .max = 1 << 24,
-     .needs = "spill"},
+     .needs = "spill",
+     .is_setting = true},
     {.name = "codebook", .kind = ClauseKind::kFile, .text = &LayerRule::codebook},
     {.name = "fold", .kind = ClauseKind::kFile, .text = &LayerRule::fold},
     {.name = "image",
@@ -104,10 +132,12 @@ constexpr ClauseSpec kClauses[] = {
      .count = &LayerRule::image_tokens,
      .needs = "fold"},
     {.name = "fold_positions",
-     .kind = ClauseKind::kWord,
-     .text = &LayerRule::fold_positions,
+     .kind = ClauseKind::kChoice,
+     .choice = ChoiceOf<&PlanSettings::fold_positions>(),
      .words = "true restart",
-     .needs = "fold"},
+     .needs = "fold",
+     .is_setting = true,
+     .one_only = "positions are those of all layers"},
     {.name = "fold_order",
      .kind = ClauseKind::kFile,
      .text = &LayerRule::fold_order,
@@ -123,27 +153,38 @@ Status Store(Result<T> parsed, Member* member) {
   return Status();
 }
 
-Status CheckWord(const ClauseSpec& clause, std::string_view value) {
+// The place of the value among the clause's words.
+Result<int> FindWord(const ClauseSpec& clause, std::string_view value) {
   const std::vector<std::string_view> words =
       clause.words_of_table != nullptr ? clause.words_of_table() : SplitWords(clause.words);
-  if (std::find(words.begin(), words.end(), value) != words.end()) return Status();
+  const auto found = std::find(words.begin(), words.end(), value);
+  if (found != words.end()) return static_cast<int>(found - words.begin());
   return InvalidArgument(fmt::format("unknown {} {}; known: {}", clause.name,
                                      QuoteForMessage(value), fmt::join(words, " ")));
 }
 
-Status StoreReal(const ClauseSpec& clause, std::string_view text, LayerRule* rule) {
+// The word of the rule's value. A number that is no value of the enum gives what no parser takes.
+std::optional<std::string> ChoiceWord(const ClauseSpec& clause, const WrittenRule& rule) {
+  const std::optional<int> value = clause.choice.get(rule);
+  if (!value) return std::nullopt;
+  const std::vector<std::string_view> words = SplitWords(clause.words);
+  const auto index = static_cast<size_t>(*value);
+  return index < words.size() ? std::string(words[index]) : fmt::format("({})", *value);
+}
+
+Status StoreReal(const ClauseSpec& clause, std::string_view text, WrittenRule* rule) {
   VARVE_ASSIGN_OR_RETURN(double value, ParseReal(clause.name, text));
-  if (clause.real == &LayerRule::ratio && !(value > 1)) {
+  if (clause.name == "ratio" && !(value > 1)) {
     return InvalidArgument(fmt::format("ratio {} must be > 1", value));
   }
-  if (clause.real == &LayerRule::ema && !(value >= 0 && value < 1)) {
+  if (clause.name == "ema" && !(value >= 0 && value < 1)) {
     return InvalidArgument(fmt::format("ema {} must be >= 0 and < 1", value));
   }
   rule->*clause.real = value;
   return Status();
 }
 
-Status StoreHot(std::string_view text, LayerRule* rule) {
+Status StoreHot(std::string_view text, WrittenRule* rule) {
   const size_t slash = text.find('/');
   if (slash == std::string_view::npos) {
     return InvalidArgument(fmt::format("hot {} is not SINK/RECENT", QuoteForMessage(text)));
@@ -157,7 +198,7 @@ Status StoreHot(std::string_view text, LayerRule* rule) {
   return Status();
 }
 
-Status StorePage(std::string_view text, LayerRule* rule) {
+Status StorePage(std::string_view text, WrittenRule* rule) {
   VARVE_ASSIGN_OR_RETURN(int64_t tokens, ParseCount("page", text, 0, kMaxClauseTokens));
   if (tokens != 16 && tokens != 32 && tokens != 64 && tokens != 128) {
     return InvalidArgument(fmt::format("page {} is none of 16, 32, 64, 128", tokens));
@@ -185,7 +226,7 @@ std::string ClauseNames() {
   return names;
 }
 
-Status StoreClause(const ClauseSpec& clause, std::string_view value, LayerRule* rule) {
+Status StoreClause(const ClauseSpec& clause, std::string_view value, WrittenRule* rule) {
   switch (clause.kind) {
     case ClauseKind::kRung:
       VARVE_RETURN_IF_ERROR(CheckRungName(value));
@@ -206,9 +247,14 @@ Status StoreClause(const ClauseSpec& clause, std::string_view value, LayerRule* 
     case ClauseKind::kBytes:
       return Store(ParseBudget(value), &rule->budget_bytes);
     case ClauseKind::kWord:
-      VARVE_RETURN_IF_ERROR(CheckWord(clause, value));
+      VARVE_RETURN_IF_ERROR(FindWord(clause, value).status());
       rule->*clause.text = value;
       return Status();
+    case ClauseKind::kChoice: {
+      VARVE_ASSIGN_OR_RETURN(int choice, FindWord(clause, value));
+      clause.choice.set(rule, choice);
+      return Status();
+    }
     case ClauseKind::kFile:
       VARVE_RETURN_IF_ERROR(CheckFileName(clause.name, value));
       rule->*clause.text = value;
@@ -219,19 +265,21 @@ Status StoreClause(const ClauseSpec& clause, std::string_view value, LayerRule* 
   return Internal("clause of unknown kind");
 }
 
-std::optional<std::string> ClauseValue(const ClauseSpec& clause, const LayerRule& rule) {
+std::optional<std::string> ClauseValue(const ClauseSpec& clause, const WrittenRule& rule) {
   const bool both = rule.k.has_value() && rule.k == rule.v;
   switch (clause.kind) {
     case ClauseKind::kBothRungs:
       return both ? rule.k : std::nullopt;
     case ClauseKind::kRung:
-      if (both && (clause.text == &LayerRule::k || clause.text == &LayerRule::v)) {
+      if (both && (clause.name == "k" || clause.name == "v")) {
         return std::nullopt;
       }
       return rule.*clause.text;
     case ClauseKind::kWord:
     case ClauseKind::kFile:
       return rule.*clause.text;
+    case ClauseKind::kChoice:
+      return ChoiceWord(clause, rule);
     case ClauseKind::kAge:
       if (rule.age.empty()) return std::nullopt;
       return AgeText(rule.age);

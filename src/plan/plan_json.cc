@@ -182,7 +182,7 @@ Result<Plan> PlanFromList(const Json& list) {
   return JoinRules(std::move(rules));
 }
 
-nlohmann::ordered_json RuleJson(const LayerRule& rule) {
+nlohmann::ordered_json RuleJson(const WrittenRule& rule) {
   nlohmann::ordered_json object = nlohmann::ordered_json::object();
   if (rule.first_layer != 0 || rule.last_layer != -1) object["layers"] = LayersText(rule);
   for (const ClauseSpec& clause : Clauses()) {
@@ -223,13 +223,13 @@ Result<Plan> ParsePlanJson(std::string_view json) {
 }
 
 std::string PrintPlanJson(const Plan& plan) {
-  const bool is_flat = plan.rules.size() == 1;
+  const std::vector<WrittenRule> rules = SplitPlan(plan);
   nlohmann::ordered_json root;
-  if (is_flat) {
-    root = RuleJson(plan.rules[0]);
+  if (rules.size() == 1) {
+    root = RuleJson(rules[0]);
   } else {
     root["rules"] = nlohmann::ordered_json::array();
-    for (const LayerRule& rule : plan.rules) root["rules"].push_back(RuleJson(rule));
+    for (const WrittenRule& rule : rules) root["rules"].push_back(RuleJson(rule));
   }
   // A plan built by hand may hold a file name that is not UTF-8; it must not throw here.
   return root.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);

@@ -5,6 +5,7 @@
 
 #include <random>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "plan/plan_rule.h"
@@ -19,17 +20,15 @@ class PlanGenerator {
 
   Plan MakePlan() {
     Plan plan;
-    const bool has_page = Chance(0.3);
-    const int page_tokens = 16 << Below(4);
     int next_layer = Chance(0.5) ? 0 : Below(5);
     for (int rules = Below(5); rules >= 0; --rules) {
       LayerRule rule = MakeRule();
-      if (has_page && Chance(0.5)) rule.page_tokens = page_tokens;
       rule.first_layer = next_layer;
       rule.last_layer = rules == 0 && Chance(0.7) ? -1 : next_layer + Below(4);
       next_layer = rule.last_layer + 1 + Below(3);
       plan.rules.push_back(std::move(rule));
     }
+    if (Chance(0.5)) plan.settings = MakeSettings();
     return plan;
   }
 
@@ -90,7 +89,7 @@ class PlanGenerator {
     if (Chance(0.3)) rule.trigger_tokens = Count();
     if (Chance(0.3)) rule.every_tokens = 1 + Below(100);
     if (Chance(0.3)) rule.ema = std::uniform_real_distribution<>()(random_);
-    if (Chance(0.3)) rule.pack = OneOf({"probe", "full", "store"});
+    if (Chance(0.3)) rule.pack = static_cast<PackingMode>(Below(3));
     if (Chance(0.3)) {
       rule.hot_sink_tokens = Count();
       rule.hot_recent_tokens = Count();
@@ -103,6 +102,20 @@ class PlanGenerator {
     if (Chance(0.3)) rule.cross = Rung();
     if (Chance(0.3)) rule.fallback = Rung();
     return rule;
+  }
+
+  PlanSettings MakeSettings() {
+    PlanSettings settings;
+    if (Chance(0.3)) settings.page_tokens = 16 << Below(4);
+    if (Chance(0.3)) settings.pack_threads = 1 + Below(64);
+    if (Chance(0.3)) settings.pack_queue = 1 + Below(1 << 20);
+    if (Chance(0.3)) settings.decode_cache_pages = Below(1 << 30);
+    if (Chance(0.3)) settings.prefetch = Below(2);
+    if (Chance(0.3)) settings.spill = FileName();
+    if (Chance(0.3)) settings.spill_mib = 1 + Below(1 << 24);
+    if (Chance(0.3)) settings.keep_mib = Below(1 << 24);
+    if (Chance(0.3)) settings.fold_positions = static_cast<FoldPositions>(Below(2));
+    return settings;
   }
 
   std::mt19937_64 random_;
@@ -156,16 +169,22 @@ TEST(PlanRoundTrip, NormalizeRefusesWhatTheGrammarCannotSay) {
   const auto refuses = [](auto change) {
     Plan plan;
     plan.rules.resize(1);
-    change(plan.rules[0]);
+    if constexpr (std::is_invocable_v<decltype(change), PlanSettings&>) {
+      change(plan.settings);
+    } else {
+      change(plan.rules[0]);
+    }
     return !NormalizePlan(plan).ok();
   };
   EXPECT_TRUE(refuses([](LayerRule& rule) { rule.k = "q9_0"; }));
   EXPECT_TRUE(refuses([](LayerRule& rule) { rule.k = "q8_0,open=5"; }));
   EXPECT_TRUE(refuses([](LayerRule& rule) { rule.open_tokens = -1; }));
-  EXPECT_TRUE(refuses([](LayerRule& rule) { rule.page_tokens = 48; }));
+  EXPECT_TRUE(refuses([](PlanSettings& settings) { settings.page_tokens = 48; }));
   EXPECT_TRUE(refuses([](LayerRule& rule) { rule.age = {{"f16", 5}}; }));
   EXPECT_TRUE(refuses([](LayerRule& rule) { rule.age = {{"f16", -1}, {"f16", -1}}; }));
   EXPECT_TRUE(refuses([](LayerRule& rule) { rule.hot_sink_tokens = 5; }));
+  EXPECT_TRUE(refuses([](LayerRule& rule) { rule.pack = static_cast<PackingMode>(3); }));
+  EXPECT_TRUE(refuses([](PlanSettings& settings) { settings.pack_threads = 65; }));
   EXPECT_TRUE(refuses([](LayerRule& rule) { rule.codebook = ""; }));
   EXPECT_TRUE(refuses([](LayerRule& rule) {
     rule.k = "f16";

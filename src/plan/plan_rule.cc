@@ -1,6 +1,7 @@
 #include "plan/plan_rule.h"
 
 #include <algorithm>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -28,6 +29,43 @@ bool SaysNothing(const LayerRule& rule) {
   blank.first_layer = rule.first_layer;
   blank.last_layer = rule.last_layer;
   return rule == blank;
+}
+
+// Takes over what the rule says of the whole cache. said_by[i] is the label of the rule that had
+// clause i first.
+Status TakeSettings(const LabeledRule& from, std::vector<std::string>* said_by,
+                    WrittenRule* settings) {
+  const std::span<const ClauseSpec> clauses = Clauses();
+  said_by->resize(clauses.size());
+  for (size_t i = 0; i < clauses.size(); ++i) {
+    const ClauseSpec& clause = clauses[i];
+    const std::optional<std::string> value = ClauseValue(clause, from.rule);
+    if (!clause.is_setting || !value) continue;
+    const std::optional<std::string> before = ClauseValue(clause, *settings);
+    if (clause.kind == ClauseKind::kCount) {
+      std::optional<int64_t>& count = settings->*clause.count;
+      count = std::max(count, from.rule.*clause.count);  // nothing is less than any number
+      continue;
+    }
+    if (before && before != value) {
+      return InvalidArgument(fmt::format("plan: {}: {} differs from {} of {}; {}", from.label,
+                                         ClauseText(clause, *value), ClauseText(clause, *before),
+                                         (*said_by)[i], clause.one_only));
+    }
+    if (!before) (*said_by)[i] = from.label;
+    VARVE_RETURN_IF_ERROR(StoreClause(clause, *value, settings));
+  }
+  return Status();
+}
+
+// "evict", or "pack=store" where the value matters.
+bool AnySays(std::span<const WrittenRule> rules, std::string_view wanted) {
+  const size_t equals = wanted.find('=');
+  const ClauseSpec& clause = *FindClause(wanted.substr(0, equals));
+  return std::any_of(rules.begin(), rules.end(), [&](const WrittenRule& rule) {
+    const std::optional<std::string> value = ClauseValue(clause, rule);
+    return value && (equals == std::string_view::npos || *value == wanted.substr(equals + 1));
+  });
 }
 
 }  // namespace
@@ -79,9 +117,10 @@ Result<Plan> JoinRules(std::vector<LabeledRule> rules) {
     return a.rule.first_layer < b.rule.first_layer;
   });
   Plan plan;
+  WrittenRule settings;
+  std::vector<std::string> said_by;
   const LabeledRule* previous = nullptr;
-  const LabeledRule* paged = nullptr;
-  for (LabeledRule& current : rules) {
+  for (const LabeledRule& current : rules) {
     const LayerRule& rule = current.rule;
     if (previous != nullptr &&
         (previous->rule.last_layer == -1 || previous->rule.last_layer >= rule.first_layer)) {
@@ -89,40 +128,42 @@ Result<Plan> JoinRules(std::vector<LabeledRule> rules) {
                                          current.label, LayersText(rule),
                                          LayersText(previous->rule), previous->label));
     }
-    if (rule.page_tokens && paged != nullptr && paged->rule.page_tokens != rule.page_tokens) {
-      return InvalidArgument(
-          fmt::format("plan: {}: page={} differs from page={} of {}; a plan has one page size",
-                      current.label, *rule.page_tokens, *paged->rule.page_tokens, paged->label));
-    }
-    if (rule.page_tokens) paged = &current;
+    VARVE_RETURN_IF_ERROR(TakeSettings(current, &said_by, &settings));
     previous = &current;
-    plan.rules.push_back(rule);
+    if (!SaysNothing(rule)) plan.rules.push_back(rule);
   }
+  plan.settings = static_cast<const PlanSettings&>(settings);
   return plan;
 }
 
-Status CheckRequirements(const LayerRule& rule) {
-  // "evict", or "pack=store" where the value matters.
-  const auto says = [&rule](std::string_view wanted) {
-    const size_t equals = wanted.find('=');
-    const std::optional<std::string> value =
-        ClauseValue(*FindClause(wanted.substr(0, equals)), rule);
-    return value && (equals == std::string_view::npos || *value == wanted.substr(equals + 1));
-  };
-  for (const ClauseSpec& clause : Clauses()) {
-    const std::optional<std::string> value = ClauseValue(clause, rule);
-    if (clause.needs.empty() || !value) continue;
-    bool is_met = false;
-    std::string wanted;
-    for (const std::string_view word : SplitWords(clause.needs)) {
-      is_met = is_met || says(word);
-      wanted += (wanted.empty() ? "" : " or ") + std::string(word);
-      if (word.find('=') == std::string_view::npos) wanted += '=';
+std::vector<WrittenRule> SplitPlan(const Plan& plan) {
+  std::vector<WrittenRule> written;
+  for (const LayerRule& rule : plan.rules) written.push_back({rule, {}});
+  if (written.empty() && !(plan.settings == PlanSettings())) written.emplace_back();
+  if (!written.empty()) static_cast<PlanSettings&>(written.front()) = plan.settings;
+  return written;
+}
+
+Status CheckRequirements(const Plan& plan) {
+  const std::vector<WrittenRule> rules = SplitPlan(plan);
+  for (const WrittenRule& rule : rules) {
+    for (const ClauseSpec& clause : Clauses()) {
+      const std::optional<std::string> value = ClauseValue(clause, rule);
+      if (clause.needs.empty() || !value) continue;
+      const std::span<const WrittenRule> where =
+          clause.is_setting ? std::span(rules) : std::span(&rule, 1);
+      bool is_met = false;
+      std::string wanted;
+      for (const std::string_view word : SplitWords(clause.needs)) {
+        is_met = is_met || AnySays(where, word);
+        wanted += (wanted.empty() ? "" : " or ") + std::string(word);
+        if (word.find('=') == std::string_view::npos) wanted += '=';
+      }
+      if (is_met) continue;
+      return InvalidArgument(fmt::format("plan: layers {}, clause \"{}\": {}= requires {}",
+                                         LayersText(rule), ClauseText(clause, *value), clause.name,
+                                         wanted));
     }
-    if (is_met) continue;
-    return InvalidArgument(fmt::format("plan: layers {}, clause \"{}\": {}= requires {}",
-                                       LayersText(rule), ClauseText(clause, *value), clause.name,
-                                       wanted));
   }
   return Status();
 }

@@ -1,6 +1,7 @@
-// RuleBuilder: puts the clauses of one layer rule together and refuses what excludes each other.
-// JoinRules: puts the rules of a plan together. Both serve the text form and the JSON form; a
-// *label* is how a message calls the place: `clause 2 "k=q9_0" (column 7)` or `key "k"`.
+// RuleBuilder: puts the clauses of one rule together and refuses what excludes each other.
+// JoinRules and SplitPlan: from written rules to a plan and back. All serve the text form and the
+// JSON form; a *label* is how a message calls the place: `clause 2 "k=q9_0" (column 7)` or `key
+// "k"`.
 //
 // Values without shared state; one thread per builder.
 
@@ -24,7 +25,7 @@ class RuleBuilder {
   Status Add(const ClauseSpec& clause, std::string_view value, const std::string& label);
 
   bool empty() const { return said_.empty(); }
-  LayerRule& rule() { return rule_; }
+  WrittenRule& rule() { return rule_; }
 
  private:
   struct Said {
@@ -35,20 +36,24 @@ class RuleBuilder {
   const std::string* FindSaid(std::string_view name) const;
   Status CheckConflicts(std::string_view name, const std::string& label) const;
 
-  LayerRule rule_;
+  WrittenRule rule_;
   std::vector<Said> said_;
 };
 
 struct LabeledRule {
-  LayerRule rule;
+  WrittenRule rule;
   std::string label;  // `rule 2 (column 9)`
 };
 
-// Sorts by layer; refuses rules that overlap or ask for different page sizes.
+// Sorts by layer and gathers the settings; refuses rules that overlap, and settings that differ
+// where a plan can have only one. A rule that holds nothing but settings leaves no rule.
 Result<Plan> JoinRules(std::vector<LabeledRule> rules);
 
-// Ok if every clause of the rule has the clauses beside it that it needs.
-Status CheckRequirements(const LayerRule& rule);
+// The plan as it is written: its rules, the settings in the first. Empty for the empty plan.
+std::vector<WrittenRule> SplitPlan(const Plan& plan);
+
+// Ok if every clause of the plan has the clauses beside it that it needs.
+Status CheckRequirements(const Plan& plan);
 
 // The plan in the form that ParsePlan gives: rules ascending, rules that say nothing left out.
 // Fails where a plan built by hand says something that the grammar does not allow.

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "plan/plan_grammar.h"
+#include "plan/plan_rule.h"
 #include "varve/plan.h"
 
 namespace varve {
@@ -38,7 +39,7 @@ Status CheckClause(const ClauseSpec& clause, std::string_view value) {
 }  // namespace
 
 Status CheckSupported(const Plan& plan) {
-  for (const LayerRule& rule : plan.rules) {
+  for (const WrittenRule& rule : SplitPlan(plan)) {
     for (const ClauseSpec& clause : Clauses()) {
       const std::optional<std::string> value = ClauseValue(clause, rule);
       if (value) VARVE_RETURN_IF_ERROR(CheckClause(clause, *value));

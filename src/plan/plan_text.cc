@@ -149,7 +149,7 @@ Result<Plan> ParsePlan(std::string_view text) {
 
 std::string PrintPlan(const Plan& plan) {
   std::string text;
-  for (const LayerRule& rule : plan.rules) {
+  for (const WrittenRule& rule : SplitPlan(plan)) {
     const bool is_everywhere = rule.first_layer == 0 && rule.last_layer == -1;
     if (!text.empty()) text += "; ";
     if (plan.rules.size() > 1 || !is_everywhere) text += LayersText(rule) + ": ";
@@ -167,10 +167,7 @@ std::string PrintPlan(const Plan& plan) {
 
 int Plan::PageTokens() const {
   constexpr int kDefaultPageTokens = 64;
-  for (const LayerRule& rule : rules) {
-    if (rule.page_tokens) return *rule.page_tokens;
-  }
-  return kDefaultPageTokens;
+  return settings.page_tokens.value_or(kDefaultPageTokens);
 }
 
 }  // namespace varve

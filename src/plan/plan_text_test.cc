@@ -44,7 +44,6 @@ TEST(PlanText, EveryClauseStoresItsValue) {
   EXPECT_EQ(OnlyRule("open=128").open_tokens, 128);
   EXPECT_EQ(OnlyRule("open=0").open_tokens, 0);
   EXPECT_EQ(OnlyRule("open_rung=bf16").open_rung, "bf16");
-  EXPECT_EQ(OnlyRule("page=32").page_tokens, 32);
   EXPECT_EQ(OnlyRule("window=4096").window_tokens, 4096);
   EXPECT_EQ(OnlyRule("evict=snapkv").evict, "snapkv");
   EXPECT_EQ(OnlyRule("ratio=3.5").ratio, 3.5);
@@ -54,7 +53,9 @@ TEST(PlanText, EveryClauseStoresItsValue) {
   EXPECT_EQ(OnlyRule("trigger=512").trigger_tokens, 512);
   EXPECT_EQ(OnlyRule("every=16").every_tokens, 16);
   EXPECT_EQ(OnlyRule("ema=0.9").ema, 0.9);
-  EXPECT_EQ(OnlyRule("pack=store").pack, "store");
+  EXPECT_EQ(OnlyRule("pack=probe").pack, PackingMode::kProbe);
+  EXPECT_EQ(OnlyRule("pack=full").pack, PackingMode::kFull);
+  EXPECT_EQ(OnlyRule("pack=store").pack, PackingMode::kStore);
   EXPECT_EQ(OnlyRule("hot=16/256").hot_sink_tokens, 16);
   EXPECT_EQ(OnlyRule("hot=16/256").hot_recent_tokens, 256);
   EXPECT_EQ(OnlyRule("bootstrap=32").bootstrap_tokens, 32);
@@ -64,6 +65,35 @@ TEST(PlanText, EveryClauseStoresItsValue) {
   EXPECT_EQ(OnlyRule("image=576").image_tokens, 576);
   EXPECT_EQ(OnlyRule("cross=q8_0").cross, "q8_0");
   EXPECT_EQ(OnlyRule("pq4,fallback=q4_0r").fallback, "q4_0r");
+}
+
+TEST(PlanText, WhatHoldsForTheWholeCacheIsASetting) {
+  const auto settings = [](std::string_view text) { return ParsePlan(text)->settings; };
+  EXPECT_EQ(settings("page=32").page_tokens, 32);
+  EXPECT_EQ(settings("pack_threads=2").pack_threads, 2);
+  EXPECT_EQ(settings("pack_queue=3").pack_queue, 3);
+  EXPECT_EQ(settings("decode_cache=4").decode_cache_pages, 4);
+  EXPECT_EQ(settings("prefetch=0").prefetch, 0);
+  EXPECT_EQ(settings("spill=a/b").spill, "a/b");
+  EXPECT_EQ(settings("spill_mib=5").spill_mib, 5);
+  EXPECT_EQ(settings("keep_mib=6").keep_mib, 6);
+  EXPECT_EQ(settings("fold_positions=true").fold_positions, FoldPositions::kTrue);
+  EXPECT_EQ(settings("fold_positions=restart").fold_positions, FoldPositions::kRestart);
+}
+
+TEST(PlanText, TheFirstRuleSaysTheSettings) {
+  EXPECT_EQ(PrintPlan(*ParsePlan("0: f16; 1-: q8_0,page=16")), "0: f16,page=16; 1-: q8_0");
+  EXPECT_EQ(PrintPlanJson(*ParsePlan("0: f16; 1-: q8_0,page=16")),
+            R"({"rules":[{"layers":"0","kv":"f16","page":16},{"layers":"1-","kv":"q8_0"}]})");
+  // A rule that says nothing of its layers leaves none.
+  EXPECT_EQ(PrintPlan(*ParsePlan("2-: page=16")), "page=16");
+  EXPECT_EQ(PrintPlan(*ParsePlan("0-1: page=16; 2-: q8_0")), "2-: q8_0,page=16");
+}
+
+TEST(PlanText, OfSettingsThatAreCountsTheLargestHolds) {
+  EXPECT_EQ(PrintPlan(*ParsePlan("0: pack=store,pack_threads=2,prefetch=1; 1: pack=full; "
+                                 "2: pack=store,pack_threads=3,prefetch=0")),
+            "0: pack=store,pack_threads=3,prefetch=1; 1: pack=full; 2: pack=store");
 }
 
 TEST(PlanText, WhatIsNotSaidStaysEmpty) {
@@ -258,6 +288,15 @@ TEST(PlanTextError, APlanHasOnePageSize) {
       "plan: rule 2 (column 13): page=64 differs from page=32 of rule 1 (column 1); a plan has "
       "one page size");
   EXPECT_TRUE(ParsePlan("0: page=32; 1-: page=32").ok());
+}
+
+TEST(PlanTextError, SettingsOfTheCacheMustAgree) {
+  EXPECT_EQ(ErrorOf("0: pack=store,spill=a; 1: q8_0; 2: pack=store,spill=b"),
+            "plan: rule 3 (column 33): spill=b differs from spill=a of rule 1 (column 1); a cache "
+            "has one");
+  EXPECT_EQ(ErrorOf("0: fold,fold_positions=true; 1: fold,fold_positions=restart"),
+            "plan: rule 2 (column 30): fold_positions=restart differs from fold_positions=true of "
+            "rule 1 (column 1); positions are those of all layers");
 }
 
 TEST(PlanTextError, LongTextIsRefusedAndLongClausesAreCut) {

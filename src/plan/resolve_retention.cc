@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/align.h"
 #include "base/slot_bytes.h"
 #include "plan/plan_values.h"
 #include "retention/policy_table.h"
@@ -58,7 +59,7 @@ Status CheckBudget(const LayerRule& rule, const CacheShape& shape, int page_toke
                    const LayerForm& layer) {
   if (layer.retention->budget_bytes == 0) return Status();
   const int last = rule.last_layer == -1 ? shape.num_layers - 1 : rule.last_layer;
-  const auto pages = [&](int64_t tokens) { return (tokens + page_tokens - 1) / page_tokens; };
+  const auto pages = [&](int64_t tokens) { return CeilDiv(tokens, page_tokens); };
   const int64_t floor_pages =
       pages(layer.retention->sink_tokens) + pages(layer.retention->recent_tokens);
   const uint64_t floor = HeldBytes(layer.stages.front(), shape, page_tokens) *

@@ -125,8 +125,10 @@ Status AddCodebook(const LayerRule& rule, PlanRungs* rungs, LayerForm* layer) {
   return Status();
 }
 
-Status AddFold(const LayerRule& rule, PlanCompressors* compressors, LayerForm* layer) {
-  layer->fold = FoldRule{nullptr, rule.image_tokens.value_or(0), rule.fold_positions == "restart"};
+Status AddFold(const LayerRule& rule, const PlanSettings& settings, PlanCompressors* compressors,
+               LayerForm* layer) {
+  layer->fold = FoldRule{nullptr, rule.image_tokens.value_or(0),
+                         settings.fold_positions == FoldPositions::kRestart};
   if (compressors == nullptr) return Status();
   Result<const Compressor*> compressor = compressors->Get(rule);
   if (!compressor.ok()) {
@@ -160,9 +162,7 @@ std::optional<PackRule> PackRuleOf(const LayerRule& rule) {
   if (!rule.pack) return std::nullopt;
   const PackRule defaults;
   return PackRule{
-      .mode = *rule.pack == "store"  ? PackRule::Mode::kStore
-              : *rule.pack == "full" ? PackRule::Mode::kFull
-                                     : PackRule::Mode::kProbe,
+      .mode = *rule.pack,
       .hot_sink_tokens = rule.hot_sink_tokens.value_or(defaults.hot_sink_tokens),
       .hot_recent_tokens = rule.hot_recent_tokens.value_or(defaults.hot_recent_tokens),
       .bootstrap_tokens = rule.bootstrap_tokens.value_or(defaults.bootstrap_tokens),
@@ -178,9 +178,8 @@ int64_t OpenTokens(const LayerRule& rule, const Ladder& keys, const Ladder& valu
   return rule.window_tokens ? std::min(liked, *rule.window_tokens / 2) : liked;
 }
 
-Result<LayerForm> ResolveRule(const LayerRule& rule, const CacheShape& shape,
-                              const PlanSources& sources) {
-  VARVE_RETURN_IF_ERROR(CheckRequirements(rule));
+Result<LayerForm> ResolveRule(const LayerRule& rule, const PlanSettings& settings,
+                              const CacheShape& shape, const PlanSources& sources) {
   if (rule.window_tokens && rule.open_tokens.value_or(0) > *rule.window_tokens) {
     return InvalidArgument(fmt::format("plan: layers {}, clause \"open={}\": {} > window {}",
                                        LayersText(rule), *rule.open_tokens, *rule.open_tokens,
@@ -201,7 +200,7 @@ Result<LayerForm> ResolveRule(const LayerRule& rule, const CacheShape& shape,
   layer.window_tokens = rule.window_tokens.value_or(0);
   layer.sink_tokens = rule.sink_tokens.value_or(0);
   if (rule.evict) VARVE_RETURN_IF_ERROR(AddRetention(rule, shape, &layer));
-  if (rule.fold) VARVE_RETURN_IF_ERROR(AddFold(rule, sources.compressors, &layer));
+  if (rule.fold) VARVE_RETURN_IF_ERROR(AddFold(rule, settings, sources.compressors, &layer));
   layer.pack = PackRuleOf(rule);
   return layer;
 }
@@ -217,50 +216,29 @@ Status CheckFitsShape(const Plan& plan, const CacheShape& shape) {
       return InvalidArgument(fmt::format("plan: layers {}: layer {} > {}, the model's last",
                                          LayersText(rule), highest, shape.num_layers - 1));
     }
-    if (rule.page_tokens && shape.page_tokens != 0 && *rule.page_tokens != shape.page_tokens) {
-      return InvalidArgument(fmt::format(
-          "plan: layers {}, clause \"page={}\": differs from page_tokens {} of the shape",
-          LayersText(rule), *rule.page_tokens, shape.page_tokens));
-    }
+  }
+  const std::optional<int> page_tokens = plan.settings.page_tokens;
+  if (page_tokens && shape.page_tokens != 0 && *page_tokens != shape.page_tokens) {
+    return InvalidArgument(
+        fmt::format("plan: layers {}, clause \"page={}\": differs from page_tokens {} of the shape",
+                    LayersText(SplitPlan(plan).front()), *page_tokens, shape.page_tokens));
   }
   return Status();
 }
 
-PackSettings PackSettingsOf(const Plan& plan) {
+PackSettings PackSettingsOf(const PlanSettings& said) {
   PackSettings settings;
-  const auto largest = [&plan](std::optional<int64_t> LayerRule::*member, int fallback) {
-    std::optional<int64_t> found;
-    for (const LayerRule& rule : plan.rules) {
-      if (rule.*member) found = std::max(found.value_or(0), *(rule.*member));
-    }
-    return static_cast<int>(std::min<int64_t>(found.value_or(fallback), 1 << 30));
+  const auto take = [](const std::optional<int64_t>& value, int* into) {
+    if (value) *into = static_cast<int>(*value);
   };
-  settings.threads = largest(&LayerRule::pack_threads, settings.threads);
-  settings.max_queue = largest(&LayerRule::pack_queue, settings.max_queue);
-  settings.decode_cache_pages =
-      largest(&LayerRule::decode_cache_pages, settings.decode_cache_pages);
-  settings.prefetch = largest(&LayerRule::prefetch, 1) != 0;
-  for (const LayerRule& rule : plan.rules) {
-    if (rule.spill) settings.spill_file = *rule.spill;
-  }
-  settings.spill_bytes = static_cast<uint64_t>(largest(&LayerRule::spill_mib, 1024)) << 20;
-  settings.keep_bytes = static_cast<uint64_t>(largest(&LayerRule::keep_mib, 0)) << 20;
+  take(said.pack_threads, &settings.threads);
+  take(said.pack_queue, &settings.max_queue);
+  take(said.decode_cache_pages, &settings.decode_cache_pages);
+  settings.prefetch = said.prefetch.value_or(1) != 0;
+  settings.spill_file = said.spill.value_or("");
+  if (said.spill_mib) settings.spill_bytes = static_cast<uint64_t>(*said.spill_mib) << 20;
+  if (said.keep_mib) settings.keep_bytes = static_cast<uint64_t>(*said.keep_mib) << 20;
   return settings;
-}
-
-// A cache has one file to spill to.
-Status CheckSpill(const Plan& plan) {
-  const LayerRule* spilling = nullptr;
-  for (const LayerRule& rule : plan.rules) {
-    if (!rule.spill) continue;
-    if (spilling != nullptr && *spilling->spill != *rule.spill) {
-      return InvalidArgument(fmt::format(
-          "plan: layers {}, clause \"spill\": another file than layers {} have; a cache has one",
-          LayersText(rule), LayersText(*spilling)));
-    }
-    spilling = &rule;
-  }
-  return Status();
 }
 
 }  // namespace
@@ -275,15 +253,17 @@ Result<ResolvedPlan> ResolvePlan(const Plan& plan, const CacheShape& shape,
     resolved.fallbacks = sources.rungs->fallbacks();
   }
   VARVE_RETURN_IF_ERROR(CheckFitsShape(resolved.plan, shape));
-  VARVE_RETURN_IF_ERROR(CheckSpill(resolved.plan));
+  VARVE_RETURN_IF_ERROR(CheckRequirements(resolved.plan));
   resolved.shape = shape;
   if (shape.page_tokens == 0) resolved.shape.page_tokens = resolved.plan.PageTokens();
-  resolved.packing = PackSettingsOf(resolved.plan);
+  resolved.packing = PackSettingsOf(resolved.plan.settings);
 
-  VARVE_ASSIGN_OR_RETURN(LayerForm uncovered, ResolveRule(LayerRule(), resolved.shape, sources));
+  VARVE_ASSIGN_OR_RETURN(LayerForm uncovered,
+                         ResolveRule(LayerRule(), {}, resolved.shape, sources));
   resolved.layers.assign(static_cast<size_t>(shape.num_layers), uncovered);
   for (const LayerRule& rule : resolved.plan.rules) {
-    VARVE_ASSIGN_OR_RETURN(LayerForm layer, ResolveRule(rule, resolved.shape, sources));
+    VARVE_ASSIGN_OR_RETURN(LayerForm layer,
+                           ResolveRule(rule, resolved.plan.settings, resolved.shape, sources));
     const int last = rule.last_layer == -1 ? shape.num_layers - 1 : rule.last_layer;
     for (int i = rule.first_layer; i <= last; ++i) resolved.layers[static_cast<size_t>(i)] = layer;
   }

@@ -21,7 +21,7 @@
 
 namespace varve {
 
-// Of the whole cache; where rules differ the largest counts.
+// Of the whole cache: PlanSettings with defaults filled in.
 struct PackSettings {
   int threads = 1;
   int max_queue = 256;                          // groups

@@ -200,8 +200,6 @@ TEST(CacheSpill, ClausesAreChecked) {
   EXPECT_NE(refused("pack=store,keep_mib=1").find("keep_mib= requires spill="), std::string::npos);
   EXPECT_NE(refused("pack=store,spill_mib=1").find("spill_mib= requires spill="),
             std::string::npos);
-  EXPECT_NE(refused("0: pack=store,spill=a; 1: pack=store,spill=b").find("a cache has one"),
-            std::string::npos);
   EXPECT_FALSE(ParsePlan("pack=store,spill=a,spill_mib=0").ok());
   WriteFileBytes(folder.File("spill"), std::vector<std::byte>(5));
   EXPECT_NE(refused("pack=store,spill=" + file).find("spill"), std::string::npos);

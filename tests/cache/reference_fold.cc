@@ -108,7 +108,7 @@ void ReferenceCache::EndPrompt(SequenceId id, bool fold) {
     if (!fold || !Waits(sequence, layer)) continue;
     Pages folded = Folded(layer, sequence);
     if (folded.empty()) continue;
-    restart = RuleOf(layer).fold_positions == "restart";
+    restart = plan_.settings.fold_positions == FoldPositions::kRestart;
     sequence.layers[layer] = std::move(folded);
   }
   sequence.prompt_open = false;
