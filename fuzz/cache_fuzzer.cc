@@ -27,20 +27,22 @@ using varve::StepEntry;
 constexpr const char* kPlans[] = {
     "f16",
     "q8_0",
-    "q4_0,open=20",
-    "k=q8_0,v=q4_0r",
+    "q4_0,open=20,exact=0",
+    "k=q8_0,v=q4_0r,exact=0",
     "f32,open_rung=f32",
-    "age=f16:23/q8_0:50/q4_0",
-    "age=q8_0r:17/q4_0r,open=5,window=77",
+    "age=f16:23/q8_0:50/q4_0,exact=0",
+    "age=q8_0r:17/q4_0r,open=5,window=77,exact=0",
     "bf16,open_rung=bf16,window=40,sink=20",
-    "0: f16; 1: q4_0,window=33",
+    "0: f16; 1: q4_0,window=33,exact=0",
     "0: q8_0,open=100; 1: age=f16:40/q8_0",
     "age=q8_0:30/f16",
-    "pq2,open=0",
-    "k=pq16x5,v=q8_0,open=20",
-    "k=f16,v=pq8x9,open=0,window=90,sink=10",
-    "age=f16:30/pq2:80/q4_0",
-    "0: pq2; 1: k=pq16x5,v=pq8x9,open=5",
+    "pq2,open=0,exact=0",
+    "k=pq16x5,v=q8_0,open=20,exact=0",
+    "k=f16,v=pq8x9,open=0,window=90,sink=10,exact=0",
+    "age=f16:30/pq2:80/q4_0,exact=0",
+    "0: pq2,exact=0; 1: k=pq16x5,v=pq8x9,open=5,exact=0",
+    "q4_0",
+    "0: age=f16:23/q8_0:50/q4_0,exact=20; 1: q8_0,exact=40,window=60",
 };
 
 // Plans that fold: keys and values have one dimension then.
@@ -61,10 +63,10 @@ constexpr FoldingPlan kFoldingPlans[] = {
     {"f16,fold,window=40,sink=20", 3, 1, true, false},
     {"0: f16; 1: f16,fold", 7, 1, true, false},
     {"0: q8_0,fold,window=60; 1: age=f16:40/q8_0", 2, 3, true, true},
-    {"age=f16:23/q8_0:50/q4_0,fold", 4, 1, true, true},
-    {"k=q8_0,v=q4_0r,fold,open=20,image=40", 2, 1, true, true},
-    {"age=f16:30/pq2:80/q4_0,fold,fold_positions=restart", 3, 1, true, true},
-    {"pq2,open=0,fold", 9, 1, true, true},
+    {"age=f16:23/q8_0:50/q4_0,fold,exact=0", 4, 1, true, true},
+    {"k=q8_0,v=q4_0r,fold,open=20,image=40,exact=30", 2, 1, true, true},
+    {"age=f16:30/pq2:80/q4_0,fold,fold_positions=restart,exact=0", 3, 1, true, true},
+    {"pq2,open=0,fold,exact=0", 9, 1, true, true},
 };
 
 constexpr size_t kMaxSequences = 5;

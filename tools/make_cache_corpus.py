@@ -14,6 +14,7 @@ from pathlib import Path
 
 NUM_PLANS = 11  # without codebooks, first in the fuzzer's list
 NUM_PQ_PLANS = 5  # after them
+NUM_EXACT_PLANS = 2  # with exact=, last
 STEP = 11  # and above
 # Name, number of operations, and the operations that make up a third of the program besides steps.
 KINDS = [
@@ -55,6 +56,11 @@ def main() -> int:
         data = program(rng, plan, flags[plan % len(flags)], 80, list(range(11)))
         (folder / f"pq_{number:02}").write_bytes(data)
         number += 1
+    for plan in range(NUM_PLANS + NUM_PQ_PLANS, NUM_PLANS + NUM_PQ_PLANS + NUM_EXACT_PLANS):
+        for operations in ([1, 2, STEP], [3, 4, 5, 6]):
+            data = program(rng, plan, flags[number % len(flags)], 60, operations)
+            (folder / f"exact_{number:02}").write_bytes(data)
+            number += 1
     return 0
 
 

@@ -23,7 +23,7 @@ class BenchDecodeTest : public ::testing::Test {
     Result<std::shared_ptr<const GgufFile>> file = GgufFile::FromMemory(bytes_, "tiny");
     ASSERT_TRUE(file.ok()) << file.status().message();
     model_ = *LoadDecoderModel(*file);
-    options_.plans = {"q8_0", "age=q8_0:64/q4_0"};
+    options_.plans = {"q8_0", "age=q8_0:64/q4_0,exact=0"};
     options_.depths = {130, 0};
     options_.steps = 70;  // beyond the end of a page
     options_.reps = 2;

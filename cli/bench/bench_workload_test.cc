@@ -48,7 +48,7 @@ TEST(BenchWorkload, AFailedReadFailsTheReference) {
 TEST(BenchWorkload, HeldBytesCountSlotsAndTables) {
   const std::unique_ptr<Executor> executor = MakeThreadPool(1);
   const Workload workload({1, 1, 64, 64, 1}, *executor);
-  Result<FilledCache> filled = FillCache(workload, *ParsePlan("q4_0"), 2, 3, *executor);
+  Result<FilledCache> filled = FillCache(workload, *ParsePlan("q4_0,exact=0"), 2, 3, *executor);
   ASSERT_TRUE(filled.ok()) << filled.status().message();
   const uint64_t payload = 64 * 2 * 36;  // two blocks of 18 bytes per row
   EXPECT_EQ(filled->layer_bytes, 3 * payload);
@@ -59,7 +59,7 @@ TEST(BenchWorkload, HeldBytesCountSlotsAndTables) {
 TEST(BenchWorkload, TheEstimateIsThePayloadOfALayer) {
   const std::unique_ptr<Executor> executor = MakeThreadPool(1);
   const Workload workload(kShape, *executor);
-  const Plan plan = *ParsePlan("k=q8_0,v=q4_0");
+  const Plan plan = *ParsePlan("k=q8_0,v=q4_0,exact=0");
   EXPECT_EQ(*EstimateLayerBytes(kShape, plan),
             FillCache(workload, plan, 2, 1, *executor)->layer_bytes);
 }

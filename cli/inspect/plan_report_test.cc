@@ -31,7 +31,7 @@ TEST(PlanReport, F16CostsWhatF16Costs) {
 
 TEST(PlanReport, ScalesOfBlocksAreCounted) {
   // 34 bytes hold 32 values in q8_0, 18 in q4_0.
-  const PlanCost cost = Cost("k=q8_0,v=q4_0", 1, 64);
+  const PlanCost cost = Cost("k=q8_0,v=q4_0,exact=0", 1, 64);
   EXPECT_EQ(cost.payload, 64u * 2 * 2 * (34 + 18));
 }
 
@@ -39,7 +39,7 @@ TEST(PlanReport, APageTakesWholeSlotsOf256Bytes) {
   CacheShape shape = Shape(1);
   shape.num_kv_heads = 1;
   shape.page_tokens = 16;
-  Result<PlanCost> cost = EstimatePlan(*ParsePlan("q4_0"), shape, {.assumed = true}, 16);
+  Result<PlanCost> cost = EstimatePlan(*ParsePlan("q4_0,exact=0"), shape, {.assumed = true}, 16);
   ASSERT_TRUE(cost.ok()) << cost.status().message();
   EXPECT_EQ(cost->payload, 16u * 2 * 2 * 18);
   EXPECT_EQ(cost->bytes, 1280u);
@@ -54,7 +54,8 @@ TEST(PlanReport, AFillingPageCountsWhole) {
 }
 
 TEST(PlanReport, EveryPageIsInOneStage) {
-  const PlanCost cost = Cost("age=f16:128/q8_0:512/q4_0,open=64,window=1024,sink=1", 1, 2000);
+  const PlanCost cost =
+      Cost("age=f16:128/q8_0:512/q4_0,open=64,window=1024,sink=1,exact=0", 1, 2000);
   ASSERT_EQ(cost.ranges.size(), 1u);
   // filling 16 tokens; ages of full pages are 16, 80, 144, … 1936.
   const std::vector<StageCost>& stages = cost.ranges[0].stages;
@@ -67,6 +68,22 @@ TEST(PlanReport, EveryPageIsInOneStage) {
   EXPECT_EQ(stages[5].state, "dropped");
   EXPECT_EQ(stages[5].pages, 14);
   EXPECT_EQ(stages[5].layer_bytes, 0u);
+}
+
+TEST(PlanReport, ExactPagesAreAStateOfTheirOwn) {
+  const PlanCost cost = Cost("q4_0,open=64,window=512,sink=1,exact=100", 1, 1030);
+  const std::vector<StageCost>& stages = cost.ranges[0].stages;
+  ASSERT_EQ(stages.size(), 5u);
+  EXPECT_EQ(stages[0].tokens, 6);
+  // Of the two pages that touch the first 100 tokens the window drops the one without a sink.
+  EXPECT_EQ(stages[1].state, "exact");
+  EXPECT_EQ(stages[1].pages, 1);
+  EXPECT_EQ(stages[1].k, "f16");
+  EXPECT_EQ(stages[1].layer_payload, 64u * 512);
+  EXPECT_EQ(stages[2].pages, 1);  // open: age 6
+  EXPECT_EQ(stages[3].pages, 7);  // ages 70 … 454
+  EXPECT_EQ(stages[4].pages, 7);  // dropped
+  EXPECT_EQ(Cost("q8_0", 1, 1030).ranges[0].stages.size(), 2u);
 }
 
 TEST(PlanReport, LayersWithTheSamePlanAreOneRange) {
@@ -83,7 +100,7 @@ TEST(PlanReport, APlanThatCannotRunIsAnError) {
 }
 
 TEST(PlanReport, APolicyAimsAtItsBytesFromTheTriggerOn) {
-  const PlanCost cost = Cost("0: f16; 1-: evict=demote,ratio=4,trigger=512", 3, 1024);
+  const PlanCost cost = Cost("0: f16; 1-: evict=demote,ratio=4,trigger=512,exact=0", 3, 1024);
   ASSERT_EQ(cost.ranges.size(), 2u);
   EXPECT_EQ(cost.ranges[0].policy_bytes, 0u);
   EXPECT_EQ(cost.ranges[1].policy_bytes, 2u * 1024 * 512 / 4);

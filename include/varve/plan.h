@@ -53,6 +53,7 @@ struct LayerRule {
 
   std::optional<int64_t> open_tokens;    // open=N
   std::optional<std::string> open_rung;  // open_rung=f16|f32|bf16
+  std::optional<int64_t> exact_tokens;   // exact=N: pages of the first N tokens keep the open rung
   std::optional<int64_t> window_tokens;  // window=N
 
   std::optional<std::string> evict;       // h2o|window|random|tova|snapkv|demote

@@ -34,8 +34,8 @@ struct PlanResources {
 
 // Pages of one layer that are in one state.
 struct StageCost {
-  std::string state;  // "filling", "open", "sealed" or "dropped"
-  std::string age;    // "0-127", "512-"
+  std::string state;  // "filling", "exact", "open", "sealed" or "dropped"
+  std::string age;    // "0-127", "512-"; empty where it does not matter
   std::string k;      // rung names; empty where dropped
   std::string v;
   int64_t pages = 0;

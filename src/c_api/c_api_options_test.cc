@@ -43,7 +43,7 @@ TEST_F(CApiOptions, ACodebookFromMemoryServesAPlanWithPq) {
       << varve_last_error();
   varve_cache_options options = OneThread();
   options.codebook = codebook;
-  Open("pq16x8,open=0", options);
+  Open("pq16x8,open=0,exact=0", options);
   varve_codebook_free(codebook);
   for (int i = 0; i < 3; ++i) Step(kPage);
   EXPECT_GT(Stats().bytes_codebooks, 0u);

@@ -18,6 +18,7 @@ PageSchedule ScheduleOf(const LayerPlan& plan, int page_tokens) {
   schedule.page_tokens = page_tokens;
   schedule.open_rung = plan.open_rung;
   for (const LayerPlan::Stage& stage : plan.stages) schedule.from_age.push_back(stage.from_age);
+  schedule.exact_tokens = plan.exact_tokens;
   schedule.window_tokens = plan.window_tokens;
   schedule.sink_tokens = plan.sink_tokens;
   return schedule;

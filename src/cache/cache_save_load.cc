@@ -63,6 +63,9 @@ Status CacheImpl::SaveThrough(const std::string& path, const SaveOptions& option
   plan.settings.spill_mib.reset();
   plan.settings.keep_mib.reset();
   for (LayerRule& rule : plan.rules) {
+    // Said in full, so that the file means the same under other defaults.
+    const int64_t exact_tokens = layer_plans_[static_cast<size_t>(rule.first_layer)].exact_tokens;
+    if (exact_tokens > 0) rule.exact_tokens = exact_tokens;
     rule.codebook.reset();
     if (rule.fold) rule.fold = std::filesystem::path(*rule.fold).filename().string();
   }
@@ -124,8 +127,13 @@ Status CacheImpl::CheckFile(const CacheFile& file, const LoadOptions& options) c
   if (shape.page_tokens != shape_.page_tokens)
     return differs("page_tokens", shape.page_tokens, shape_.page_tokens);
   for (size_t layer = 0; layer < layer_plans_.size(); ++layer) {
-    // Packing changes no value: a page that is packed is read under any plan.
-    if (file.layer_plans()[layer].GivesSameValues(layer_plans_[layer])) continue;
+    // Packing changes no value: a page that is packed is read under any plan. Tokens that the file
+    // does not keep exact stay as they are.
+    const LayerForm& saved = file.layer_plans()[layer];
+    if (saved.GivesSameValues(layer_plans_[layer]) &&
+        saved.exact_tokens <= layer_plans_[layer].exact_tokens) {
+      continue;
+    }
     return InvalidArgument(
         fmt::format("{}: plan \"{}\" is not \"{}\", the cache's: they differ in layer {}",
                     file.name(), file.plan_text(), PrintPlan(settled_plan_), layer));

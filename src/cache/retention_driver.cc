@@ -184,6 +184,7 @@ std::vector<PageStat> RetentionDriver::StatsOf(int layer, const LayerTable& tabl
     stat.end_position = entry.EndPosition();
     stat.live_rows = entry.live.Count();
     stat.complete = table.IsComplete(i);
+    stat.exact = table.schedule().IsExact(stat.first_position);
     const int level = std::max(0, entry.stage - plan.first_demotion + 1);
     stat.level = std::max(level, entry.wish - plan.first_demotion + 1);
     stat.bytes = stat.level == level

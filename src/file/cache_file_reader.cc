@@ -192,7 +192,10 @@ Status CacheFile::ParsePlanSection() {
   if (plan->settings.spill) {
     return Bad("section plan: \"{}\": spill= cannot be in a file", plan_text_);
   }
-  Result<ResolvedPlan> resolved = ResolvePlan(*plan, shape_);
+  // Writers say where tokens are kept exact; older ones did not keep any.
+  Plan said = *plan;
+  for (LayerRule& rule : said.rules) rule.exact_tokens = rule.exact_tokens.value_or(0);
+  Result<ResolvedPlan> resolved = ResolvePlan(said, shape_);
   if (!resolved.ok()) {
     return Status(resolved.status().code(),
                   fmt::format("{}: section plan: {}", name_, resolved.status().message()));

@@ -101,25 +101,26 @@ TEST_P(CacheFilePlans, GoesOnBitForBit) {
 
 INSTANTIATE_TEST_SUITE_P(
     Plans, CacheFilePlans,
-    testing::Values("f16", "q8_0", "q4_0,open=20", "k=q8_0,v=q4_0r", "f32,open_rung=f32",
-                    "age=f16:23/q8_0:50/q4_0", "age=q8_0r:17/q4_0r,open=5,window=77",
-                    "bf16,open_rung=bf16,window=40,sink=20", "0: f16; 1: q4_0,window=33",
+    testing::Values("f16", "q8_0", "q4_0,open=20,exact=0", "k=q8_0,v=q4_0r,exact=0",
+                    "f32,open_rung=f32", "age=f16:23/q8_0:50/q4_0,exact=0",
+                    "age=q8_0r:17/q4_0r,open=5,window=77,exact=0",
+                    "bf16,open_rung=bf16,window=40,sink=20", "0: f16; 1: q4_0,window=33,exact=0",
                     "evict=h2o,ratio=2,sink=16,recent=32,trigger=64,every=16",
-                    "evict=demote,ratio=1.2,sink=16,recent=32,trigger=64,every=16",
+                    "evict=demote,ratio=1.2,sink=16,recent=32,trigger=64,every=16,exact=0",
                     "q8_0,evict=tova,ratio=4,sink=16,recent=32,trigger=64,every=16",
                     "evict=snapkv,ratio=3,sink=16,recent=32,trigger=64,every=16"));
 
 TEST(CacheFile, KeepsWhatPagesShare) {
   const TempFolder folder;
   const std::string path = folder.File("cache.varve");
-  RetentionRun run(SmallShape(), "age=f16:64/q4_0", Work());
+  RetentionRun run(SmallShape(), "age=f16:64/q4_0,exact=0", Work());
   const SequenceId a = *run.cache->CreateSequence();
   run.Feed(a, 100);
   const SequenceId b = *run.cache->Fork(a);
   run.Feed(a, 180);  // has demoted pages that b still holds exact
   const CacheStats before = run.cache->Stats();
   ASSERT_OK(run.cache->Save(path, {}));
-  RetentionRun loaded(SmallShape(), "age=f16:64/q4_0", Work());
+  RetentionRun loaded(SmallShape(), "age=f16:64/q4_0,exact=0", Work());
   const std::vector<SequenceTokens> sequences = LoadAll(loaded, path);
   EXPECT_EQ(loaded.cache->Stats().pages, before.pages);
   // The fork takes over what the first sequence has encoded.
@@ -131,7 +132,7 @@ TEST(CacheFile, KeepsWhatPagesShare) {
 }
 
 TEST(CacheFile, KeepsWhatAPolicyWantsAndOtherHoldersHaveNotAgreedTo) {
-  const char* plan = "evict=demote,ratio=1.2,sink=16,recent=32,trigger=64,every=16";
+  const char* plan = "evict=demote,ratio=1.2,sink=16,recent=32,trigger=64,every=16,exact=0";
   const TempFolder folder;
   const std::string path = folder.File("cache.varve");
   RetentionRun run(SmallShape(), plan, Work());
@@ -154,12 +155,12 @@ TEST(CacheFile, KeepsWhatAPolicyWantsAndOtherHoldersHaveNotAgreedTo) {
 TEST(CacheFile, PagesThatNobodyHasReadAgeAllTheSame) {
   const TempFolder folder;
   const std::string path = folder.File("cache.varve");
-  RetentionRun run(SmallShape(), "age=f16:64/q8_0:128/q4_0", Work());
+  RetentionRun run(SmallShape(), "age=f16:64/q8_0:128/q4_0,exact=0", Work());
   run.attends = false;
   const SequenceId a = *run.cache->CreateSequence();
   run.Feed(a, 120);
   ASSERT_OK(run.cache->Save(path, {}));
-  RetentionRun loaded(SmallShape(), "age=f16:64/q8_0:128/q4_0", Work());
+  RetentionRun loaded(SmallShape(), "age=f16:64/q8_0:128/q4_0,exact=0", Work());
   loaded.attends = false;
   const SequenceId id = LoadAll(loaded, path)[0].sequence;
   const uint64_t before = run.cache->Stats().pages_demoted;

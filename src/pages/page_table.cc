@@ -12,7 +12,8 @@ void PageSchedule::AddEvents(const Span& page, size_t entry, int64_t from, int64
   int64_t gone = kNoEvent;
   if (!InWindowForEver(page)) gone = std::max(page.end_position + window_tokens, from + 1);
   const size_t first_new = events->size();
-  for (size_t stage = static_cast<size_t>(page.stage + 1); stage < from_age.size(); ++stage) {
+  const size_t num_stages = IsExact(page.first_position) ? 0 : from_age.size();
+  for (size_t stage = static_cast<size_t>(page.stage + 1); stage < num_stages; ++stage) {
     const int64_t position = std::max(page.end_position + from_age[stage], from + 1);
     if (position > to || position >= gone) break;
     // Of stages that are due at once, the last one.
@@ -25,7 +26,8 @@ void PageSchedule::AddEvents(const Span& page, size_t entry, int64_t from, int64
 int64_t PageSchedule::FirstEvent(const Span& page) const {
   int64_t event = kNoEvent;
   const auto next = static_cast<size_t>(page.stage + 1);
-  if (next < from_age.size() && from_age[next] < kNever) event = page.end_position + from_age[next];
+  if (!IsExact(page.first_position) && next < from_age.size() && from_age[next] < kNever)
+    event = page.end_position + from_age[next];
   if (!InWindowForEver(page)) event = std::min(event, page.end_position + window_tokens);
   return event;
 }

@@ -49,6 +49,7 @@ struct PageSchedule {
   const Rung* open_rung = nullptr;  // of filling pages
   // When a page reaches each stage; kNever: no age does, a policy may. Ascending.
   std::vector<int64_t> from_age;
+  int64_t exact_tokens = 0;   // pages that touch the first so many reach no stage by age
   int64_t window_tokens = 0;  // 0: none
   int64_t sink_tokens = 0;    // kept by the window
 
@@ -68,6 +69,8 @@ struct PageSchedule {
   int64_t FirstEvent(const Span& page) const;
 
   static constexpr int64_t kNoEvent = std::numeric_limits<int64_t>::max();
+
+  bool IsExact(int64_t first_position) const { return first_position < exact_tokens; }
 
  private:
   bool InWindowForEver(const Span& page) const {

@@ -54,6 +54,18 @@ TEST(PageSchedule, NothingFollowsTheWindow) {
   EXPECT_EQ(schedule.FirstEvent({0, 16, 1}), PageSchedule::kNoEvent);
 }
 
+TEST(PageSchedule, ExactPagesReachNoStageButLeaveTheWindow) {
+  const PageSchedule schedule{
+      .page_tokens = 16, .from_age = {0, 10}, .exact_tokens = 17, .window_tokens = 40};
+  std::vector<PageEvent> events;
+  schedule.AddEvents({0, 16, -1}, 0, 15, 200, &events);
+  schedule.AddEvents({16, 32, -1}, 1, 31, 200, &events);  // touches token 16
+  schedule.AddEvents({32, 48, -1}, 2, 47, 200, &events);
+  EXPECT_EQ(Text(events), "56:0x 72:1x 48:2>0 58:2>1 88:2x ");
+  EXPECT_EQ(schedule.FirstEvent({16, 32, -1}), 72);
+  EXPECT_EQ(schedule.FirstEvent({32, 48, -1}), 48);
+}
+
 TEST(PageSchedule, StagesOfAPolicyAreNoMatterOfAge) {
   const PageSchedule schedule{.page_tokens = 16, .from_age = {0, PageSchedule::kNever}};
   EXPECT_EQ(schedule.FirstEvent({0, 16, 0}), PageSchedule::kNoEvent);

@@ -46,6 +46,7 @@ struct FoldRule {
 
 // All of a layer's plan but its rungs.
 struct LayerTerms {
+  int64_t exact_tokens = 0;   // pages that touch the first so many stay in the open rung
   int64_t window_tokens = 0;  // 0: none
   int64_t sink_tokens = 0;    // kept by the window
   std::optional<RetentionRule> retention;
@@ -83,8 +84,8 @@ struct LayerPlanOf : LayerTerms {
 
   bool operator==(const LayerPlanOf&) const = default;
 
-  // Equal but for packing; rungs are compared by descriptor, whatever their codebooks, and folding
-  // by its segments and positions, whatever the networks.
+  // Equal but for packing and the exact tokens; rungs are compared by descriptor, whatever their
+  // codebooks, and folding by its segments and positions, whatever the networks.
   template <typename OtherT>
   bool GivesSameValues(const LayerPlanOf<OtherT>& other) const {
     const auto same_stage = [](const Stage& a, const typename LayerPlanOf<OtherT>::Stage& b) {

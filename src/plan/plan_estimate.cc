@@ -27,10 +27,18 @@ std::string AgeRange(int64_t from, int64_t until) {
   return until < 0 ? fmt::format("{}-", from) : fmt::format("{}-{}", from, until - 1);
 }
 
-// Every state that a page of this layer can be in, without counts: filling, open if there is such
-// an age, the stages, dropped if there is a window.
-std::vector<StageCost> StatesOf(const LayerForm& layer) {
-  std::vector<StageCost> states;
+// Every state that a page of a layer can be in, without counts, and where each is in the list; an
+// index means nothing where the layer has no such state.
+struct LayerStates {
+  std::vector<StageCost> list;
+  size_t exact = 0;
+  size_t open = 0;
+  size_t first_stage = 0;
+  size_t dropped = 0;
+};
+
+LayerStates StatesOf(const LayerForm& layer) {
+  LayerStates states;
   const std::string open(layer.open_rung->name);
   const auto add = [&](std::string_view state, std::string age, std::string_view k,
                        std::string_view v) {
@@ -39,21 +47,25 @@ std::vector<StageCost> StatesOf(const LayerForm& layer) {
     cost.age = std::move(age);
     cost.k = k;
     cost.v = v;
-    states.push_back(std::move(cost));
+    states.list.push_back(std::move(cost));
+    return states.list.size() - 1;
   };
   add("filling", "", open, open);
+  if (layer.exact_tokens > 0) states.exact = add("exact", "", open, open);
   const int64_t first_age = layer.stages.front().from_age;
-  if (first_age > 0) add("open", AgeRange(0, first_age), open, open);
+  if (first_age > 0) states.open = add("open", AgeRange(0, first_age), open, open);
   // Rungs that evict=demote may use do not depend on age, and come last.
   const auto by_age = [&](size_t i) {
     return i < layer.stages.size() && layer.stages[i].from_age < LayerForm::kNeverByAge;
   };
+  states.first_stage = states.list.size();
   for (size_t i = 0; by_age(i); ++i) {
     const LayerForm::Stage& stage = layer.stages[i];
     const int64_t until = by_age(i + 1) ? layer.stages[i + 1].from_age : -1;
     add("sealed", AgeRange(stage.from_age, until), stage.k->name, stage.v->name);
   }
-  if (layer.window_tokens > 0) add("dropped", AgeRange(layer.window_tokens, -1), "", "");
+  if (layer.window_tokens > 0)
+    states.dropped = add("dropped", AgeRange(layer.window_tokens, -1), "", "");
   return states;
 }
 
@@ -91,31 +103,35 @@ void ForEachPage(const LayerForm& layer, const CacheShape& shape, int64_t num_to
   }
 }
 
-// Puts each page of a sequence of num_tokens into its state.
+// The state of a page of a sequence of num_tokens, as an index into the list.
+size_t StateOf(const LayerForm& layer, const LayerStates& states, const PageTokens& page,
+               int64_t num_tokens) {
+  const int64_t age = num_tokens - page.end;
+  if (page.filling) return 0;
+  if (layer.window_tokens > 0 && age >= layer.window_tokens && page.begin >= layer.sink_tokens)
+    return states.dropped;
+  if (page.begin < layer.exact_tokens) return states.exact;
+  const LayerForm::Stage* stage = layer.StageAt(age);
+  if (stage == nullptr) return states.open;
+  return states.first_stage + static_cast<size_t>(stage - layer.stages.data());
+}
+
+// Counts each page of a sequence of num_tokens in its state.
 Result<std::vector<StageCost>> CostOfLayer(const LayerForm& layer, const CacheShape& shape,
                                            int64_t num_tokens) {
-  std::vector<StageCost> states = StatesOf(layer);
-  const size_t first_stage = layer.stages.front().from_age > 0 ? 2 : 1;
+  LayerStates states = StatesOf(layer);
   ForEachPage(layer, shape, num_tokens, [&](const PageTokens& page) {
-    const int64_t age = num_tokens - page.end;
-    const LayerForm::Stage* stage = layer.StageAt(age);
-    StageCost* state = &states[1];
-    if (stage != nullptr) {
-      state = &states[first_stage + static_cast<size_t>(stage - layer.stages.data())];
-    }
-    const bool is_dropped = layer.window_tokens > 0 && age >= layer.window_tokens;
-    if (is_dropped && page.begin >= layer.sink_tokens) state = &states.back();
-    if (page.filling) state = &states[0];
-    ++state->pages;
-    state->tokens += page.end - page.begin;
+    StageCost& state = states.list[StateOf(layer, states, page, num_tokens)];
+    ++state.pages;
+    state.tokens += page.end - page.begin;
   });
-  for (StageCost& state : states) {
+  for (StageCost& state : states.list) {
     if (state.k.empty()) continue;
     VARVE_ASSIGN_OR_RETURN(uint64_t payload, PagePayload(state.k, state.v, shape));
     state.layer_bytes = SlotBytes(payload) * static_cast<uint64_t>(state.pages);
     state.layer_payload = payload * static_cast<uint64_t>(state.pages);
   }
-  return states;
+  return std::move(states.list);
 }
 
 // Bytes that the policy of a range aims at, 0 before its trigger.

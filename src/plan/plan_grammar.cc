@@ -37,6 +37,7 @@ constexpr ClauseSpec kClauses[] = {
      .kind = ClauseKind::kWord,
      .text = &LayerRule::open_rung,
      .words_of_table = AppendableRungNames},
+    {.name = "exact", .kind = ClauseKind::kCount, .count = &LayerRule::exact_tokens},
     {.name = "page",
      .kind = ClauseKind::kPage,
      .is_setting = true,

@@ -77,6 +77,7 @@ class PlanGenerator {
     }
     rule.open_tokens = Count();  // so that a rule always says something
     if (Chance(0.3)) rule.open_rung = OneOf({"f16", "f32", "bf16"});
+    if (Chance(0.3)) rule.exact_tokens = Count();
     if (Chance(0.3)) rule.window_tokens = Count(1) % 1'000'000'000 + 1;
     if (Chance(0.3)) rule.evict = OneOf({"h2o", "window", "random", "tova", "snapkv", "demote"});
     if (Chance(0.3)) {

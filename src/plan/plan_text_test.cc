@@ -44,6 +44,7 @@ TEST(PlanText, EveryClauseStoresItsValue) {
   EXPECT_EQ(OnlyRule("open=128").open_tokens, 128);
   EXPECT_EQ(OnlyRule("open=0").open_tokens, 0);
   EXPECT_EQ(OnlyRule("open_rung=bf16").open_rung, "bf16");
+  EXPECT_EQ(OnlyRule("exact=128").exact_tokens, 128);
   EXPECT_EQ(OnlyRule("window=4096").window_tokens, 4096);
   EXPECT_EQ(OnlyRule("evict=snapkv").evict, "snapkv");
   EXPECT_EQ(OnlyRule("ratio=3.5").ratio, 3.5);

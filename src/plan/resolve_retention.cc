@@ -1,5 +1,6 @@
 #include "plan/resolve_retention.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -54,24 +55,6 @@ Status AddDemotions(const LayerRule& rule, const CacheShape& shape, int page_tok
   return Status();
 }
 
-// budget= must at least hold what may never be dropped, in every layer that shares it.
-Status CheckBudget(const LayerRule& rule, const CacheShape& shape, int page_tokens,
-                   const LayerForm& layer) {
-  if (layer.retention->budget_bytes == 0) return Status();
-  const int last = rule.last_layer == -1 ? shape.num_layers - 1 : rule.last_layer;
-  const auto pages = [&](int64_t tokens) { return CeilDiv(tokens, page_tokens); };
-  const int64_t floor_pages =
-      pages(layer.retention->sink_tokens) + pages(layer.retention->recent_tokens);
-  const uint64_t floor = HeldBytes(layer.stages.front(), shape, page_tokens) *
-                         static_cast<uint64_t>(floor_pages) *
-                         static_cast<uint64_t>(last - rule.first_layer + 1);
-  if (layer.retention->budget_bytes >= floor) return Status();
-  return InvalidArgument(fmt::format(
-      "plan: layers {}, clause \"budget={}\": sink {} and recent {} tokens alone take {} bytes",
-      LayersText(rule), layer.retention->budget_bytes, layer.retention->sink_tokens,
-      layer.retention->recent_tokens, floor));
-}
-
 }  // namespace
 
 Status AddRetention(const LayerRule& rule, const CacheShape& shape, LayerForm* layer) {
@@ -94,7 +77,29 @@ Status AddRetention(const LayerRule& rule, const CacheShape& shape, LayerForm* l
   if (policy->uses_levels) {
     VARVE_RETURN_IF_ERROR(AddDemotions(rule, shape, page_tokens, layer));
   }
-  return CheckBudget(rule, shape, page_tokens, *layer);
+  return Status();
+}
+
+Status CheckBudget(const LayerRule& rule, const CacheShape& shape, const LayerForm& layer) {
+  const RetentionRule& retention = *layer.retention;
+  if (retention.budget_bytes == 0) return Status();
+  const auto pages = [&](int64_t tokens) {
+    return static_cast<uint64_t>(CeilDiv(tokens, shape.page_tokens));
+  };
+  const LayerForm::Stage open{layer.open_rung, layer.open_rung, 0};
+  const uint64_t exact_pages = pages(std::min(retention.sink_tokens, layer.exact_tokens));
+  const uint64_t other_pages =
+      pages(retention.sink_tokens) - exact_pages + pages(retention.recent_tokens);
+  const uint64_t layer_floor =
+      HeldBytes(open, shape, shape.page_tokens) * exact_pages +
+      HeldBytes(layer.stages.front(), shape, shape.page_tokens) * other_pages;
+  const int last = rule.last_layer == -1 ? shape.num_layers - 1 : rule.last_layer;
+  const uint64_t floor = layer_floor * static_cast<uint64_t>(last - rule.first_layer + 1);
+  if (retention.budget_bytes >= floor) return Status();
+  return InvalidArgument(fmt::format(
+      "plan: layers {}, clause \"budget={}\": sink {} and recent {} tokens alone take {} bytes",
+      LayersText(rule), retention.budget_bytes, retention.sink_tokens, retention.recent_tokens,
+      floor));
 }
 
 }  // namespace varve

@@ -11,9 +11,12 @@
 
 namespace varve {
 
-// Requires rule.evict, layer->stages and shape.page_tokens. Fails, with the clause, where budget=
-// is below what may never be dropped.
+// Requires rule.evict, layer->stages and shape.page_tokens.
 Status AddRetention(const LayerRule& rule, const CacheShape& shape, LayerForm* layer);
+
+// Fails, with the clause, where budget= is below what may never be dropped, in all layers of the
+// rule. Requires layer.retention and the rest of the layer's plan.
+Status CheckBudget(const LayerRule& rule, const CacheShape& shape, const LayerForm& layer);
 
 }  // namespace varve
 

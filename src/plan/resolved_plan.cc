@@ -178,6 +178,21 @@ int64_t OpenTokens(const LayerRule& rule, const Ladder& keys, const Ladder& valu
   return rule.window_tokens ? std::min(liked, *rule.window_tokens / 2) : liked;
 }
 
+// What exact= is where a rule does not say it: enough for the outliers of the first tokens, which
+// ruin rungs of few bits.
+constexpr int64_t kDefaultExactTokens = 64;
+constexpr double kFewBits = 8;  // less than this
+
+int64_t ExactTokens(const LayerRule& rule, const LayerForm& layer, const CacheShape& shape) {
+  if (rule.exact_tokens) return *rule.exact_tokens;
+  const bool has_few_bits =
+      std::any_of(layer.stages.begin(), layer.stages.end(), [&](const LayerForm::Stage& stage) {
+        return stage.k->BitsPerValue({0, 0, shape.key_dim, shape.page_tokens}) < kFewBits ||
+               stage.v->BitsPerValue({0, 0, shape.value_dim, shape.page_tokens}) < kFewBits;
+      });
+  return has_few_bits ? kDefaultExactTokens : 0;
+}
+
 Result<LayerForm> ResolveRule(const LayerRule& rule, const PlanSettings& settings,
                               const CacheShape& shape, const PlanSources& sources) {
   if (rule.window_tokens && rule.open_tokens.value_or(0) > *rule.window_tokens) {
@@ -200,6 +215,8 @@ Result<LayerForm> ResolveRule(const LayerRule& rule, const PlanSettings& setting
   layer.window_tokens = rule.window_tokens.value_or(0);
   layer.sink_tokens = rule.sink_tokens.value_or(0);
   if (rule.evict) VARVE_RETURN_IF_ERROR(AddRetention(rule, shape, &layer));
+  layer.exact_tokens = ExactTokens(rule, layer, shape);
+  if (rule.evict) VARVE_RETURN_IF_ERROR(CheckBudget(rule, shape, layer));
   if (rule.fold) VARVE_RETURN_IF_ERROR(AddFold(rule, settings, sources.compressors, &layer));
   layer.pack = PackRuleOf(rule);
   return layer;

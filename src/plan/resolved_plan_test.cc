@@ -71,6 +71,23 @@ TEST(LayerPlan, TheOpenWindowSwallowsYoungerStages) {
   EXPECT_EQ(LayerZero("age=f16:512/q8_0:4096/q4_0,open=9999"), "f16 | 9999 q4_0/q4_0");
 }
 
+TEST(LayerPlan, RungsBelowEightBitsKeepTheFirstTokensExact) {
+  const auto exact = [](std::string_view text) {
+    return ResolvePlan(*ParsePlan(text), Shape())->layers.front().exact_tokens;
+  };
+  for (const char* plan : {"", "f16", "f32", "bf16", "q8_0", "q8_0r", "age=f16:64/q8_0",
+                           "k=q8_0,v=f16", "k=pq64x8,v=q8_0"}) {
+    EXPECT_EQ(exact(plan), 0) << plan;
+  }
+  for (const char* plan : {"q4_0", "q4_0r", "k=q4_0", "v=q4_0r", "k=pq32x8", "pq4", "pq2",
+                           "age=f16:64/q8_0:4096/q4_0", "evict=demote"}) {
+    EXPECT_EQ(exact(plan), 64) << plan;
+    EXPECT_EQ(exact(std::string(plan) + ",exact=0"), 0) << plan;
+    EXPECT_EQ(exact(std::string(plan) + ",exact=200"), 200) << plan;
+  }
+  EXPECT_EQ(exact("q8_0,exact=32"), 32);
+}
+
 TEST(LayerPlan, EqualNeighboursAreOneStage) {
   EXPECT_EQ(LayerZero("age=q8_0:512/q8_0:1024/q4_0"), "f16 | 0 q8_0/q8_0 | 1024 q4_0/q4_0");
 }

@@ -53,11 +53,13 @@ struct Step {
   }
 };
 
-Step NextStep(const RetentionRule& rule, double mass, size_t index, int level, uint64_t bytes) {
+Step NextStep(const RetentionRule& rule, double mass, size_t index, const PageStat& page, int level,
+              uint64_t bytes) {
   const double cost = mass * mass;
   const double now = rule.levels[static_cast<size_t>(level)].distortion;
   Step step{cost * (1 - now) / static_cast<double>(std::max<uint64_t>(bytes, 1)), index, kDropPage,
             bytes};
+  if (page.exact) return step;
   for (size_t to = static_cast<size_t>(level) + 1; to < rule.levels.size(); ++to) {
     if (rule.levels[to].bytes >= bytes) continue;
     const uint64_t saved = bytes - rule.levels[to].bytes;
@@ -81,7 +83,8 @@ void Demote(const RetentionRule& rule, const LayerState& state,
     bytes[index] = state.pages[index].bytes;
     mass[index] = state.pages[index].worth + mean;
     total += bytes[index];
-    steps.push(NextStep(rule, mass[index], index, state.pages[index].level, bytes[index]));
+    steps.push(NextStep(rule, mass[index], index, state.pages[index], state.pages[index].level,
+                        bytes[index]));
   }
   while (total > room && !steps.empty()) {
     const Step step = steps.top();
@@ -90,7 +93,8 @@ void Demote(const RetentionRule& rule, const LayerState& state,
     bytes[step.page] -= step.saved;
     total -= step.saved;
     if (step.to == kDropPage) continue;
-    steps.push(NextStep(rule, mass[step.page], step.page, step.to, bytes[step.page]));
+    steps.push(NextStep(rule, mass[step.page], step.page, state.pages[step.page], step.to,
+                        bytes[step.page]));
   }
 }
 

@@ -52,6 +52,7 @@ struct PageStat {
   int64_t end_position = 0;  // exclusive
   int live_rows = 0;
   bool complete = true;  // false: the page that still grows
+  bool exact = false;    // keeps its level, or goes
   int level = 0;         // index into RetentionRule::levels
   uint64_t bytes = 0;    // as held
   double worth = 0;      // what the policy ranks by

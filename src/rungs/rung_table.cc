@@ -120,7 +120,7 @@ Status RungDescriptor::CheckDim(int dim) const {
 
 double RungDescriptor::ExpectedError(const StripShape& shape) const {
   if (expected_error != nullptr) return expected_error(*this, shape);
-  return ErrorOfBits(8.0 * static_cast<double>(StripBytes(shape)) / shape.page_tokens / shape.dim);
+  return ErrorOfBits(BitsPerValue(shape));
 }
 
 std::unique_ptr<const Rung> RungDescriptor::Make(const RungBinding& binding) const {

@@ -83,6 +83,10 @@ struct RungDescriptor {
   // Ok if rows of `dim` values can be stored; otherwise names dim and the limit.
   Status CheckDim(int dim) const;
   size_t StripBytes(const StripShape& shape) const { return strip_bytes(*this, shape); }
+  // All bytes of a strip counted: 4.5 for q4_0.
+  double BitsPerValue(const StripShape& shape) const {
+    return 8.0 * static_cast<double>(StripBytes(shape)) / shape.dim / shape.page_tokens;
+  }
   // For strips from a file: ok if attention can use the bytes as they are. What a rung's encoder
   // writes always is.
   Status CheckStrip(const StripShape& shape, const std::byte* strip) const {

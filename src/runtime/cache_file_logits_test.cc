@@ -49,9 +49,10 @@ TEST_P(CacheFileLogits, AreTheSameAfterLoading) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Plans, CacheFileLogits,
-                         ::testing::Values("f16", "q8_0", "age=f16:128/q8_0:256/q4_0r",
-                                           "k=q8_0,v=q4_0,window=400,sink=64",
-                                           "evict=h2o,ratio=3.5", "evict=demote,ratio=3.5"));
+                         ::testing::Values("f16", "q8_0", "age=f16:128/q8_0:256/q4_0r,exact=0",
+                                           "k=q8_0,v=q4_0,window=400,sink=64,exact=0",
+                                           "evict=h2o,ratio=3.5",
+                                           "evict=demote,ratio=3.5,exact=0"));
 
 }  // namespace cache_file_logits_test
 }  // namespace varve

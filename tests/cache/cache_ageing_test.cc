@@ -48,7 +48,7 @@ TEST(CacheAgeing, AFullPageSealsAtOnceWithoutAnOpenWindow) {
 }
 
 TEST(CacheAgeing, TheLastTokensStayOpen) {
-  CacheTwin twin(Shape(), "k=q8_0,v=q4_0,open=20");
+  CacheTwin twin(Shape(), "k=q8_0,v=q4_0,open=20,exact=0");
   const SequenceId id = twin.Create();
   ASSERT_OK(twin.Grow(id, 35));
   EXPECT_EQ(Rungs(twin.cache()), "f16 filling 1, f16 full 2");
@@ -57,7 +57,7 @@ TEST(CacheAgeing, TheLastTokensStayOpen) {
 }
 
 TEST(CacheAgeing, PagesGoDownTheLadderAtTheirBounds) {
-  CacheTwin twin(Shape(), "age=f16:10/q8_0:25/q4_0");
+  CacheTwin twin(Shape(), "age=f16:10/q8_0:25/q4_0,exact=0");
   const SequenceId id = twin.Create();
   ASSERT_OK(twin.Grow(id, 25));
   EXPECT_EQ(Rungs(twin.cache()), "f16 filling 1, f16 sealed 1");
@@ -85,15 +85,15 @@ TEST(CacheAgeing, TheWindowDropsPagesButNoSink) {
 TEST(CacheAgeing, EveryLayerFollowsItsOwnRule) {
   CacheShape shape = Shape();
   shape.num_layers = 3;
-  CacheTwin twin(shape, "0: f32,open_rung=f32; 2: q4_0,window=30");
+  CacheTwin twin(shape, "0: f32,open_rung=f32; 2: q4_0,window=30,exact=0");
   const SequenceId id = twin.Create();
   ASSERT_OK(twin.Grow(id, 64));
   EXPECT_EQ(Rungs(twin.cache()), "f16 sealed 4, f32 sealed 4, q4_0 sealed 2");
 }
 
 TEST(CacheAgeing, AStepMayHoldManyPagesThatChangeOnTheWay) {
-  for (const char* plan : {"q8_0", "age=f16:10/q8_0:25/q4_0", "q4_0,open=40",
-                           "q8_0,window=20,sink=5", "age=q8_0:3/q4_0,window=50", "f16"}) {
+  for (const char* plan : {"q8_0", "age=f16:10/q8_0:25/q4_0,exact=0", "q4_0,open=40,exact=0",
+                           "q8_0,window=20,sink=5", "age=q8_0:3/q4_0,window=50,exact=0", "f16"}) {
     SCOPED_TRACE(plan);
     CacheTwin twin(Shape(), plan);
     const SequenceId id = twin.Create();
@@ -108,7 +108,7 @@ TEST(CacheAgeing, AStepMayHoldManyPagesThatChangeOnTheWay) {
 }
 
 TEST(CacheAgeing, SealedBytesFollowTheRung) {
-  CacheTwin twin(Shape(), "q4_0");
+  CacheTwin twin(Shape(), "q4_0,exact=0");
   ASSERT_OK(twin.Grow(twin.Create(), 160));
   const CacheReport stats = twin.cache().Report();
   ASSERT_EQ(stats.rungs.size(), 1u);
@@ -148,7 +148,7 @@ TEST(CacheNonFinite, FloatRungsStoreNaNAndInfinityAsTheyAre) {
 }
 
 TEST(CacheNonFinite, BlockRungsReplaceAndCount) {
-  for (const char* rung : {"q8_0", "q4_0", "q8_0r", "q4_0r"}) {
+  for (const char* rung : {"q8_0", "q4_0,exact=0", "q8_0r", "q4_0r,exact=0"}) {
     for (const float bad : {kNaN, kInf, -kInf}) {
       auto cache = MakeCache(Shape(), std::string(rung) + ",open_rung=f32");
       for (Part part : {Part::kKey, Part::kValue}) {
@@ -164,7 +164,7 @@ TEST(CacheNonFinite, BlockRungsReplaceAndCount) {
 }
 
 TEST(CacheNonFinite, ABadValueLeavesOtherRowsAlone) {
-  for (const char* rung : {"q8_0", "q4_0", "q8_0r", "q4_0r"}) {
+  for (const char* rung : {"q8_0", "q4_0,exact=0", "q8_0r", "q4_0r,exact=0"}) {
     auto cache = MakeCache(Shape(), rung);
     const std::vector<float> good = StoreAndRead(*cache, 0.5f, Part::kKey);
     const std::vector<float> bad = StoreAndRead(*cache, kNaN, Part::kKey);

@@ -30,7 +30,8 @@ TEST(CacheAttention, EveryRungAtEveryUsualHeadDim) {
   for (const char* rung : kRungs) {
     for (int dim : {64, 96, 128, 256}) {
       SCOPED_TRACE(std::string(rung) + " " + std::to_string(dim));
-      CacheTwin twin(ShapeOf({.kv_heads = 1, .key_dim = dim, .value_dim = dim}), rung);
+      CacheTwin twin(ShapeOf({.kv_heads = 1, .key_dim = dim, .value_dim = dim}),
+                     std::string(rung) + ",exact=0");
       CheckGrowth(twin, 37);
     }
   }
@@ -51,14 +52,14 @@ TEST(CacheAttention, KeysAndValuesMixFreely) {
   for (const char* key : kRungs) {
     for (const char* value : kRungs) {
       SCOPED_TRACE(std::string(key) + "/" + value);
-      CacheTwin twin(ShapeOf({.kv_heads = 1}), std::string("k=") + key + ",v=" + value);
+      CacheTwin twin(ShapeOf({.kv_heads = 1}), std::string("exact=0,k=") + key + ",v=" + value);
       CheckGrowth(twin, 35);
     }
   }
 }
 
 TEST(CacheAttention, GroupsOfOneToEightQueryHeads) {
-  for (const char* rung : {"f16", "q8_0", "q4_0r"}) {
+  for (const char* rung : {"f16", "q8_0", "q4_0r,exact=0"}) {
     for (int group = 1; group <= 8; ++group) {
       SCOPED_TRACE(std::string(rung) + " " + std::to_string(group));
       CacheTwin twin(ShapeOf({.group = group}), rung);
@@ -79,7 +80,7 @@ TEST(CacheAttention, KeyAndValueDimensionsDiffer) {
 
 TEST(CacheAttention, EveryPageSizeAndEveryFillOfThePage) {
   for (int page : {16, 32, 64, 128}) {
-    for (const char* rung : {"f16", "q4_0"}) {
+    for (const char* rung : {"f16", "q4_0,exact=0"}) {
       SCOPED_TRACE(std::string(rung) + " " + std::to_string(page));
       CacheTwin twin(ShapeOf({.kv_heads = 1, .key_dim = 32, .value_dim = 32, .page = page}), rung);
       const SequenceId id = twin.Create();
@@ -90,7 +91,8 @@ TEST(CacheAttention, EveryPageSizeAndEveryFillOfThePage) {
 }
 
 TEST(CacheAttention, ManyPagesAndSplits) {
-  for (const char* plan : {"f16", "q8_0", "q4_0r", "k=q8_0r,v=f16", "age=f16:100/q8_0:300/q4_0r"}) {
+  for (const char* plan :
+       {"f16", "q8_0", "q4_0r,exact=0", "k=q8_0r,v=f16", "age=f16:100/q8_0:300/q4_0r,exact=0"}) {
     SCOPED_TRACE(plan);
     CacheTwin twin(ShapeOf({.kv_heads = 1, .key_dim = 32, .value_dim = 32}), plan);
     CheckGrowth(twin, 16 * 40 + 5);
@@ -98,7 +100,7 @@ TEST(CacheAttention, ManyPagesAndSplits) {
 }
 
 TEST(CacheAttention, WidePrefillTakesAHeadAtOnce) {
-  for (const char* plan : {"f16", "q8_0", "age=f16:50/q8_0:100/q4_0r"}) {
+  for (const char* plan : {"f16", "q8_0", "age=f16:50/q8_0:100/q4_0r,exact=0"}) {
     SCOPED_TRACE(plan);
     CacheTwin twin(ShapeOf({.group = 8, .key_dim = 32, .value_dim = 32, .page = 64}), plan);
     CheckGrowth(twin, 300);
@@ -119,7 +121,7 @@ TEST(CacheAttention, EveryInstructionSet) {
 }
 
 TEST(CacheAttention, RaggedBatchesOfSequencesInOneCall) {
-  for (const char* plan : {"q8_0", "age=f16:20/q4_0,open=7"}) {
+  for (const char* plan : {"q8_0", "age=f16:20/q4_0,open=7,exact=0"}) {
     SCOPED_TRACE(plan);
     CacheTwin twin(ShapeOf({.layers = 2, .key_dim = 32, .value_dim = 64}), plan);
     const SequenceId a = twin.Create(), b = twin.Create(), c = twin.Create();
@@ -161,7 +163,7 @@ TEST(CacheAttention, DeadRowsAreNotSeen) {
 }
 
 TEST(CacheAttention, ScaleSoftCapWindowAndFullVisibility) {
-  for (const char* rung : {"f16", "q8_0", "q4_0r"}) {
+  for (const char* rung : {"f16", "q8_0", "q4_0r,exact=0"}) {
     CacheTwin twin(ShapeOf({}), rung);
     const SequenceId id = twin.Create();
     ASSERT_OK(twin.Grow(id, 90));

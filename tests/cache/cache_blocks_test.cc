@@ -102,9 +102,10 @@ TEST(CacheBlocks, ALlamaCppCacheGoesInAndOutBitForBit) {
   };
   for (const auto& [plan, k, v] :
        {Case{"q8_0,open_rung=f32", BlockFormat::kQ8_0, BlockFormat::kQ8_0},
-        Case{"q4_0,open_rung=f32", BlockFormat::kQ4_0, BlockFormat::kQ4_0},
-        Case{"k=q8_0,v=q4_0,open_rung=f32", BlockFormat::kQ8_0, BlockFormat::kQ4_0},
-        Case{"q4_0,open_rung=f32,open=64,pack=store", BlockFormat::kQ4_0, BlockFormat::kQ4_0}}) {
+        Case{"q4_0,open_rung=f32,exact=0", BlockFormat::kQ4_0, BlockFormat::kQ4_0},
+        Case{"k=q8_0,v=q4_0,open_rung=f32,exact=0", BlockFormat::kQ8_0, BlockFormat::kQ4_0},
+        Case{"q4_0,open_rung=f32,open=64,pack=store,exact=0", BlockFormat::kQ4_0,
+             BlockFormat::kQ4_0}}) {
     // Sealed pages, and a tail that still is open.
     const Foreign foreign(k, v, 200);
     const std::unique_ptr<Cache> cache = MakeCache(plan);

@@ -85,12 +85,12 @@ constexpr const char* kPlans[] = {
     "bf16",
     "q8_0",
     "q4_0",
-    "q4_0r",
-    "k=q8_0r,v=q4_0,open=100",
-    "age=f16:37/q8_0:101/q4_0",
-    "age=f16:20/q8_0r:45/q4_0r,open=10",
+    "q4_0r,exact=0",
+    "k=q8_0r,v=q4_0,open=100,exact=0",
+    "age=f16:37/q8_0:101/q4_0,exact=0",
+    "age=f16:20/q8_0r:45/q4_0r,open=10,exact=0",
     "q8_0,window=75,sink=3",
-    "0: f16; 1: q4_0,open=30; 2: age=q8_0:50/q4_0,window=90",
+    "0: f16; 1: q4_0,open=30,exact=0; 2: age=q8_0:50/q4_0,window=90,exact=0",
 };
 
 class CacheDeterminism : public testing::TestWithParam<const char*> {
@@ -129,7 +129,7 @@ TEST(CachePrecision, CoarserRungsGiveOtherButSimilarOutputs) {
   const Workload work(shape, 200);
   const std::vector<float> exact = Feed(*MakeCache(shape, "f16"), work, 16).output;
   double last = 0.0;
-  for (const char* rung : {"q8_0", "q4_0"}) {
+  for (const char* rung : {"q8_0", "q4_0,exact=0"}) {
     const std::vector<float> coarse = Feed(*MakeCache(shape, rung), work, 16).output;
     double error = 0.0, norm = 0.0;
     for (size_t i = 0; i < exact.size(); ++i) {

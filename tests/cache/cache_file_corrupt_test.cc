@@ -20,7 +20,7 @@
 namespace varve {
 namespace cache_file_corrupt_test {
 
-constexpr const char* kPlan = "q8_0,evict=demote,ratio=2.5,sink=32,recent=32,trigger=64";
+constexpr const char* kPlan = "q8_0,evict=demote,ratio=2.5,sink=32,recent=32,trigger=64,exact=0";
 
 CacheShape TinyShape() { return ShapeOf({.layers = 2, .kv_heads = 1, .group = 1, .page = 32}); }
 

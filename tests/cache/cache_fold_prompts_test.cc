@@ -185,10 +185,11 @@ TEST(CacheFoldPrompts, SomeCallsAreRefusedInAStep) {
 }
 
 TEST(CacheFoldPrompts, AgreeWithTheReferenceThroughForksCutsAndHoles) {
-  for (const char* plan :
-       {"f16,fold", "q8_0,fold,image=37", "fold,age=f16:40/q8_0:90/q4_0", "q8_0,fold,open=20",
-        "f16,fold,window=70,sink=10", "q4_0r,fold,fold_positions=restart",
-        "0: f16; 1: q8_0,fold; 2: q4_0,window=50", "f16,fold,fold_positions=restart,window=30"}) {
+  for (const char* plan : {"f16,fold", "q8_0,fold,image=37", "fold,age=f16:40/q8_0:90/q4_0,exact=0",
+                           "q8_0,fold,open=20", "f16,fold,window=70,sink=10",
+                           "q4_0r,fold,fold_positions=restart,exact=0",
+                           "0: f16; 1: q8_0,fold; 2: q4_0,window=50,exact=0",
+                           "f16,fold,fold_positions=restart,window=30"}) {
     SCOPED_TRACE(plan);
     CacheOptions options;
     options.compressor = MakeCompressor({.factor = 3, .min_groups = 2});

@@ -25,10 +25,11 @@ CacheTwin MakeTwin(const std::string& plan, const CompressorSpec& spec, CacheOpt
 }
 
 TEST(CacheFoldTogether, AgreesWithTheReferenceThroughForksCutsAndWindows) {
-  for (const char* plan :
-       {"f16,fold", "q8_0,fold,image=37", "fold,age=f16:40/q8_0:90/q4_0", "pq2,fold,open=20",
-        "f16,fold,window=70,sink=10", "q4_0r,fold,fold_positions=restart",
-        "0: f16; 1: q8_0,fold; 2: q4_0,window=50", "f16,fold,fold_positions=restart,window=30"}) {
+  for (const char* plan : {"f16,fold", "q8_0,fold,image=37", "fold,age=f16:40/q8_0:90/q4_0,exact=0",
+                           "pq2,fold,open=20,exact=0", "f16,fold,window=70,sink=10",
+                           "q4_0r,fold,fold_positions=restart,exact=0",
+                           "0: f16; 1: q8_0,fold; 2: q4_0,window=50,exact=0",
+                           "f16,fold,fold_positions=restart,window=30"}) {
     SCOPED_TRACE(plan);
     CacheTwin twin = MakeTwin(plan, {.factor = 3, .min_groups = 2});
     twin.PutNaNEvery(50);
@@ -176,7 +177,7 @@ TEST(CacheFoldTogether, AFileAtAnyMomentGoesOnAsItsCacheDoes) {
        {std::string("q8_0,fold=shipped,evict=h2o") + policy,
         std::string("f16,fold=shipped,evict=tova") + policy,
         std::string("q8_0,fold=shipped,evict=snapkv") + policy,
-        std::string("q8_0,fold=shipped,evict=demote") + policy,
+        std::string("q8_0,fold=shipped,evict=demote,exact=0") + policy,
         std::string("q8_0,fold=shipped,evict=random,image=90") + policy,
         std::string("q8_0,fold=shipped,fold_positions=restart,evict=h2o,pack=store,hot=0/0,"
                     "bootstrap=1,step=1") +

@@ -89,7 +89,7 @@ TEST(CacheFork, APageThatIsSharedWhenItSealsIsEncodedOnce) {
 }
 
 TEST(CacheFork, DemotionOfASharedPageIsAdoptedToo) {
-  auto cache = MakeCache(ShapeOf({}), "age=q8_0:32/q4_0");
+  auto cache = MakeCache(ShapeOf({}), "age=q8_0:32/q4_0,exact=0");
   const SequenceId a = *cache->CreateSequence();
   Fill(*cache, a, 32);
   const SequenceId b = *cache->Fork(a);
@@ -114,7 +114,7 @@ TEST(CacheFork, AnEncodedPageThatNobodyHoldsAnyMoreIsNotAdopted) {
 }
 
 TEST(CacheFork, DivergingBeamsDoNotSeeEachOther) {
-  auto cache = MakeCache(ShapeOf({.layers = 2}), "q4_0");
+  auto cache = MakeCache(ShapeOf({.layers = 2}), "q4_0,exact=0");
   const SequenceId a = *cache->CreateSequence();
   Fill(*cache, a, 40);
   const SequenceId b = *cache->Fork(a);
@@ -133,7 +133,8 @@ TEST(CacheFork, TheOrderOfFreeingDoesNotMatter) {
   std::vector<int> order = {0, 1, 2, 3};
   do {
     CountingMemory memory;
-    auto cache = MakeCache(ShapeOf({.layers = 2}), "age=f16:20/q8_0:50/q4_0", WithMemory(&memory));
+    auto cache =
+        MakeCache(ShapeOf({.layers = 2}), "age=f16:20/q8_0:50/q4_0,exact=0", WithMemory(&memory));
     std::vector<SequenceId> ids = {*cache->CreateSequence()};
     Fill(*cache, ids[0], 75);
     for (int i = 1; i < 4; ++i) {

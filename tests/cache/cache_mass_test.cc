@@ -63,7 +63,7 @@ Observed Observe(CacheTwin& twin, Recorder& recorder, SequenceId id, int num_que
 
 TEST(CacheMass, SumsToOnePerQueryAndHead) {
   Recorder recorder;
-  CacheTwin twin(Shape(), "age=f16:40/q8_0:90/q4_0r", Watched(&recorder));
+  CacheTwin twin(Shape(), "age=f16:40/q8_0:90/q4_0r,exact=0", Watched(&recorder));
   const SequenceId id = twin.Create();
   ASSERT_OK(twin.Grow(id, 400));
   ASSERT_FALSE(recorder.calls.empty());
@@ -80,7 +80,7 @@ TEST(CacheMass, SumsToOnePerQueryAndHead) {
 
 TEST(CacheMass, EqualsTheSoftmaxMassOfThePagesRows) {
   // A block rung rounds the query: the larger the scores, the more it shows in the mass.
-  for (const char* plan : {"f16", "f32,open_rung=f32", "k=q8_0,v=q4_0", "q8_0r"}) {
+  for (const char* plan : {"f16", "f32,open_rung=f32", "k=q8_0,v=q4_0,exact=0", "q8_0r"}) {
     Recorder recorder;
     CacheTwin twin(Shape(), plan, Watched(&recorder));
     const SequenceId id = twin.Create();

@@ -54,8 +54,8 @@ TEST(CacheMemory, ForksCountWhatTheyWillCopy) {
 
 // Once begun, a step under a cap never lacks the memory to seal: the twin compares every rung.
 TEST(CacheMemory, WhatBeginStepGrantsIsEnoughToSealAndDemote) {
-  for (const char* plan : {"q8_0", "q4_0,open=40", "age=f16:20/q8_0:45/q4_0", "f32",
-                           "age=q8_0:20/f32:40/q4_0", "q8_0,window=60"}) {
+  for (const char* plan : {"q8_0", "q4_0,open=40,exact=0", "age=f16:20/q8_0:45/q4_0,exact=0", "f32",
+                           "age=q8_0:20/f32:40/q4_0,exact=0", "q8_0,window=60"}) {
     for (uint64_t pages = 4; pages < 30; pages += 5) {
       CacheTwin twin(ShapeOf({.layers = 2}), plan, Capped(pages * 8192));
       std::vector<SequenceId> ids = {twin.Create()};
@@ -133,7 +133,7 @@ TEST(CacheMemory, ARefusalWhileSealingKeepsThePageExactUntilThereIsMemory) {
 TEST(CacheMemory, EverythingComesBackToTheSystem) {
   CountingMemory memory;
   {
-    CacheTwin twin(ShapeOf({.layers = 2}), "age=f16:20/q8_0:45/q4_0", WithMemory(&memory));
+    CacheTwin twin(ShapeOf({.layers = 2}), "age=f16:20/q8_0:45/q4_0,exact=0", WithMemory(&memory));
     const SequenceId a = twin.Create();
     ASSERT_OK(twin.Grow(a, 100));
     ASSERT_OK(twin.Grow(*twin.Fork(a), 30));

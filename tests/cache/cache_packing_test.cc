@@ -69,8 +69,8 @@ void ExpectSame(const std::string& plan, const std::string& packed_plan, bool ex
 }
 
 TEST(CachePacking, ChangesNoResultInAnyRung) {
-  for (const char* rungs : {"f16", "f32", "bf16", "q8_0", "q4_0", "q8_0r", "q4_0r", "k=f16,v=f32",
-                            "open_rung=bf16,bf16", "open=64,q8_0"}) {
+  for (const char* rungs : {"f16", "f32", "bf16", "q8_0", "q4_0,exact=0", "q8_0r", "q4_0r,exact=0",
+                            "k=f16,v=f32", "open_rung=bf16,bf16", "open=64,q8_0"}) {
     ExpectSame(
         rungs, std::string(rungs) + ",pack=store,hot=16/32,bootstrap=16,step=32",
         std::string(rungs).find("q") == std::string::npos);  // noise in few bits gains nothing
@@ -80,7 +80,7 @@ TEST(CachePacking, ChangesNoResultInAnyRung) {
 TEST(CachePacking, ChangesNoResultWithPoliciesAndAges) {
   for (const char* rules :
        {"evict=h2o,ratio=2.5,sink=16,recent=32,trigger=128", "window=200,sink=32",
-        "evict=demote,ratio=3,sink=16,recent=32,trigger=128", "age=f32:128/f16",
+        "evict=demote,ratio=3,sink=16,recent=32,trigger=128,exact=0", "age=f32:128/f16",
         "evict=window,ratio=2,sink=16,recent=32,trigger=128"}) {
     ExpectSame(rules, std::string(rules) + ",pack=store,hot=16/32,bootstrap=16,step=32", true);
   }
@@ -390,7 +390,7 @@ TEST(CachePacking, PagesOfDifferentRungsInALayerArePackedApart) {
   const CacheShape shape =
       ShapeOf({.layers = 1, .kv_heads = 4, .group = 1, .key_dim = 64, .value_dim = 64, .page = 64});
   const RetentionWork work(shape, 2400);
-  const std::string rules = "evict=demote,ratio=2.2,sink=16,recent=64,trigger=1024";
+  const std::string rules = "evict=demote,ratio=2.2,sink=16,recent=64,trigger=1024,exact=0";
   RetentionRun plain(shape, rules, work);
   RetentionRun run(shape, rules + ",pack=store,hot=16/64,bootstrap=64,step=64,decode_cache=4",
                    work);

@@ -33,10 +33,12 @@ void SaveRun(RetentionRun& run, const std::string& path) {
 }
 
 TEST(CachePqFile, GoesOnBitForBit) {
-  for (const char* plan : {"pq4", "pq4,open=0", "k=pq16x5,v=q8_0,open=0", "k=f16,v=pq8x10,open=16",
-                           "age=f16:32/pq4:96/pq2", "0: pq2,open=0; 1: q8_0",
-                           "pq4,open=16,evict=h2o,ratio=6,sink=16,recent=32,trigger=64,every=16",
-                           "k=pq16x8,v=pq16x6,open=0,pack=store,hot=16/32,bootstrap=16,step=32"}) {
+  for (const char* plan :
+       {"pq4,exact=0", "pq4,open=0,exact=0", "k=pq16x5,v=q8_0,open=0,exact=0",
+        "k=f16,v=pq8x10,open=16,exact=0", "age=f16:32/pq4:96/pq2,exact=0",
+        "0: pq2,open=0,exact=0; 1: q8_0",
+        "pq4,open=16,evict=h2o,ratio=6,sink=16,recent=32,trigger=64,every=16,exact=0",
+        "k=pq16x8,v=pq16x6,open=0,pack=store,hot=16/32,bootstrap=16,step=32,exact=0"}) {
     SCOPED_TRACE(plan);
     const TempFolder folder;
     const std::string path = folder.File("cache.varve");
@@ -65,13 +67,13 @@ TEST(CachePqFile, GoesOnBitForBit) {
 TEST(CachePqFile, IsReadWithTheSameCodebookFromAFileOfAnyName) {
   const TempFolder folder;
   const std::string path = folder.File("cache.varve");
-  RetentionRun run(PqShapeOfTests(), "pq4,open=0", PqWork(), WithPqCodebook());
+  RetentionRun run(PqShapeOfTests(), "pq4,open=0,exact=0", PqWork(), WithPqCodebook());
   ASSERT_NO_FATAL_FAILURE(SaveRun(run, path));
   // The names in a codebook are for people: they do not make it another.
   Codebook renamed = *WithPqCodebook().codebook;
   renamed.model_name = "someone else";
   ASSERT_OK(SaveCodebook(renamed, folder.File("words.codes")));
-  RetentionRun loaded(PqShapeOfTests(), "pq4,open=0,codebook=" + folder.File("words.codes"),
+  RetentionRun loaded(PqShapeOfTests(), "pq4,open=0,exact=0,codebook=" + folder.File("words.codes"),
                       PqWork());
   EXPECT_OK(loaded.cache->Load(path, {}).status());
   // And back: where a codebook lies is not part of a cache file.
@@ -83,10 +85,10 @@ TEST(CachePqFile, IsReadWithTheSameCodebookFromAFileOfAnyName) {
 TEST(CachePqFile, IsRefusedWithAnotherCodebook) {
   const TempFolder folder;
   const std::string path = folder.File("cache.varve");
-  RetentionRun run(PqShapeOfTests(), "k=q8_0,v=pq4,open=0", PqWork(), WithPqCodebook());
+  RetentionRun run(PqShapeOfTests(), "k=q8_0,v=pq4,open=0,exact=0", PqWork(), WithPqCodebook());
   ASSERT_NO_FATAL_FAILURE(SaveRun(run, path));
   const CacheOptions other = WithPqCodebook(PqShapeOfTests(), 2);
-  const auto cache = MakeCache(PqShapeOfTests(), "k=q8_0,v=pq4,open=0", other);
+  const auto cache = MakeCache(PqShapeOfTests(), "k=q8_0,v=pq4,open=0,exact=0", other);
   const Status status = cache->Load(path, {}).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(),
@@ -99,28 +101,29 @@ TEST(CachePqFile, IsRefusedWithAnotherCodebook) {
 TEST(CachePqFile, IsRefusedByACacheWithoutOne) {
   const TempFolder folder;
   const std::string path = folder.File("cache.varve");
-  RetentionRun run(PqShapeOfTests(), "pq4,open=0", PqWork(), WithPqCodebook());
+  RetentionRun run(PqShapeOfTests(), "pq4,open=0,exact=0", PqWork(), WithPqCodebook());
   ASSERT_NO_FATAL_FAILURE(SaveRun(run, path));
   CacheOptions options;
-  options.plan = *ParsePlan("pq4,open=0");
+  options.plan = *ParsePlan("pq4,open=0,exact=0");
   EXPECT_EQ(Cache::Create(PqShapeOfTests(), options).status().code(),
             StatusCode::kFailedPrecondition);
   // A cache that runs on a fallback has another plan.
-  const auto cache = MakeCache(PqShapeOfTests(), "pq4,open=0,fallback=q4_0");
+  const auto cache = MakeCache(PqShapeOfTests(), "pq4,open=0,fallback=q4_0,exact=0");
   const Status status = cache->Load(path, {}).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(status.message().find("plan \"pq4,open=0\" is not \"q4_0,open=0\""), std::string::npos)
+  EXPECT_NE(status.message().find("plan \"pq4,open=0,exact=0\" is not \"q4_0,open=0,exact=0\""),
+            std::string::npos)
       << status.message();
 }
 
 TEST(CachePqFile, IsInspectedAndVerifiedWithoutACodebook) {
   const TempFolder folder;
   const std::string path = folder.File("cache.varve");
-  RetentionRun run(PqShapeOfTests(), "pq4,open=0", PqWork(), WithPqCodebook());
+  RetentionRun run(PqShapeOfTests(), "pq4,open=0,exact=0", PqWork(), WithPqCodebook());
   ASSERT_NO_FATAL_FAILURE(SaveRun(run, path));
   Result<CacheFileInfo> info = ReadCacheFileInfo(path);
   ASSERT_OK(info.status());
-  EXPECT_EQ(info->plan_text, "pq4,open=0");
+  EXPECT_EQ(info->plan_text, "pq4,open=0,exact=0");
   EXPECT_EQ(info->sequences.size(), 2u);
   uint64_t pages = 0, bytes = 0;
   for (const RungBytes& rung : info->rungs) {
@@ -134,7 +137,7 @@ TEST(CachePqFile, IsInspectedAndVerifiedWithoutACodebook) {
 TEST(CachePqFile, ADamagedGainIsFoundBehindTheChecksums) {
   const TempFolder folder;
   const std::string path = folder.File("cache.varve");
-  RetentionRun run(PqShapeOfTests(), "pq4,open=0", PqWork(), WithPqCodebook());
+  RetentionRun run(PqShapeOfTests(), "pq4,open=0,exact=0", PqWork(), WithPqCodebook());
   ASSERT_NO_FATAL_FAILURE(SaveRun(run, path));
   std::vector<std::byte> bytes = ReadFileBytes(path);
   const auto record =
@@ -147,7 +150,7 @@ TEST(CachePqFile, ADamagedGainIsFoundBehindTheChecksums) {
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
   EXPECT_NE(status.message().find("rung pq32x8: gain 3 is inf, not finite"), std::string::npos)
       << status.message();
-  const auto cache = MakeCache(PqShapeOfTests(), "pq4,open=0", WithPqCodebook());
+  const auto cache = MakeCache(PqShapeOfTests(), "pq4,open=0,exact=0", WithPqCodebook());
   Result<std::vector<SequenceTokens>> sequences = cache->Load(path, {});
   ASSERT_OK(sequences.status());
   std::vector<float> rows(400 * 64);
@@ -161,13 +164,13 @@ TEST(CachePqFile, ACacheThatRunsOnFallbacksIsSavedAndLoaded) {
   const TempFolder folder;
   const std::string path = folder.File("cache.varve");
   // V has no table of that size.
-  const char* plan = "k=pq16x5,v=pq16x5,open=0,fallback=q4_0r";
+  const char* plan = "k=pq16x5,v=pq16x5,open=0,fallback=q4_0r,exact=0";
   RetentionRun run(PqShapeOfTests(), plan, PqWork(), WithPqCodebook());
   ASSERT_EQ(run.cache->Report().fallbacks.size(), 1u);
   ASSERT_NO_FATAL_FAILURE(SaveRun(run, path));
-  EXPECT_EQ(ReadCacheFileInfo(path)->plan_text, "k=pq16x5,v=q4_0r,open=0");
+  EXPECT_EQ(ReadCacheFileInfo(path)->plan_text, "k=pq16x5,v=q4_0r,open=0,exact=0");
   // By the same plan, and by the one that says what runs.
-  for (const char* words : {plan, "k=pq16x5,v=q4_0r,open=0"}) {
+  for (const char* words : {plan, "k=pq16x5,v=q4_0r,open=0,exact=0"}) {
     RetentionRun loaded(PqShapeOfTests(), words, PqWork(), WithPqCodebook());
     Result<std::vector<SequenceTokens>> sequences = loaded.cache->Load(path, {});
     ASSERT_OK(sequences.status());
@@ -175,9 +178,10 @@ TEST(CachePqFile, ACacheThatRunsOnFallbacksIsSavedAndLoaded) {
     loaded.Feed((*sequences)[1].sequence, 200);
   }
   // A ladder whose steps have all fallen back to one rung; a codebook file that is not there.
-  for (const std::string& words : {std::string("age=f16:16/pq4:64/pq2,fallback=q4_0"),
-                                   std::string("age=pq4:64/pq2,fallback=q4_0"),
-                                   "pq4,fallback=q8_0,codebook=" + folder.File("none.codes")}) {
+  for (const std::string& words :
+       {std::string("age=f16:16/pq4:64/pq2,fallback=q4_0,exact=0"),
+        std::string("age=pq4:64/pq2,fallback=q4_0,exact=0"),
+        "pq4,fallback=q8_0,exact=0,codebook=" + folder.File("none.codes")}) {
     SCOPED_TRACE(words);
     RetentionRun whole(PqShapeOfTests(), words, PqWork());
     ASSERT_NO_FATAL_FAILURE(SaveRun(whole, path));

@@ -13,8 +13,8 @@ namespace cache_pq_policy_test {
 
 TEST(CachePqPolicy, AWindowDropsPagesOfCodes) {
   for (const char* plan :
-       {"pq4,open=16,window=70,sink=20", "pq4,window=64", "k=pq16x5,v=pq16x6,open=0,window=33",
-        "age=pq4:32/pq2,open=0,window=64"}) {
+       {"pq4,open=16,window=70,sink=20,exact=0", "pq4,window=64,exact=0",
+        "k=pq16x5,v=pq16x6,open=0,window=33,exact=0", "age=pq4:32/pq2,open=0,window=64,exact=0"}) {
     SCOPED_TRACE(plan);
     CacheTwin twin(PqShapeOfTests(), plan, WithPqCodebook());
     const SequenceId id = twin.Create();
@@ -27,10 +27,10 @@ TEST(CachePqPolicy, AWindowDropsPagesOfCodes) {
 TEST(CachePqPolicy, PoliciesEvictPagesOfCodes) {
   for (const char* policy : {"h2o", "tova", "snapkv", "random"}) {
     SCOPED_TRACE(policy);
-    RetentionRun run(
-        PqShapeOfTests(),
-        "pq4,open=16,ratio=6,sink=16,recent=32,trigger=64,every=16,evict=" + std::string(policy),
-        PqWork(), WithPqCodebook());
+    RetentionRun run(PqShapeOfTests(),
+                     "pq4,open=16,ratio=6,sink=16,recent=32,trigger=64,every=16,exact=0,evict=" +
+                         std::string(policy),
+                     PqWork(), WithPqCodebook());
     const SequenceId id = *run.cache->CreateSequence();
     run.Feed(id, 200);
     EXPECT_OK(run.cache->EndPrompt(id));
@@ -42,10 +42,11 @@ TEST(CachePqPolicy, PoliciesEvictPagesOfCodes) {
 }
 
 TEST(CachePqPolicy, DemoteSinksPagesOfWideCodesToFourBits) {
-  RetentionRun run(PqShapeOfTests(),
-                   "k=pq32x10,v=pq16x10,open=16,evict=demote,ratio=4,sink=16,recent=32,trigger=64,"
-                   "every=16",
-                   PqWork(), WithPqCodebook());
+  RetentionRun run(
+      PqShapeOfTests(),
+      "k=pq32x10,v=pq16x10,open=16,evict=demote,ratio=4,sink=16,recent=32,exact=0,trigger=64,"
+      "every=16",
+      PqWork(), WithPqCodebook());
   const SequenceId id = *run.cache->CreateSequence();
   run.Feed(id, 300);
   const CacheReport stats = run.cache->Report();
@@ -79,9 +80,9 @@ RetentionWork Repeating(const CacheShape& shape, int64_t tokens) {
 
 TEST(CachePqPolicy, PackedPagesOfCodesComeBackBitForBit) {
   const RetentionWork work = Repeating(PqShapeOfTests(), 400);
-  for (const char* rungs : {"pq4,open=16", "k=pq16x5,v=pq16x6,open=0", "k=pq32x10,v=f16,open=0",
-                            "k=f16,v=pq8x10,open=0",
-                            "pq2,open=0,evict=h2o,ratio=20,trigger=64,sink="
+  for (const char* rungs : {"pq4,open=16,exact=0", "k=pq16x5,v=pq16x6,open=0,exact=0",
+                            "k=pq32x10,v=f16,open=0,exact=0", "k=f16,v=pq8x10,open=0,exact=0",
+                            "pq2,open=0,evict=h2o,ratio=20,trigger=64,exact=0,sink="
                             "16,recent=32"}) {
     SCOPED_TRACE(rungs);
     RetentionRun plain(PqShapeOfTests(), rungs, work, WithPqCodebook());
@@ -118,7 +119,7 @@ TEST(CachePqPolicy, PackedPagesOfCodesComeBackBitForBit) {
 TEST(CachePqPolicy, TheCapHoldsWhileCodesReplaceExactPages) {
   CacheOptions options = WithPqCodebook();
   options.max_bytes = 96 << 10;
-  RetentionRun run(PqShapeOfTests(), "pq4,open=32", PqWork(), options);
+  RetentionRun run(PqShapeOfTests(), "pq4,open=32,exact=0", PqWork(), options);
   const SequenceId id = *run.cache->CreateSequence();
   int64_t position = 0;
   for (; position < 400; ++position) {
@@ -142,7 +143,7 @@ TEST(CachePqPolicy, TheCapHoldsWhileCodesReplaceExactPages) {
 }
 
 TEST(CachePqPolicy, BytesUsedAreThoseOfTheFormat) {
-  RetentionRun run(PqShapeOfTests(), "pq4,open=0", PqWork(), WithPqCodebook());
+  RetentionRun run(PqShapeOfTests(), "pq4,open=0,exact=0", PqWork(), WithPqCodebook());
   const SequenceId id = *run.cache->CreateSequence();
   run.Feed(id, 64);
   // 4 pages, 2 layers, 2 heads, 16 tokens: a byte for two channels and a gain of two bytes, up to a

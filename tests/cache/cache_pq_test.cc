@@ -16,19 +16,19 @@ namespace cache_pq_test {
 
 constexpr const char* kPlans[] = {
     "pq4",
-    "pq4,open=0",
-    "pq2,open=20",
-    "k=pq16x5,v=q8_0,open=0",
-    "k=f16,v=pq8x10,open=0",
-    "k=q4_0r,v=pq3,open=0",
-    "k=pq32x10,v=f16,open=0",
-    "k=pq16x8,v=pq4x7,open=0",
-    "age=f16:64/pq4",
-    "age=pq4:48/pq2,open=0",
-    "age=f16:16/pq4:80/pq2",
-    "k=pq16x8,age=pq4:48/pq3,open=16",
-    "0: k=pq16x5,v=pq16x6,open=0; 1: q8_0",
-    "0: age=q8_0:50/pq4; 1: k=pq4,v=pq2,open=5",
+    "pq4,open=0,exact=0",
+    "pq2,open=20,exact=0",
+    "k=pq16x5,v=q8_0,open=0,exact=0",
+    "k=f16,v=pq8x10,open=0,exact=0",
+    "k=q4_0r,v=pq3,open=0,exact=0",
+    "k=pq32x10,v=f16,open=0,exact=0",
+    "k=pq16x8,v=pq4x7,open=0,exact=0",
+    "age=f16:64/pq4,exact=0",
+    "age=pq4:48/pq2,open=0,exact=0",
+    "age=f16:16/pq4:80/pq2,exact=0",
+    "k=pq16x8,age=pq4:48/pq3,open=16,exact=0",
+    "0: k=pq16x5,v=pq16x6,open=0,exact=0; 1: q8_0",
+    "0: age=q8_0:50/pq4,exact=0; 1: k=pq4,v=pq2,open=5,exact=0",
 };
 
 TEST(CachePq, AttentionIsThatOfTheDecodedRowsInEveryMixOfRungs) {
@@ -52,8 +52,9 @@ TEST(CachePq, AttentionIsThatOfTheDecodedRowsByEveryMethod) {
                                {PqKeyMethod::kDecode, PqValueMethod::kDecode}};
   for (const PqMethods& method : methods) {
     const ScopedPqMethods scope(method);
-    for (const char* plan : {"pq4,open=0", "k=pq16x5,v=pq16x6,open=0", "k=pq32x10,v=pq8x10,open=0",
-                             "age=pq4:48/pq2,open=0"}) {
+    for (const char* plan :
+         {"pq4,open=0,exact=0", "k=pq16x5,v=pq16x6,open=0,exact=0",
+          "k=pq32x10,v=pq8x10,open=0,exact=0", "age=pq4:48/pq2,open=0,exact=0"}) {
       SCOPED_TRACE(std::string(plan) + " " + std::to_string(static_cast<int>(method.keys)));
       CacheTwin twin(PqShapeOfTests(), plan, WithPqCodebook());
       const SequenceId id = twin.Create();
@@ -65,7 +66,7 @@ TEST(CachePq, AttentionIsThatOfTheDecodedRowsByEveryMethod) {
 
 TEST(CachePq, GroupsOfQueryHeads) {
   for (const int group : {1, 2, 4, 7}) {
-    for (const char* plan : {"pq4,open=0", "k=pq16x5,v=pq8x10,open=0"}) {
+    for (const char* plan : {"pq4,open=0,exact=0", "k=pq16x5,v=pq8x10,open=0,exact=0"}) {
       SCOPED_TRACE(std::string(plan) + " " + std::to_string(group));
       CacheShape shape = PqShapeOfTests();
       shape.group_size = group;
@@ -82,12 +83,13 @@ TEST(CachePq, EveryPageSizeAndManySplits) {
   for (const int page : {16, 32, 64, 128}) {
     CacheShape shape = PqShapeOfTests();
     shape.page_tokens = page;
-    CacheTwin twin(shape, "0: pq4,open=0; 1: k=pq2,v=pq3,open=0", WithPqCodebook());
+    CacheTwin twin(shape, "0: pq4,open=0,exact=0; 1: k=pq2,v=pq3,open=0,exact=0", WithPqCodebook());
     const SequenceId id = twin.Create();
     ASSERT_OK(twin.Grow(id, 2 * page + 3));
     ASSERT_OK(twin.Grow(id, 1));
   }
-  CacheTwin twin(PqShapeOfTests(), "0: pq4,open=0; 1: k=pq16x5,v=pq16x6,open=0", WithPqCodebook());
+  CacheTwin twin(PqShapeOfTests(), "0: pq4,open=0,exact=0; 1: k=pq16x5,v=pq16x6,open=0,exact=0",
+                 WithPqCodebook());
   const SequenceId id = twin.Create();
   ASSERT_OK(twin.Grow(id, 16 * 36 + 5));  // a split is 16 pages
   ASSERT_OK(twin.Attend(0, id, 3));
@@ -99,7 +101,8 @@ TEST(CachePq, TheNewest128TokensStayExactUnlessThePlanSaysOtherwise) {
     const char* plan;
     int64_t open;
   };
-  for (const Case& c : {Case{"pq4", 128}, {"k=pq4,v=pq4,open=0", 0}, {"pq4,open=40", 40}}) {
+  for (const Case& c :
+       {Case{"pq4,exact=0", 128}, {"k=pq4,v=pq4,open=0,exact=0", 0}, {"pq4,open=40,exact=0", 40}}) {
     SCOPED_TRACE(c.plan);
     RetentionRun run(PqShapeOfTests(), c.plan, PqWork(), WithPqCodebook());
     const SequenceId id = *run.cache->CreateSequence();
@@ -128,15 +131,16 @@ TEST(CachePq, TheNewest128TokensStayExactUnlessThePlanSaysOtherwise) {
     }
   }
   // Half of a short window stays open: pages are coded before they go.
-  RetentionRun run(PqShapeOfTests(), "pq4,window=64", PqWork(), WithPqCodebook());
+  RetentionRun run(PqShapeOfTests(), "pq4,window=64,exact=0", PqWork(), WithPqCodebook());
   const SequenceId id = *run.cache->CreateSequence();
   run.Feed(id, 220);
   EXPECT_EQ(PagesIn(*run.cache, "pq32x8/pq16x8"), 2u * 2u);  // in two layers, 32 tokens of 16
 }
 
 TEST(CachePq, PrefillInChunksGivesWhatTokenByTokenGives) {
-  for (const char* plan : {"pq4,open=0", "age=f16:32/pq4:96/pq2", "k=pq16x5,v=pq16x6,open=24",
-                           "k=pq32x10,v=pq8x10,open=0"}) {
+  for (const char* plan :
+       {"pq4,open=0,exact=0", "age=f16:32/pq4:96/pq2,exact=0", "k=pq16x5,v=pq16x6,open=24,exact=0",
+        "k=pq32x10,v=pq8x10,open=0,exact=0"}) {
     SCOPED_TRACE(plan);
     RetentionRun chunks(PqShapeOfTests(), plan, PqWork(), WithPqCodebook());
     RetentionRun tokens(PqShapeOfTests(), plan, PqWork(), WithPqCodebook());
@@ -159,7 +163,7 @@ TEST(CachePq, PrefillInChunksGivesWhatTokenByTokenGives) {
 }
 
 TEST(CachePq, ThreadsChangeNothing) {
-  for (const char* plan : {"pq4,open=0", "k=pq16x8,v=pq8x10,open=16"}) {
+  for (const char* plan : {"pq4,open=0,exact=0", "k=pq16x8,v=pq8x10,open=16,exact=0"}) {
     SCOPED_TRACE(plan);
     std::vector<std::map<std::pair<uint64_t, int>, std::vector<float>>> outputs;
     std::vector<std::vector<float>> rows;
@@ -179,7 +183,8 @@ TEST(CachePq, ThreadsChangeNothing) {
 }
 
 TEST(CachePq, SequencesAreForkedCutAndGrownAgain) {
-  for (const char* plan : {"pq4,open=0", "age=f16:20/pq4:60/pq2", "k=pq16x5,v=pq4x7,open=8"}) {
+  for (const char* plan :
+       {"pq4,open=0,exact=0", "age=f16:20/pq4:60/pq2,exact=0", "k=pq16x5,v=pq4x7,open=8,exact=0"}) {
     SCOPED_TRACE(plan);
     CacheTwin twin(PqShapeOfTests(), plan, WithPqCodebook());
     const SequenceId a = twin.Create();
@@ -203,7 +208,7 @@ TEST(CachePq, SequencesAreForkedCutAndGrownAgain) {
 }
 
 TEST(CachePq, PagesOfCodesAreSharedAndEncodedOnce) {
-  RetentionRun run(PqShapeOfTests(), "pq4,open=16", PqWork(), WithPqCodebook());
+  RetentionRun run(PqShapeOfTests(), "pq4,open=16,exact=0", PqWork(), WithPqCodebook());
   const SequenceId a = *run.cache->CreateSequence();
   run.Feed(a, 32);
   EXPECT_EQ(run.cache->Stats().pages_sealed, 2u);
@@ -216,7 +221,8 @@ TEST(CachePq, PagesOfCodesAreSharedAndEncodedOnce) {
 }
 
 TEST(CachePq, SequencesWithoutTokensOrWithOne) {
-  for (const char* plan : {"pq4", "pq4,open=0", "k=pq16x5,v=pq8x10,open=0"}) {
+  for (const char* plan :
+       {"pq4,exact=0", "pq4,open=0,exact=0", "k=pq16x5,v=pq8x10,open=0,exact=0"}) {
     SCOPED_TRACE(plan);
     CacheTwin twin(PqShapeOfTests(), plan, WithPqCodebook());
     const SequenceId id = twin.Create();
@@ -234,7 +240,8 @@ TEST(CachePq, SequencesWithoutTokensOrWithOne) {
 }
 
 TEST(CachePq, RowsThatAreNoNumbersEndWithTheOpenWindow) {
-  for (const char* plan : {"pq4,open=0", "k=pq16x5,v=pq16x6,open=24", "age=f16:20/pq4:60/pq2"}) {
+  for (const char* plan : {"pq4,open=0,exact=0", "k=pq16x5,v=pq16x6,open=24,exact=0",
+                           "age=f16:20/pq4:60/pq2,exact=0"}) {
     SCOPED_TRACE(plan);
     CacheTwin twin(PqShapeOfTests(), plan, WithPqCodebook());
     twin.PutNaNEvery(5);
@@ -251,7 +258,7 @@ TEST(CachePq, RowsThatAreNoNumbersEndWithTheOpenWindow) {
 TEST(CachePq, LayersTakeTurnsToEncodeSoThatNoStepIsLong) {
   CacheOptions options = WithPqCodebook();
   options.time_stages = true;
-  RetentionRun run(PqShapeOfTests(), "pq4", PqWork(), options);
+  RetentionRun run(PqShapeOfTests(), "pq4,exact=0", PqWork(), options);
   const SequenceId id = *run.cache->CreateSequence();
   const CacheShape& shape = run.cache->shape();
   const auto one_page = static_cast<uint64_t>(2 * shape.page_tokens * shape.num_kv_heads);

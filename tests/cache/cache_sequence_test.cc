@@ -16,7 +16,7 @@ constexpr const char* kPlans[] = {
     "f32,open_rung=f32,open=20",
     "q4_0",
     "k=f16,v=q8_0",
-    "age=f16:20/q8_0:45/q4_0",
+    "age=f16:20/q8_0:45/q4_0,exact=0",
     "0: f16; 1: q8_0,open=9",
     "age=q8_0:24/f16",
 };

@@ -47,7 +47,7 @@ std::vector<float> Feed(Cache& cache, SequenceId id, int64_t num_tokens, Status*
 }
 
 TEST(SharedPool, CachesOnSeveralThreadsGiveTheResultsOfCachesOfTheirOwn) {
-  const char* plans[] = {"f16", "q8_0", "q4_0,pack=store", "age=f16:128/q8_0"};
+  const char* plans[] = {"f16", "q8_0", "q4_0,pack=store,exact=0", "age=f16:128/q8_0"};
   const std::shared_ptr<PagePool> pool = MakePagePool(0);
   std::vector<std::vector<float>> outputs(4);
   std::vector<std::thread> threads;

@@ -57,7 +57,7 @@ CacheOptions Timed(int threads) {
 
 TEST(CacheStages, EveryStageThatRanHasATime) {
   for (const int threads : {1, 2}) {
-    const auto cache = MakeCache(Shape(), "q4_0r", Timed(threads));
+    const auto cache = MakeCache(Shape(), "q4_0r,exact=0", Timed(threads));
     Feed(*cache);
     const StageTimes stages = cache->Report().stages;
     for (const double us : {stages.prepare_us, stages.scores_us, stages.softmax_us,
@@ -80,7 +80,7 @@ TEST(CacheStages, APlanThatEncodesNothingHasNoEncodingTime) {
 }
 
 TEST(CacheStages, WithoutTheOptionEverythingIsZeroAndResultsAreTheSame) {
-  for (const char* plan : {"f16", "q8_0", "age=q8_0r:64/q4_0r"}) {
+  for (const char* plan : {"f16", "q8_0", "age=q8_0r:64/q4_0r,exact=0"}) {
     const auto timed = MakeCache(Shape(), plan, Timed(2));
     const auto plain = MakeCache(Shape(), plan);
     EXPECT_EQ(Feed(*timed), Feed(*plain)) << plan;

@@ -61,6 +61,24 @@ int64_t ReferenceCache::OpenTokens(int layer) const {
   return std::min<int64_t>(128, rule.window_tokens.value_or(256) / 2);
 }
 
+// With a rung of less than 8 bits a value the first 64 tokens stay exact.
+int64_t ReferenceCache::ExactTokens(int layer) const {
+  const LayerRule& rule = RuleOf(layer);
+  if (rule.exact_tokens) return *rule.exact_tokens;
+  const auto is_short = [&](const std::string& name, Part part) {
+    const int dim = part == Part::kKey ? shape_.key_dim : shape_.value_dim;
+    const size_t bytes = RungOf(name, part)->StripBytes({layer, 0, dim, shape_.page_tokens});
+    return bytes < static_cast<size_t>(dim) * static_cast<size_t>(shape_.page_tokens);
+  };
+  bool any =
+      (rule.k && is_short(*rule.k, Part::kKey)) || (rule.v && is_short(*rule.v, Part::kValue));
+  for (const AgeStep& step : rule.age) {
+    any = any || (!rule.k && is_short(step.rung, Part::kKey)) ||
+          (!rule.v && is_short(step.rung, Part::kValue));
+  }
+  return any ? 64 : 0;
+}
+
 ReferenceCache::RungPair ReferenceCache::RungsAt(int layer, int64_t age) const {
   const LayerRule& rule = RuleOf(layer);
   std::string by_age = "f16";
@@ -99,7 +117,7 @@ bool ReferenceCache::FallsOutOfWindow(int layer, const ReferencePage& page,
 
 bool ReferenceCache::Sinks(int layer, const ReferencePage& page, int64_t next_position) const {
   const int64_t age = next_position - page.end_position();
-  if (age < OpenTokens(layer)) return false;
+  if (age < OpenTokens(layer) || page.first_position < ExactTokens(layer)) return false;
   return page.sunk_age < 0 ||
          (age > page.sunk_age && RungsAt(layer, age) != RungsAt(layer, page.sunk_age));
 }

@@ -125,6 +125,7 @@ class ReferenceCache {
   const Rung* OpenRung(int layer) const;
   const Rung* RungOf(const std::string& name, Part part) const;
   int64_t OpenTokens(int layer) const;
+  int64_t ExactTokens(int layer) const;
   bool CanGrow(const Pages& pages, int64_t next_position) const;
   bool Complete(const Pages& pages, size_t index) const;
   bool FallsOutOfWindow(int layer, const ReferencePage& page, int64_t next_position) const;

@@ -68,7 +68,7 @@ class RecallEvaluator : public ::testing::Test {
 };
 
 TEST_F(RecallEvaluator, AsksEveryPlanTheSameQuestions) {
-  const auto result = Evaluate({"f16", "q4_0"});
+  const auto result = Evaluate({"f16", "q4_0,exact=0"});
   ASSERT_TRUE(result.ok()) << result.status().message();
   EXPECT_EQ(result->prompts, 3);
   ASSERT_EQ(result->plans.size(), 3u);
@@ -121,8 +121,8 @@ TEST_F(RecallEvaluator, ANumberThatTheModelSaysIsAHit) {
 }
 
 TEST_F(RecallEvaluator, AnswersDoNotDependOnThreads) {
-  const auto one = Evaluate({"q4_0r"}, 1);
-  const auto three = Evaluate({"q4_0r"}, 3);
+  const auto one = Evaluate({"q4_0r,exact=0"}, 1);
+  const auto three = Evaluate({"q4_0r,exact=0"}, 3);
   ASSERT_TRUE(one.ok() && three.ok());
   for (size_t p = 0; p < 2; ++p) {
     for (size_t i = 0; i < 5; ++i) {

@@ -101,7 +101,7 @@ TEST_F(WindowEvaluator, F16AgainstItselfHasNoDivergence) {
 }
 
 TEST_F(WindowEvaluator, ReallySeesTheCompression) {
-  const auto result = Evaluate(Windows(3), {"q8_0", "q4_0"});
+  const auto result = Evaluate(Windows(3), {"q8_0", "q4_0,exact=0"});
   ASSERT_TRUE(result.ok()) << result.status().message();
   const PlanQuality& f16 = result->plans[0];
   const PlanQuality& q8 = result->plans[1];
@@ -122,8 +122,8 @@ TEST_F(WindowEvaluator, ReallySeesTheCompression) {
 
 TEST_F(WindowEvaluator, FiguresDoNotDependOnThreads) {
   const auto windows = Windows(2);
-  const auto one = Evaluate(windows, {"q4_0r"}, 1);
-  const auto three = Evaluate(windows, {"q4_0r"}, 3);
+  const auto one = Evaluate(windows, {"q4_0r,exact=0"}, 1);
+  const auto three = Evaluate(windows, {"q4_0r,exact=0"}, 3);
   ASSERT_TRUE(one.ok() && three.ok());
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(one->plans[i].perplexity, three->plans[i].perplexity);
@@ -136,8 +136,8 @@ TEST_F(WindowEvaluator, FiguresDoNotDependOnThreads) {
 
 TEST_F(WindowEvaluator, FiguresOfAPlanDoNotDependOnTheOthers) {
   const auto windows = Windows(1);
-  const auto alone = Evaluate(windows, {"q4_0"});
-  const auto beside = Evaluate(windows, {"q8_0", "q4_0,page=16", "q4_0"});
+  const auto alone = Evaluate(windows, {"q4_0,exact=0"});
+  const auto beside = Evaluate(windows, {"q8_0", "q4_0,page=16,exact=0", "q4_0,exact=0"});
   ASSERT_TRUE(alone.ok() && beside.ok());
   EXPECT_EQ(alone->plans[0].perplexity, beside->plans[0].perplexity);
   EXPECT_EQ(alone->plans[1].kl_mean, beside->plans[3].kl_mean);
@@ -146,8 +146,8 @@ TEST_F(WindowEvaluator, FiguresOfAPlanDoNotDependOnTheOthers) {
 TEST_F(WindowEvaluator, ScoresTheSecondHalfAfterAPrompt) {
   WindowEvalOptions options;
   options.prompt_half = true;
-  const auto half = Evaluate(Windows(2), {"f16", "q4_0"}, 2, options);
-  const auto whole = Evaluate(Windows(2), {"q4_0"});
+  const auto half = Evaluate(Windows(2), {"f16", "q4_0,exact=0"}, 2, options);
+  const auto whole = Evaluate(Windows(2), {"q4_0,exact=0"});
   ASSERT_TRUE(half.ok() && whole.ok());
   EXPECT_TRUE(half->prompt_half);
   EXPECT_FALSE(whole->prompt_half);
@@ -176,7 +176,7 @@ TEST_F(WindowEvaluator, StopsWithFiguresOfWhatAllPlansHaveRead) {
   int64_t calls = 0;
   int64_t total = 0;
   const auto stopped =
-      Evaluate(windows, {"q8_0", "q4_0"}, 2, {}, [&](const EvalProgress& progress) {
+      Evaluate(windows, {"q8_0", "q4_0,exact=0"}, 2, {}, [&](const EvalProgress& progress) {
         total = progress.total_tokens;
         return ++calls < 5;  // in the second piece, after two of three plans
       });

@@ -87,7 +87,7 @@ class DecoderRunnerTest : public ::testing::Test {
 };
 
 TEST_F(DecoderRunnerTest, AStepHoldsWhatTheCacheTakesUpToTheLimitOfActivations) {
-  for (const char* plan : {"f16", "q8_0", "age=f16:96/q4_0", "evict=h2o,ratio=3.5"}) {
+  for (const char* plan : {"f16", "q8_0", "age=f16:96/q4_0,exact=0", "evict=h2o,ratio=3.5"}) {
     const std::unique_ptr<Cache> cache = MakeCache(model_->cache_shape(), plan);
     const SequenceId id = *cache->CreateSequence();
     const std::vector<int32_t> tokens(1500, 3);
