@@ -190,6 +190,7 @@ TEST_F(EvalCommand, PoliciesAreComparedAtEqualBytesInOneTable) {
   options.recent = 32;
   options.ratios = {4, 2};
   options.policies = {"window", "snapkv", "demote"};
+  options.rung = "exact=0";
   options.recall.asked = 2;
   options.recall.facts = 2;
   options.plans = {"q8_0"};
@@ -197,7 +198,7 @@ TEST_F(EvalCommand, PoliciesAreComparedAtEqualBytesInOneTable) {
   const Status status = EvalPolicies(options);
   const std::string table = ::testing::internal::GetCapturedStdout();
   ASSERT_TRUE(status.ok()) << status.message();
-  EXPECT_NE(table.find("evict=POLICY,ratio=R,page=16,sink=16,recent=32,trigger=384"),
+  EXPECT_NE(table.find("exact=0,evict=POLICY,ratio=R,page=16,sink=16,recent=32,trigger=384"),
             std::string::npos)
       << table;
   const nlohmann::json json = ReadJson("out.json");

@@ -8,6 +8,7 @@
 #include "base/align.h"
 #include "pages/page_pool.h"
 #include "plan/resolved_plan.h"
+#include "retention/policy_table.h"
 
 namespace varve::cli {
 namespace {
@@ -19,7 +20,7 @@ uint64_t PageBytes(const RungDescriptor& k, const RungDescriptor& v, const Cache
                    static_cast<size_t>(shape.num_kv_heads));
 }
 
-// What a layer holds at `tokens` if the policy drops all that it may.
+// What a layer holds at `tokens` if the policy drops and demotes all that it may.
 uint64_t FloorBytes(const LayerForm& layer, const CacheShape& shape, int64_t tokens) {
   const RetentionRule& rule = *layer.retention;
   const uint64_t open = PageBytes(*layer.open_rung, *layer.open_rung, shape);
@@ -28,9 +29,17 @@ uint64_t FloorBytes(const LayerForm& layer, const CacheShape& shape, int64_t tok
   for (int64_t begin = 0; begin < tokens; begin += page_tokens) {
     const int64_t end = begin + page_tokens;
     const bool grows = end > tokens;
-    if (!grows && begin >= rule.sink_tokens && end <= tokens - rule.recent_tokens) continue;
-    const LayerForm::Stage* stage = grows ? nullptr : layer.StageAt(tokens - end);
-    bytes += stage == nullptr ? open : PageBytes(*stage->k, *stage->v, shape);
+    const bool in_floor = grows || begin < rule.sink_tokens || end > tokens - rule.recent_tokens;
+    if (!in_floor && rule.may_drop) continue;
+    const bool is_exact = grows || begin < layer.exact_tokens;
+    const LayerForm::Stage* stage = is_exact ? nullptr : layer.StageAt(tokens - end);
+    if (stage == nullptr) {
+      bytes += open;
+    } else if (rule.policy->uses_levels) {
+      bytes += rule.levels.back().bytes;
+    } else {
+      bytes += PageBytes(*stage->k, *stage->v, shape);
+    }
   }
   // The policy keeps room for pages that are begun before it plans again.
   const int64_t next_plan = tokens + rule.every_tokens;
@@ -118,15 +127,15 @@ std::string FloorNote(const RetentionReport& report) {
   const bool is_past = report.target_ratio > 0 && report.ratio_bound >= report.target_ratio;
   if (is_past) {
     return fmt::format(
-        "sink and recent alone exceeded the target {}, while the text was short; at {} tokens they "
-        "allow a ratio of {:.2f}",
+        "what must stay exceeded the target {}, while the text was short; at {} tokens it allows a "
+        "ratio of {:.2f}",
         often, report.tokens, report.ratio_bound);
   }
   const std::string target =
       report.target_ratio > 0 ? fmt::format("ratio {:.2f}", report.target_ratio) : "the budget";
   return fmt::format(
-      "{} cannot be held: sink and recent alone exceed it {}; at {} tokens they allow {:.2f} for "
-      "certain, the page that comes next included",
+      "{} cannot be held: what must stay exceeds it {}; at {} tokens it allows {:.2f} for certain, "
+      "the page that comes next included",
       target, often, report.tokens, report.ratio_bound);
 }
 

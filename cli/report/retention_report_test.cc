@@ -37,6 +37,13 @@ TEST(RetentionReport, TheBoundIsWhatTheFloorsLeave) {
                    16.0 * 32 / (5 * 17 + 32));
 }
 
+TEST(RetentionReport, TheBoundOfDemoteCountsEveryPageInItsLowestRung) {
+  // At 1024 tokens one exact page, 15 in 4.5 bits, and one that begins with the next token.
+  const Plan plan = *ParsePlan("2-: evict=demote,ratio=3.5");
+  EXPECT_DOUBLE_EQ(MakeRetentionReport(plan, Shape(), Stats(2), 2.0, 1024).ratio_bound,
+                   16.0 * 32 / (32 + 15 * 9 + 32));
+}
+
 TEST(RetentionReport, SaysWhenFloorsMakeTheTargetImpossible) {
   const Plan plan = *ParsePlan("evict=h2o,ratio=3.5,sink=32,recent=256");
   RetentionStats stats = Stats(4);
@@ -45,7 +52,7 @@ TEST(RetentionReport, SaysWhenFloorsMakeTheTargetImpossible) {
   const std::string never = FloorNote(MakeRetentionReport(plan, Shape(), stats, 2.0, 1024));
   EXPECT_NE(never.find("ratio 3.50 cannot be held"), std::string::npos) << never;
   EXPECT_NE(never.find("3 of 10 plans"), std::string::npos) << never;
-  EXPECT_NE(never.find("they allow 2.67 for certain"), std::string::npos) << never;
+  EXPECT_NE(never.find("it allows 2.67 for certain"), std::string::npos) << never;
   // Long enough a text has room; the note says that it was short before.
   const std::string once = FloorNote(MakeRetentionReport(plan, Shape(), stats, 2.0, 4096));
   EXPECT_NE(once.find("while the text was short"), std::string::npos) << once;

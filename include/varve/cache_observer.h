@@ -62,7 +62,7 @@ struct RetentionEvent {
   std::vector<PageDecision> pages;  // the table as it was before, ascending
   uint64_t target_bytes = 0;        // of the layer
   uint64_t held_bytes = 0;          // after
-  bool floors_bind = false;         // sink and recent alone exceed the target
+  bool floors_bind = false;         // what must stay exceeds the target
 };
 
 // Told when a decision is carried out.

@@ -61,7 +61,7 @@ typedef struct varve_retention_event {
   size_t struct_size;  // set by the library
   uint64_t sequence;
   int32_t layer;
-  int32_t floors_bind;  // 1: sink and recent alone exceed the target
+  int32_t floors_bind;  // 1: what must stay exceeds the target
   int64_t next_position;
   uint64_t target_bytes;  // of the layer
   uint64_t held_bytes;    // after

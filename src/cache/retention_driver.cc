@@ -173,7 +173,8 @@ uint64_t RetentionDriver::UpcomingBytes(const Sequence& sequence, int layer, int
   return begun * SlotBytes(store_->PageBytes(*plan.open_rung, *plan.open_rung));
 }
 
-std::vector<PageStat> RetentionDriver::StatsOf(int layer, const LayerTable& table) const {
+std::vector<PageStat> RetentionDriver::StatsOf(int layer, int64_t next_position,
+                                               const LayerTable& table) const {
   const LayerPlan& plan = plans_[static_cast<size_t>(layer)];
   std::vector<PageStat> stats;
   stats.reserve(table.size());
@@ -184,7 +185,8 @@ std::vector<PageStat> RetentionDriver::StatsOf(int layer, const LayerTable& tabl
     stat.end_position = entry.EndPosition();
     stat.live_rows = entry.live.Count();
     stat.complete = table.IsComplete(i);
-    stat.exact = table.schedule().IsExact(stat.first_position);
+    stat.keeps_level = table.schedule().IsExact(stat.first_position) ||
+                       next_position - stat.end_position < plan.stages.front().from_age;
     const int level = std::max(0, entry.stage - plan.first_demotion + 1);
     stat.level = std::max(level, entry.wish - plan.first_demotion + 1);
     stat.bytes = stat.level == level
@@ -200,7 +202,7 @@ std::vector<PageStat> RetentionDriver::StatsOf(int layer, const LayerTable& tabl
 void RetentionDriver::MakePlan(Sequence& sequence, int layer) {
   const RetentionRule& rule = *plans_[static_cast<size_t>(layer)].retention;
   LayerTable& table = sequence.layers[static_cast<size_t>(layer)];
-  const std::vector<PageStat> pages = StatsOf(layer, table);
+  const std::vector<PageStat> pages = StatsOf(layer, sequence.next_position, table);
   LayerState state;
   state.pages = pages;
   state.next_position = sequence.next_position;
@@ -271,7 +273,7 @@ void RetentionDriver::ApplyPlan(SequenceId id, int layer, int64_t next_position,
 
   std::vector<PageDecision> decisions;
   if (observer_ != nullptr) {
-    const std::vector<PageStat> stats = StatsOf(layer, table);
+    const std::vector<PageStat> stats = StatsOf(layer, next_position, table);
     for (size_t i = 0; i < table.size(); ++i)
       decisions.push_back({SpanOf(table.entries()[i]), stats[i].worth, PageFate::kKept, {}});
   }

@@ -83,7 +83,7 @@ class RetentionDriver {
   uint64_t TargetBytes(const Sequence& sequence, int layer) const;
   // Pages of the layer that the next `tokens` tokens begin.
   uint64_t UpcomingBytes(const Sequence& sequence, int layer, int64_t tokens) const;
-  std::vector<PageStat> StatsOf(int layer, const LayerTable& table) const;
+  std::vector<PageStat> StatsOf(int layer, int64_t next_position, const LayerTable& table) const;
   void ApplyPlan(SequenceId id, int layer, int64_t next_position, LayerTable& table);
 
   const CacheShape shape_;

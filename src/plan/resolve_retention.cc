@@ -29,28 +29,74 @@ RetentionLevel LevelOf(const LayerForm::Stage& stage, const CacheShape& shape, i
           (stage.k->ExpectedError(key) + stage.v->ExpectedError(value)) / 2};
 }
 
-// What evict=demote lowers pages to, below what the plan seals them in: 8 bits, 4 bits, nothing.
+// What evict=demote lowers pages to, below what the plan seals them in.
 constexpr std::string_view kDemotions[] = {"q8_0r", "q4_0r"};
+// Below this a level loses nothing that matters.
+constexpr double kFaithful = 1e-3;
 
-Status AddDemotions(const LayerRule& rule, const CacheShape& shape, int page_tokens,
-                    LayerForm* layer) {
-  layer->first_demotion = static_cast<int>(layer->stages.size());
-  std::vector<RetentionLevel>& levels = layer->retention->levels;
-  levels.push_back(LevelOf(layer->stages.back(), shape, page_tokens));
+struct DemotionLevel {
+  LayerForm::Stage stage;
+  RetentionLevel level;
+};
+
+// The rungs below the plan's own that the shape can have, each smaller than the one before it.
+Result<std::vector<DemotionLevel>> DemotionsOf(const LayerRule& rule, const CacheShape& shape,
+                                               const RetentionLevel& sealed) {
+  std::vector<DemotionLevel> found;
+  Status refused;
   for (std::string_view name : kDemotions) {
     const RungDescriptor* rung = FindRung(name);
-    for (const auto& [part, dim] : {std::pair{"k", shape.key_dim}, {"v", shape.value_dim}}) {
-      const Status status = rung->CheckDim(dim);
-      if (status.ok()) continue;
-      return Status(status.code(), fmt::format("plan: layers {}, clause \"evict=demote\": {}: {}",
-                                               LayersText(rule), part, status.message()));
+    Status status = rung->CheckDim(shape.key_dim);
+    std::string_view part = "k";
+    if (status.ok()) {
+      status = rung->CheckDim(shape.value_dim);
+      part = "v";
+    }
+    if (!status.ok()) {
+      refused =
+          Status(status.code(), fmt::format("plan: layers {}, clause \"evict=demote\": {}: {}",
+                                            LayersText(rule), part, status.message()));
+      continue;
     }
     const LayerForm::Stage stage{rung, rung, LayerForm::kNeverByAge};
-    const RetentionLevel level = LevelOf(stage, shape, page_tokens);
-    if (level.bytes >= levels.back().bytes || level.distortion <= levels.back().distortion)
-      continue;
-    layer->stages.push_back(stage);
-    levels.push_back(level);
+    const RetentionLevel level = LevelOf(stage, shape, shape.page_tokens);
+    const RetentionLevel& above = found.empty() ? sealed : found.back().level;
+    if (level.bytes < above.bytes && level.distortion > above.distortion)
+      found.push_back({stage, level});
+  }
+  if (found.empty() && !refused.ok()) return refused;
+  return found;
+}
+
+// With ratio= pages are never lower than the first level that meets it in every page: so a page
+// that was demoted when the sequence was short is not too low when it is long. On the way there
+// only levels count that lose nothing: what is encoded twice has the errors of both.
+Status AddDemotions(const LayerRule& rule, const CacheShape& shape, LayerForm* layer) {
+  RetentionRule& retention = *layer->retention;
+  const RetentionLevel sealed = LevelOf(layer->stages.back(), shape, shape.page_tokens);
+  VARVE_ASSIGN_OR_RETURN(std::vector<DemotionLevel> below, DemotionsOf(rule, shape, sealed));
+  const double page_f16 = 2.0 * shape.page_tokens * shape.num_kv_heads *
+                          static_cast<double>(shape.key_dim + shape.value_dim);
+  const auto meets = [&](const RetentionLevel& level) {
+    return retention.budget_bytes == 0 &&
+           static_cast<double>(level.bytes) * retention.ratio <= page_f16;
+  };
+  if (meets(sealed)) below.clear();
+  const auto lowest = std::find_if(below.begin(), below.end(), [&](const DemotionLevel& demotion) {
+    return meets(demotion.level);
+  });
+  retention.may_drop = !meets(sealed) && lowest == below.end();
+  if (lowest != below.end()) {
+    below.erase(lowest + 1, below.end());
+    const DemotionLevel last = below.back();
+    std::erase_if(below, [&](const DemotionLevel& demotion) {
+      return demotion.level.distortion > kFaithful && !(demotion.stage == last.stage);
+    });
+  }
+  retention.levels = {sealed};
+  for (const DemotionLevel& demotion : below) {
+    layer->stages.push_back(demotion.stage);
+    retention.levels.push_back(demotion.level);
   }
   return Status();
 }
@@ -72,10 +118,9 @@ Status AddRetention(const LayerRule& rule, const CacheShape& shape, LayerForm* l
       .ema = rule.ema.value_or(defaults.ema),
       .levels = {},
   };
-  const int page_tokens = shape.page_tokens;
   layer->first_demotion = static_cast<int>(layer->stages.size());
   if (policy->uses_levels) {
-    VARVE_RETURN_IF_ERROR(AddDemotions(rule, shape, page_tokens, layer));
+    VARVE_RETURN_IF_ERROR(AddDemotions(rule, shape, layer));
   }
   return Status();
 }
@@ -90,9 +135,11 @@ Status CheckBudget(const LayerRule& rule, const CacheShape& shape, const LayerFo
   const uint64_t exact_pages = pages(std::min(retention.sink_tokens, layer.exact_tokens));
   const uint64_t other_pages =
       pages(retention.sink_tokens) - exact_pages + pages(retention.recent_tokens);
+  const uint64_t page_bytes = retention.policy->uses_levels
+                                  ? retention.levels.back().bytes
+                                  : HeldBytes(layer.stages.front(), shape, shape.page_tokens);
   const uint64_t layer_floor =
-      HeldBytes(open, shape, shape.page_tokens) * exact_pages +
-      HeldBytes(layer.stages.front(), shape, shape.page_tokens) * other_pages;
+      HeldBytes(open, shape, shape.page_tokens) * exact_pages + page_bytes * other_pages;
   const int last = rule.last_layer == -1 ? shape.num_layers - 1 : rule.last_layer;
   const uint64_t floor = layer_floor * static_cast<uint64_t>(last - rule.first_layer + 1);
   if (retention.budget_bytes >= floor) return Status();

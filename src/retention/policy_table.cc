@@ -1,6 +1,7 @@
 #include "retention/policy_table.h"
 
 #include <algorithm>
+#include <optional>
 #include <queue>
 
 #include "base/random.h"
@@ -39,11 +40,11 @@ void FillByWorth(const RetentionRule&, const LayerState& state,
   }
 }
 
-// One step of a page down the ladder, or off it.
+// One step of a page down the ladder.
 struct Step {
   double cost_per_byte = 0;
   size_t page = 0;
-  int to = kDropPage;
+  int to = 0;
   uint64_t saved = 0;
 
   // The queue's top is the cheapest; of equal ones the oldest page.
@@ -53,49 +54,109 @@ struct Step {
   }
 };
 
-Step NextStep(const RetentionRule& rule, double mass, size_t index, const PageStat& page, int level,
-              uint64_t bytes) {
-  const double cost = mass * mass;
-  const double now = rule.levels[static_cast<size_t>(level)].distortion;
-  Step step{cost * (1 - now) / static_cast<double>(std::max<uint64_t>(bytes, 1)), index, kDropPage,
-            bytes};
-  if (page.exact) return step;
-  for (size_t to = static_cast<size_t>(level) + 1; to < rule.levels.size(); ++to) {
-    if (rule.levels[to].bytes >= bytes) continue;
-    const uint64_t saved = bytes - rule.levels[to].bytes;
-    const double per_byte = cost * (rule.levels[to].distortion - now) / static_cast<double>(saved);
-    if (per_byte <= step.cost_per_byte) step = {per_byte, index, static_cast<int>(to), saved};
+// The candidates of one layer on their way down.
+class Demotion {
+ public:
+  Demotion(const RetentionRule& rule, const LayerState& state,
+           const std::vector<size_t>& candidates, std::vector<int>* levels)
+      : rule_(rule), state_(state), candidates_(candidates), levels_(*levels) {
+    double mean = 0;
+    for (size_t index : candidates) mean += state.pages[index].worth;
+    mean /= static_cast<double>(std::max<size_t>(1, candidates.size()));
+    bytes_.resize(state.pages.size());
+    weight_.resize(state.pages.size());
+    for (size_t index : candidates) {
+      const double mass = state.pages[index].worth + mean;
+      weight_[index] = mass * mass;
+      bytes_[index] = state.pages[index].bytes;
+      total_ += bytes_[index];
+    }
   }
-  return step;
-}
+
+  // The highest level that makes all pages fit if none is above it, else the last.
+  int UniformLevel(uint64_t room) const {
+    const int last = static_cast<int>(rule_.levels.size()) - 1;
+    for (int level = 0; level < last; ++level) {
+      uint64_t bytes = 0;
+      for (size_t index : candidates_) bytes += std::min(bytes_[index], BytesAt(index, level));
+      if (bytes <= room) return level;
+    }
+    return last;
+  }
+
+  // Lowers pages, none below the level, until they fit.
+  void LowerTo(int lowest, uint64_t room) {
+    std::priority_queue<Step> steps;
+    for (size_t index : candidates_) PushStep(index, lowest, &steps);
+    while (total_ > room && !steps.empty()) {
+      const Step step = steps.top();
+      steps.pop();
+      levels_[step.page] = step.to;
+      bytes_[step.page] -= step.saved;
+      total_ -= step.saved;
+      PushStep(step.page, lowest, &steps);
+    }
+  }
+
+  void Drop(uint64_t room) {
+    std::vector<size_t> order;
+    for (size_t index : candidates_) {
+      if (!InFloor(rule_, state_, state_.pages[index])) order.push_back(index);
+    }
+    const auto cost = [&](size_t index) {
+      return weight_[index] * (1 - DistortionAt(levels_[index])) /
+             static_cast<double>(std::max<uint64_t>(1, bytes_[index]));
+    };
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return cost(a) < cost(b); });
+    for (size_t index : order) {
+      if (total_ <= room) return;
+      levels_[index] = kDropPage;
+      total_ -= bytes_[index];
+    }
+  }
+
+ private:
+  double DistortionAt(int level) const {
+    return rule_.levels[static_cast<size_t>(level)].distortion;
+  }
+  uint64_t BytesAt(size_t index, int level) const {
+    const PageStat& page = state_.pages[index];
+    return page.keeps_level || !page.complete || level <= page.level
+               ? page.bytes
+               : rule_.levels[static_cast<size_t>(level)].bytes;
+  }
+
+  // The page's step of least cost per byte to a level above or at `lowest`, if it has one.
+  void PushStep(size_t index, int lowest, std::priority_queue<Step>* steps) const {
+    const PageStat& page = state_.pages[index];
+    if (page.keeps_level || !page.complete) return;
+    const double now = DistortionAt(levels_[index]);
+    std::optional<Step> best;
+    for (int to = levels_[index] + 1; to <= lowest; ++to) {
+      const uint64_t bytes = rule_.levels[static_cast<size_t>(to)].bytes;
+      if (bytes >= bytes_[index]) continue;
+      const uint64_t saved = bytes_[index] - bytes;
+      const double cost = weight_[index] * (DistortionAt(to) - now) / static_cast<double>(saved);
+      if (!best || cost <= best->cost_per_byte) best = Step{cost, index, to, saved};
+    }
+    if (best) steps->push(*best);
+  }
+
+  const RetentionRule& rule_;
+  const LayerState& state_;
+  const std::vector<size_t>& candidates_;
+  std::vector<int>& levels_;
+  std::vector<uint64_t> bytes_;  // by page, as of now
+  std::vector<double> weight_;   // by page
+  uint64_t total_ = 0;           // of the candidates
+};
 
 void Demote(const RetentionRule& rule, const LayerState& state,
             const std::vector<size_t>& candidates, uint64_t room, std::vector<int>* levels) {
-  std::priority_queue<Step> steps;
-  std::vector<uint64_t> bytes(state.pages.size());
-  std::vector<double> mass(state.pages.size());
-  uint64_t total = 0;
-  double mean = 0;
-  for (size_t index : candidates) {
-    mean += state.pages[index].worth / static_cast<double>(candidates.size());
-  }
-  for (size_t index : candidates) {
-    bytes[index] = state.pages[index].bytes;
-    mass[index] = state.pages[index].worth + mean;
-    total += bytes[index];
-    steps.push(NextStep(rule, mass[index], index, state.pages[index], state.pages[index].level,
-                        bytes[index]));
-  }
-  while (total > room && !steps.empty()) {
-    const Step step = steps.top();
-    steps.pop();
-    (*levels)[step.page] = step.to;
-    bytes[step.page] -= step.saved;
-    total -= step.saved;
-    if (step.to == kDropPage) continue;
-    steps.push(NextStep(rule, mass[step.page], step.page, state.pages[step.page], step.to,
-                        bytes[step.page]));
-  }
+  Demotion demotion(rule, state, candidates, levels);
+  demotion.LowerTo(demotion.UniformLevel(room), room);
+  if (rule.may_drop) demotion.Drop(room);
 }
 
 constexpr RetentionPolicy kPolicies[] = {

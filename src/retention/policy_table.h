@@ -5,12 +5,14 @@
 //   h2o, tova, snapkv   the pages with most attention mass stay: smoothed, of the last queries, or
 //                       as it was when the prompt ended
 //   window, random      the youngest pages stay, or any
-//   demote   every page offers its next steps down a ladder of rungs, the last one being zero
-//            bytes; the step that costs least attention per byte saved is taken until the rest
-//            fits. Cost of a level = (mass of the page + mean mass)^2 * distortion: what a page
-//            contributes to the output is proportional to its mass, and distortion is a squared
-//            error relative to the page's rows, 1 for dropping it. The mean stands for what nobody
-//            has asked for yet: a page without any mass is not free.
+//   demote   the highest level at which all pages together fit is the lowest that any page gets:
+//            so the result is never worse than that rung for all. Pages stay above it as far as
+//            there is room: of their steps down the one that costs least attention per byte saved
+//            is taken until the rest fits. Cost of a level = (mass of the page + mean mass)^2 *
+//            distortion: what a page contributes to the output is proportional to its mass, and
+//            distortion is a squared error relative to the page's rows. The mean stands for what
+//            nobody has asked for yet: a page without any mass is not free. Pages are dropped,
+//            those of least cost first, only where the last level for all is not enough.
 //
 // Pure functions; rows live for the whole process; thread-safe.
 
@@ -41,8 +43,8 @@ struct RetentionPolicy {
   bool needs_prompt_end = false;  // decides only once the prompt has ended, by its mass then
   bool uses_levels = false;       // demotes pages: RetentionRule::levels must be there
   double (*worth)(const PageView& page) = nullptr;
-  // Sets the levels of `candidates`, pages outside the floor, so that they take at most `room`
-  // bytes. `levels` has the present ones.
+  // Sets the levels of `candidates`, pages that may be dropped or demoted, so that they take at
+  // most `room` bytes if they can. `levels` has the present ones.
   void (*choose)(const RetentionRule& rule, const LayerState& state,
                  const std::vector<size_t>& candidates, uint64_t room,
                  std::vector<int>* levels) = nullptr;

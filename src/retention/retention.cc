@@ -2,15 +2,11 @@
 
 #include <algorithm>
 
+#include "base/align.h"
 #include "retention/policy_table.h"
 
 namespace varve {
 namespace {
-
-bool InFloor(const RetentionRule& rule, const PageStat& page, int64_t next_position) {
-  return !page.complete || page.first_position < rule.sink_tokens ||
-         page.end_position > next_position - rule.recent_tokens;
-}
 
 int64_t TokensOf(const PageStat& page) { return page.end_position - page.first_position; }
 
@@ -52,9 +48,14 @@ void Summarize(const RetentionRule& rule, const LayerState& state, RetentionDeci
 
 }  // namespace
 
+bool InFloor(const RetentionRule& rule, const LayerState& state, const PageStat& page) {
+  return !page.complete || page.first_position < rule.sink_tokens ||
+         page.end_position > state.next_position - rule.recent_tokens;
+}
+
 int64_t NextDecisionPosition(const RetentionRule& rule, int64_t position) {
   const int64_t from = std::max(position, rule.trigger_tokens);
-  return (from + rule.every_tokens - 1) / rule.every_tokens * rule.every_tokens;
+  return AlignUp(from, rule.every_tokens);
 }
 
 RetentionDecision DecideRetention(const RetentionRule& rule, const LayerState& state) {
@@ -66,18 +67,20 @@ RetentionDecision DecideRetention(const RetentionRule& rule, const LayerState& s
   for (size_t i = 0; i < state.pages.size(); ++i) {
     const PageStat& page = state.pages[i];
     decision.levels.push_back(page.level);
-    if (InFloor(rule, page, state.next_position)) {
-      decision.floor_bytes += page.bytes;
-      decision.floor_tokens += TokensOf(page);
-      floor_spans += page.first_position != floor_end ? 1 : 0;
-      floor_end = page.end_position;
-    } else {
+    const bool in_floor = InFloor(rule, state, page);
+    if (in_floor) decision.floor_tokens += TokensOf(page);
+    const bool can_drop = !in_floor && rule.may_drop;
+    const bool can_demote = rule.policy->uses_levels && page.complete && !page.keeps_level;
+    if (can_drop || can_demote) {
       candidates.push_back(i);
+      continue;
     }
+    decision.floor_bytes += page.bytes;
+    floor_spans += page.first_position != floor_end ? 1 : 0;
+    floor_end = page.end_position;
   }
   const uint64_t fixed =
       decision.floor_bytes + state.upcoming_bytes + floor_spans * sizeof(TokenSpan);
-  decision.floors_bind = fixed > state.target_bytes;
   // A page that is kept adds one span at most.
   const uint64_t spans = candidates.size() * sizeof(TokenSpan);
   const uint64_t room = fixed + spans > state.target_bytes ? 0 : state.target_bytes - fixed - spans;
@@ -86,6 +89,7 @@ RetentionDecision DecideRetention(const RetentionRule& rule, const LayerState& s
     decision.changes |= decision.levels[i] != state.pages[i].level;
   }
   Summarize(rule, state, &decision);
+  decision.floors_bind = decision.bytes_after > state.target_bytes;
   return decision;
 }
 

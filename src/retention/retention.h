@@ -3,10 +3,10 @@
 // A pure function of page statistics: it knows no pages, no memory and no threads. Layers decide
 // for themselves, so that their order is irrelevant. The budget is in bytes: what the layer's
 // tokens would take in f16 divided by the ratio, or a share of budget=. Pages that touch the first
-// `sink` or the last `recent` tokens, and the page that still grows, are the floor: never touched.
-// What is done with the others is up to the policy (policy_table.h).
+// `sink` or the last `recent` tokens, and the page that still grows, are the floor: never dropped.
+// What else is done is up to the policy (policy_table.h).
 //
-// Where the floor alone exceeds the budget, everything else goes and the decision says so.
+// Where what must stay exceeds the budget, the decision says so.
 
 #ifndef VARVE_RETENTION_RETENTION_H_
 #define VARVE_RETENTION_RETENTION_H_
@@ -36,6 +36,8 @@ struct RetentionRule {
   double ema = 0.9;
   // Of demote: levels[0] is a page as the plan seals it. Descending bytes. Empty otherwise.
   std::vector<RetentionLevel> levels;
+  // Of demote: false where pages in the last level meet the ratio by themselves.
+  bool may_drop = true;
 
   bool operator==(const RetentionRule&) const = default;
 };
@@ -51,11 +53,11 @@ struct PageStat {
   int64_t first_position = 0;
   int64_t end_position = 0;  // exclusive
   int live_rows = 0;
-  bool complete = true;  // false: the page that still grows
-  bool exact = false;    // keeps its level, or goes
-  int level = 0;         // index into RetentionRule::levels
-  uint64_t bytes = 0;    // as held
-  double worth = 0;      // what the policy ranks by
+  bool complete = true;      // false: the page that still grows
+  bool keeps_level = false;  // may be dropped, not demoted
+  int level = 0;             // index into RetentionRule::levels
+  uint64_t bytes = 0;        // as held
+  double worth = 0;          // what the policy ranks by
 };
 
 struct LayerState {
@@ -68,6 +70,9 @@ struct LayerState {
 };
 
 inline constexpr int kDropPage = -1;
+
+// Whether a page is never dropped.
+bool InFloor(const RetentionRule& rule, const LayerState& state, const PageStat& page);
 
 struct TokenSpan {
   int64_t start = 0;
@@ -83,9 +88,9 @@ struct RetentionDecision {
   int64_t dropped_tokens = 0;
   int64_t floor_tokens = 0;
   uint64_t bytes_after = 0;  // pages that stay, upcoming ones and the decision itself
-  uint64_t floor_bytes = 0;
+  uint64_t floor_bytes = 0;  // of the pages that the policy could not touch
   uint64_t target_bytes = 0;
-  bool floors_bind = false;  // the floor alone exceeds the target
+  bool floors_bind = false;  // what must stay exceeds the target
 
   uint64_t own_bytes() const { return kept.size() * sizeof(TokenSpan); }
   bool changes = false;  // some page is to go or to be demoted

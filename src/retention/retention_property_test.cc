@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <limits>
 #include <random>
 #include <vector>
 
@@ -29,6 +28,11 @@ struct Case {
     return !pages[i].complete || pages[i].first_position < rule.sink_tokens ||
            pages[i].end_position > state.next_position - rule.recent_tokens;
   }
+  bool CanDrop(size_t i) const { return !InFloor(i) && rule.may_drop; }
+  bool CanDemote(size_t i) const {
+    return rule.policy->uses_levels && pages[i].complete && !pages[i].keeps_level;
+  }
+  bool IsFixed(size_t i) const { return !CanDrop(i) && !CanDemote(i); }
 };
 
 class Dice {
@@ -61,6 +65,7 @@ void AddPages(Dice& dice, Case* c) {
       page.level = page.complete ? static_cast<int>(dice.Below(c->rule.levels.size())) : 0;
       page.bytes = c->rule.levels[static_cast<size_t>(page.level)].bytes;
       if (page.level == 0 && dice.OneIn(4)) page.bytes += 8192;  // not sealed yet
+      page.keeps_level = dice.OneIn(6);
     }
     position = page.end_position;
     c->pages.push_back(page);
@@ -76,6 +81,7 @@ Case RandomCase(Dice& dice, const RetentionPolicy* policy) {
   if (policy == FindPolicy("demote")) {
     c.rule.levels = {{24576, 0.0}, {12288, 1e-4}, {8192, 0.02}};
     c.rule.levels.resize(1 + dice.Below(3));
+    c.rule.may_drop = !dice.OneIn(3);
   }
   AddPages(dice, &c);
   uint64_t total = 1;
@@ -87,7 +93,7 @@ Case RandomCase(Dice& dice, const RetentionPolicy* policy) {
   if (dice.OneIn(2)) {
     // Around the point where a page, or a span of the decision, just fits or just does not.
     uint64_t edge = c.state.upcoming_bytes + 12288 * dice.Below(4);
-    for (size_t i = 0; i < c.pages.size(); ++i) edge += c.InFloor(i) ? c.pages[i].bytes : 0;
+    for (size_t i = 0; i < c.pages.size(); ++i) edge += c.IsFixed(i) ? c.pages[i].bytes : 0;
     c.state.target_bytes = edge + 8 * dice.Below(2 * c.pages.size() + 8);
   }
   return c;
@@ -113,38 +119,42 @@ const std::initializer_list<const RetentionPolicy*> kAll = {
     FindPolicy("h2o"),  FindPolicy("window"), FindPolicy("random"),
     FindPolicy("tova"), FindPolicy("snapkv"), FindPolicy("demote")};
 
-TEST(RetentionProperty, FloorsAreNeverTouched) {
+TEST(RetentionProperty, FloorsAreNeverDroppedAndFixedPagesNotTouched) {
   ForRandomCases(kAll, [](const Case& c, const RetentionDecision& decision) {
     ASSERT_EQ(decision.levels.size(), c.pages.size());
     uint64_t bytes = 0;
     int64_t tokens = 0;
     for (size_t i = 0; i < c.pages.size(); ++i) {
-      if (!c.InFloor(i)) continue;
+      if (c.InFloor(i)) {
+        EXPECT_NE(decision.levels[i], kDropPage) << i;
+        tokens += c.pages[i].end_position - c.pages[i].first_position;
+      }
+      if (decision.levels[i] != kDropPage && !c.CanDemote(i)) {
+        EXPECT_EQ(decision.levels[i], c.pages[i].level) << i;
+      }
+      if (!c.IsFixed(i)) continue;
       EXPECT_EQ(decision.levels[i], c.pages[i].level) << i;
       bytes += c.pages[i].bytes;
-      tokens += c.pages[i].end_position - c.pages[i].first_position;
     }
     EXPECT_EQ(decision.floor_bytes, bytes);
     EXPECT_EQ(decision.floor_tokens, tokens);
   });
 }
 
-TEST(RetentionProperty, TheBudgetIsMetUnlessTheFloorsForbidIt) {
+TEST(RetentionProperty, TheBudgetIsMetUnlessWhatMustStayForbidsIt) {
   int bound = 0, free = 0;
   ForRandomCases(kAll, [&](const Case& c, const RetentionDecision& decision) {
     EXPECT_EQ(decision.target_bytes, c.state.target_bytes);
     ++(decision.floors_bind ? bound : free);
-    const uint64_t floor = decision.floor_bytes + c.state.upcoming_bytes;
-    if (!decision.floors_bind) {
-      EXPECT_LE(decision.bytes_after, c.state.target_bytes);
-      EXPECT_LE(floor, c.state.target_bytes);
-      return;
-    }
-    // Bound: the floors and their spans alone do not fit, and nothing else is left.
-    EXPECT_EQ(decision.bytes_after, floor + decision.own_bytes());
-    EXPECT_GT(decision.bytes_after, c.state.target_bytes);
+    EXPECT_EQ(decision.floors_bind, decision.bytes_after > c.state.target_bytes);
+    if (!decision.floors_bind) return;
+    // Bound: all is dropped and demoted that may be.
     for (size_t i = 0; i < c.pages.size(); ++i) {
-      EXPECT_TRUE(c.InFloor(i) || decision.levels[i] == kDropPage) << i;
+      if (c.CanDrop(i)) {
+        EXPECT_EQ(decision.levels[i], kDropPage) << i;
+      } else if (c.CanDemote(i) && c.rule.levels.back().bytes < c.pages[i].bytes) {
+        EXPECT_EQ(decision.levels[i], static_cast<int>(c.rule.levels.size()) - 1) << i;
+      }
     }
   });
   EXPECT_GT(bound, 100);
@@ -227,92 +237,62 @@ TEST(RetentionProperty, EvictionNeverChangesALevel) {
   }
 }
 
-// Takes the cheapest step of all pages again and again, by looking at every one of them.
-std::vector<int> DemoteByHand(const Case& c, uint64_t room) {
-  std::vector<int> levels;
-  std::vector<uint64_t> bytes;
-  uint64_t total = 0;
-  double mean = 0;
-  int count = 0;
-  for (size_t i = 0; i < c.pages.size(); ++i) {
-    levels.push_back(c.pages[i].level);
-    bytes.push_back(c.pages[i].bytes);
-    if (c.InFloor(i)) continue;
-    total += bytes[i];
-    ++count;
-  }
-  for (size_t i = 0; i < c.pages.size(); ++i) {
-    if (!c.InFloor(i)) mean += c.pages[i].worth / static_cast<double>(count);
-  }
-  while (total > room) {
-    double best = std::numeric_limits<double>::infinity();
-    size_t best_page = 0;
-    int best_level = kDropPage;
-    for (size_t i = 0; i < c.pages.size(); ++i) {
-      if (c.InFloor(i) || levels[i] == kDropPage) continue;
-      const double mass = c.pages[i].worth + mean;
-      const double now = c.rule.levels[static_cast<size_t>(levels[i])].distortion;
-      double page_best = mass * mass * (1 - now) / static_cast<double>(bytes[i]);
-      int page_level = kDropPage;
-      const int num_levels = static_cast<int>(c.rule.levels.size());
-      for (int to = levels[i] + 1; to < num_levels; ++to) {
-        const RetentionLevel& level = c.rule.levels[static_cast<size_t>(to)];
-        if (level.bytes >= bytes[i]) continue;
-        const double cost =
-            mass * mass * (level.distortion - now) / static_cast<double>(bytes[i] - level.bytes);
-        if (cost > page_best) continue;
-        page_best = cost;
-        page_level = to;
-      }
-      if (page_best >= best) continue;
-      best = page_best;
-      best_page = i;
-      best_level = page_level;
-    }
-    const uint64_t after =
-        best_level == kDropPage ? 0 : c.rule.levels[static_cast<size_t>(best_level)].bytes;
-    total -= bytes[best_page] - after;
-    bytes[best_page] = after;
-    levels[best_page] = best_level;
-  }
-  return levels;
+// The bytes of a page that is to be no better than a level.
+uint64_t BytesAt(const Case& c, size_t i, int level) {
+  const PageStat& page = c.pages[i];
+  if (!c.CanDemote(i) || level <= page.level) return page.bytes;
+  return std::min(page.bytes, c.rule.levels[static_cast<size_t>(level)].bytes);
 }
 
-TEST(RetentionProperty, DemoteTakesTheCheapestStepsInOrder) {
-  int demoted = 0, dropped = 0;
+TEST(RetentionProperty, DemoteIsNeverWorseThanOneRungForAllThatFits) {
+  int fits = 0;
   ForRandomCases({FindPolicy("demote")}, [&](const Case& c, const RetentionDecision& decision) {
-    uint64_t in_room = 0;
-    for (size_t i = 0; i < c.pages.size(); ++i) {
-      const int level = decision.levels[i];
-      if (level == kDropPage) {
-        ++dropped;
-        continue;
+    for (int level = 0; level < static_cast<int>(c.rule.levels.size()); ++level) {
+      uint64_t bytes = c.state.upcoming_bytes + 2 * c.pages.size() * sizeof(TokenSpan);
+      for (size_t i = 0; i < c.pages.size(); ++i) bytes += BytesAt(c, i, level);
+      if (bytes > c.state.target_bytes) continue;
+      ++fits;
+      for (size_t i = 0; i < c.pages.size(); ++i) {
+        EXPECT_NE(decision.levels[i], kDropPage) << i;
+        EXPECT_LE(decision.levels[i], std::max(level, c.pages[i].level)) << i;
       }
-      EXPECT_GE(level, c.pages[i].level) << i;
-      if (level != c.pages[i].level) ++demoted;
-      if (!c.InFloor(i)) {
-        in_room += level == c.pages[i].level ? c.pages[i].bytes
-                                             : c.rule.levels[static_cast<size_t>(level)].bytes;
-      }
+      return;
     }
-    // Any room from what was used up to just below the last step gives the same steps.
-    EXPECT_EQ(decision.levels, DemoteByHand(c, in_room));
   });
-  EXPECT_GT(demoted, 300);
+  EXPECT_GT(fits, 50);
+}
+
+TEST(RetentionProperty, DemoteDropsOnlyWhenAllElseIsInTheLastLevel) {
+  int dropped = 0;
+  ForRandomCases({FindPolicy("demote")}, [&](const Case& c, const RetentionDecision& decision) {
+    const auto gone = std::count(decision.levels.begin(), decision.levels.end(), kDropPage);
+    dropped += static_cast<int>(gone);
+    for (size_t i = 0; gone > 0 && i < c.pages.size(); ++i) {
+      const bool can_sink = c.CanDemote(i) && c.rule.levels.back().bytes < c.pages[i].bytes;
+      if (decision.levels[i] == kDropPage || !can_sink) continue;
+      EXPECT_EQ(decision.levels[i], static_cast<int>(c.rule.levels.size()) - 1) << i;
+    }
+  });
   EXPECT_GT(dropped, 300);
 }
 
-TEST(RetentionProperty, MoreRoomNeverKeepsLess) {
-  ForRandomCases({FindPolicy("demote")}, [](const Case& c, const RetentionDecision& decision) {
-    LayerState wider = c.state;
-    wider.target_bytes += 30000;
-    const RetentionDecision more = DecideRetention(c.rule, wider);
-    for (size_t i = 0; i < c.pages.size(); ++i) {
-      if (decision.levels[i] == kDropPage) continue;
-      EXPECT_NE(more.levels[i], kDropPage) << i;
-      EXPECT_LE(more.levels[i], decision.levels[i]) << i;
+// Of two pages of one size and level the one with more mass is not demoted further.
+TEST(RetentionProperty, DemoteFavoursPagesWithMoreMass) {
+  int compared = 0;
+  ForRandomCases({FindPolicy("demote")}, [&](const Case& c, const RetentionDecision& decision) {
+    for (size_t a = 0; a < c.pages.size(); ++a) {
+      for (size_t b = 0; b < c.pages.size(); ++b) {
+        const bool alike = c.CanDemote(a) && c.CanDemote(b) && c.CanDrop(a) == c.CanDrop(b) &&
+                           c.pages[a].level == c.pages[b].level &&
+                           c.pages[a].bytes == c.pages[b].bytes;
+        if (!alike || c.pages[a].worth <= c.pages[b].worth) continue;
+        const auto depth = [](int level) { return level == kDropPage ? 99 : level; };
+        EXPECT_LE(depth(decision.levels[a]), depth(decision.levels[b])) << a << " " << b;
+        ++compared;
+      }
     }
   });
+  EXPECT_GT(compared, 1000);
 }
 
 }  // namespace retention_property_test

@@ -245,6 +245,55 @@ TEST(RetentionDemote, OfEqualPagesTheOldestSinkFirst) {
   EXPECT_EQ(Fates(pages, DecideRetention(DemoteRule(), state)), "11KK");
 }
 
+TEST(RetentionDemote, NoPageIsLowerThanTheRungThatWouldDoForAll) {
+  // By cost alone the first page would stay and the others go down to level 2.
+  const std::vector<PageStat> pages = Pages({1, 0, 0, 0});
+  EXPECT_EQ(Fates(pages, DecideRetention(DemoteRule(), StateOf(pages, 2))), "1111");
+}
+
+TEST(RetentionDemote, LowersFloorsAndDropsThemNever) {
+  const std::vector<PageStat> pages = Pages({.1, .4, .3, .2, .1});
+  RetentionRule rule = DemoteRule();
+  rule.sink_tokens = rule.recent_tokens = 16;
+  const auto fates = [&](uint64_t target) {
+    LayerState state = StateOf(pages, 0);
+    state.target_bytes += target;
+    return Fates(pages, DecideRetention(rule, state));
+  };
+  EXPECT_EQ(fates(2500), "11111");
+  EXPECT_EQ(fates(1250), "22222");
+  EXPECT_EQ(fates(1249), "222d2");
+  EXPECT_EQ(fates(0), "2ddd2");
+}
+
+TEST(RetentionDemote, DropsNothingWhereTheLastLevelMeetsTheRatio) {
+  const std::vector<PageStat> pages = Pages({.4, .1, .2, .3});
+  RetentionRule rule = DemoteRule();
+  rule.may_drop = false;
+  const RetentionDecision decision = DecideRetention(rule, StateOf(pages, 0));
+  EXPECT_EQ(Fates(pages, decision), "2222");
+  EXPECT_TRUE(decision.floors_bind);
+  EXPECT_FALSE(DecideRetention(rule, StateOf(pages, 1)).floors_bind);
+}
+
+TEST(RetentionDemote, ExactAndOpenPagesKeepTheirLevelOrGo) {
+  std::vector<PageStat> pages = Pages({.1, .2, .3, .4});
+  pages[0].keeps_level = pages[3].keeps_level = true;
+  const auto fates = [&](const RetentionRule& rule, uint64_t target) {
+    LayerState state = StateOf(pages, 0);
+    state.target_bytes += target;
+    return Fates(pages, DecideRetention(rule, state));
+  };
+  RetentionRule rule = DemoteRule();
+  EXPECT_EQ(fates(rule, 3000), "K11K");
+  EXPECT_EQ(fates(rule, 2500), "K22K");
+  EXPECT_EQ(fates(rule, 1500), "d22K");  // least cost per byte
+  rule.sink_tokens = 1;
+  EXPECT_EQ(fates(rule, 1500), "K22d");
+  rule.may_drop = false;
+  EXPECT_EQ(fates(rule, 0), "K22K");
+}
+
 TEST(RetentionDemote, APageWithoutAnyMassIsNotFree) {
   const std::vector<PageStat> pages = Pages({0, .2, 0, .2});
   EXPECT_EQ(Fates(pages, DecideRetention(DemoteRule(), StateOf(pages, 4))), "KKKK");

@@ -107,6 +107,34 @@ TEST_F(EmbeddedModelSlow, ReadsProseAndShowsWhatCompressionCosts) {
   EXPECT_LT(q4_rotated.kl_mean, q4.kl_mean);
 }
 
+// What demotion leaves is not worse than the best rung for all pages that takes no more bytes.
+TEST_F(EmbeddedModelSlow, DemotionIsNotDominatedByOneRungForAll) {
+  EncodeOptions plain;
+  plain.add_special = false;
+  const std::vector<int32_t> tokens = tokenizer_->Encode(EmbeddedEvalText(), plain);
+  const std::vector<std::string> rungs = {"q8_0r", "q4_0r"};
+  std::vector<std::string> plans = rungs;
+  for (const char* ratio : {"1.8", "2.2", "3", "3.5", "5"})
+    plans.push_back(std::string("evict=demote,ratio=") + ratio);
+  for (const int ctx : {700, 1500}) {
+    const auto windows = CutWindows(tokens, ctx, tokenizer_->bos(), /*max_windows=*/1);
+    ASSERT_TRUE(windows.ok()) << windows.status().message();
+    const Result<WindowEvalResult> result =
+        EvaluateWindows(model_, *tokenizer_, *windows, Plans(plans), {}, *executor_);
+    ASSERT_TRUE(result.ok()) << result.status().message();
+    for (size_t i = 1 + rungs.size(); i < result->plans.size(); ++i) {
+      const PlanQuality& demote = result->plans[i];
+      for (size_t rung = 1; rung <= rungs.size(); ++rung) {
+        const PlanQuality& uniform = result->plans[rung];
+        // A decision lists its spans, in a few bytes.
+        if (uniform.bytes_per_token > 1.005 * demote.bytes_per_token) continue;
+        EXPECT_LE(demote.kl_mean, uniform.kl_mean + 2 * uniform.kl_sem)
+            << demote.plan << " beside " << uniform.plan << " at " << ctx;
+      }
+    }
+  }
+}
+
 // 38 of 40 is the promise; half of them are asked here.
 TEST_F(EmbeddedModelSlow, FindsFactsThousandsOfTokensBack) {
   RecallOptions options;

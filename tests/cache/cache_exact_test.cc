@@ -60,7 +60,7 @@ TEST(CacheExact, RungsBelowEightBitsHaveSixtyFourByDefault) {
   EXPECT_EQ(RungsAt("q4_0", 160), "f16 full 4, q4_0 sealed 6");
   EXPECT_EQ(RungsAt("k=q8_0,v=q4_0r", 160), "f16 full 4, q8_0/q4_0r sealed 6");
   EXPECT_EQ(RungsAt("q8_0", 160), "q8_0 sealed 10");
-  EXPECT_EQ(RungsAt("age=q8_0:64/q4_0", 160), "f16 full 4, q8_0 sealed 4, q4_0 sealed 2");
+  EXPECT_EQ(RungsAt("age=q8_0:64/q4_0", 160), "f16 full 4, q4_0 sealed 2, q8_0 sealed 4");
   EXPECT_EQ(RungsAt("q8_0,exact=64", 160), "f16 full 4, q8_0 sealed 6");
 }
 
@@ -129,8 +129,8 @@ TEST(CacheExact, TheEstimateIsExactToTheByte) {
 // --- policies ---
 
 TEST(CacheExact, DemotionLeavesExactPagesAlone) {
-  RetentionRun run(Shape(), "evict=demote,ratio=3,sink=0,recent=16,trigger=96,every=16,exact=48",
-                   Work());
+  RetentionRun run(
+      Shape(), "evict=demote,budget=60KiB,sink=0,recent=16,trigger=96,every=16,exact=48", Work());
   const SequenceId id = *run.cache->CreateSequence();
   run.Feed(id, kTokens);
   bool demoted = false;

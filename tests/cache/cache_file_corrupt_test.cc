@@ -20,7 +20,7 @@
 namespace varve {
 namespace cache_file_corrupt_test {
 
-constexpr const char* kPlan = "q8_0,evict=demote,ratio=2.5,sink=32,recent=32,trigger=64,exact=0";
+constexpr const char* kPlan = "q8_0,evict=demote,budget=1MiB,sink=32,recent=32,trigger=64,exact=0";
 
 CacheShape TinyShape() { return ShapeOf({.layers = 2, .kv_heads = 1, .group = 1, .page = 32}); }
 
@@ -178,7 +178,7 @@ TEST(CacheFileCorrupt, HeaderFieldsAreNamed) {
   expect([](FileHeader& h) { h.page_tokens = 17; }, "page_tokens 17 is not 16, 32, 64 or 128");
   expect([](FileHeader& h) { h.payload_offset = 8192; }, "payload_offset 8192 is not 4096");
   expect([](FileHeader& h) { h.num_sequences = 3; }, "num_sequences 3 is not 2, the records");
-  expect([](FileHeader& h) { h.num_pages = 3; }, "num_pages 3 is not 10, the records");
+  expect([](FileHeader& h) { h.num_pages = 3; }, "num_pages 3 is not 12, the records");
   expect([](FileHeader& h) { h.reserved[2] = 1; }, "a reserved field of the header is not 0");
 }
 
@@ -203,10 +203,10 @@ TEST(CacheFileCorrupt, SequenceAndTableFieldsAreNamed) {
   const auto table = [](const std::function<void(TableRecord&)>& change, const char* message) {
     ExpectRefused(Changed<TableRecord>(SectionKind::kTables, 3, change), message);
   };
-  table([](TableRecord& r) { r.first_entry = 0; }, "sequence 1, layer 1: first_entry 0 is not 9");
+  table([](TableRecord& r) { r.first_entry = 0; }, "sequence 1, layer 1: first_entry 0 is not 14");
   table([](TableRecord& r) { r.num_entries = ~uint64_t{0}; },
-        "sequence 1, layer 1: num_entries 18446744073709551615 > 3, those left");
-  table([](TableRecord& r) { r.num_entries = 1; }, "section entries: 2 of 12 belong to no table");
+        "sequence 1, layer 1: num_entries 18446744073709551615 > 4, those left");
+  table([](TableRecord& r) { r.num_entries = 1; }, "section entries: 3 of 18 belong to no table");
   table([](TableRecord& r) { r.plan_bytes = ~uint64_t{0}; },
         "sequence 1, layer 1: plan_bytes 18446744073709551615 > 1099511627776");
   table([](TableRecord& r) { r.flags = 2; }, "sequence 1, layer 1: flags 0x2 are not known here");
@@ -219,7 +219,7 @@ TEST(CacheFileCorrupt, EntryFieldsAreNamed) {
     ExpectRefused(Changed<EntryRecord>(SectionKind::kEntries, 1, change), message);
   };
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-  entry([](EntryRecord& r) { r.page = 10; }, "entry 1: page 10 >= 10, the pages");
+  entry([](EntryRecord& r) { r.page = 12; }, "entry 1: page 12 >= 12, the pages");
   entry([](EntryRecord& r) { r.page = 9; }, "entry 1: page 9 is of layer 1, not 0");
   entry([](EntryRecord& r) { r.page = 0; },
         "entry 1: its page begins at 0 < 32, the end of the one before");

@@ -80,7 +80,7 @@ TEST(CachePacking, ChangesNoResultInAnyRung) {
 TEST(CachePacking, ChangesNoResultWithPoliciesAndAges) {
   for (const char* rules :
        {"evict=h2o,ratio=2.5,sink=16,recent=32,trigger=128", "window=200,sink=32",
-        "evict=demote,ratio=3,sink=16,recent=32,trigger=128,exact=0", "age=f32:128/f16",
+        "evict=demote,ratio=1.3,sink=16,recent=32,trigger=128,exact=0", "age=f32:128/f16",
         "evict=window,ratio=2,sink=16,recent=32,trigger=128"}) {
     ExpectSame(rules, std::string(rules) + ",pack=store,hot=16/32,bootstrap=16,step=32", true);
   }

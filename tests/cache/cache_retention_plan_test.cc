@@ -88,6 +88,11 @@ TEST(RetentionClauses, DemoteHasALadderBelowWhatThePlanSeals) {
   EXPECT_EQ(ladder("q4_0,evict=demote"), "q4_0");
   EXPECT_EQ(ladder("age=f16:64/q8_0,evict=demote"), "f16 q8_0 q4_0r");
   EXPECT_EQ(ladder("f32,open_rung=f32,evict=demote"), "f32 q8_0r q4_0r");
+  // No lower than the ratio asks, unless no rung is low enough.
+  EXPECT_EQ(ladder("evict=demote,ratio=1.8"), "f16 q8_0r");
+  EXPECT_EQ(ladder("q8_0,evict=demote,ratio=1.8"), "q8_0");
+  EXPECT_EQ(ladder("evict=demote,ratio=30"), "f16 q8_0r q4_0r");
+  EXPECT_EQ(ladder("evict=demote,budget=64MiB"), "f16 q8_0r q4_0r");
 }
 
 TEST(RetentionClauses, KeysOfTheH2oSystemGiveTheSameLayers) {
@@ -137,8 +142,9 @@ TEST(RetentionClausesError, NameClauseValueAndLimit) {
       {"evict=h2o,budget=1MiB,sink=32,recent=96",
        "plan: layers 0-, clause \"budget=1048576\": sink 32 and recent 96 tokens alone take "
        "1572864 bytes"},
+      // Demotion can bring them down to 4.5 bits: but for the exact page, in 2 layers.
       {"2-3: evict=demote,budget=1B",
-       "plan: layers 2-3, clause \"budget=1\": sink 32 and recent 256 tokens alone take 1179648 "
+       "plan: layers 2-3, clause \"budget=1\": sink 32 and recent 256 tokens alone take 425984 "
        "bytes"},
   };
   for (const auto& [text, message] : cases) EXPECT_EQ(ErrorOf(text), message) << text;
