@@ -43,6 +43,9 @@ constexpr const char* kPlans[] = {
     "0: pq2,exact=0; 1: k=pq16x5,v=pq8x9,open=5,exact=0",
     "q4_0",
     "0: age=f16:23/q8_0:50/q4_0,exact=20; 1: q8_0,exact=40,window=60",
+    "t4,exact=0",
+    "k=t3,v=t2,open=20,window=90,sink=10,exact=0",
+    "age=f16:23/t4:50/t2,exact=20",
 };
 
 // Plans that fold: keys and values have one dimension then.
@@ -67,6 +70,7 @@ constexpr FoldingPlan kFoldingPlans[] = {
     {"k=q8_0,v=q4_0r,fold,open=20,image=40,exact=30", 2, 1, true, true},
     {"age=f16:30/pq2:80/q4_0,fold,fold_positions=restart,exact=0", 3, 1, true, true},
     {"pq2,open=0,fold,exact=0", 9, 1, true, true},
+    {"age=f16:30/t3,fold,exact=0", 3, 1, true, true},
 };
 
 constexpr size_t kMaxSequences = 5;

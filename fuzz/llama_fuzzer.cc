@@ -41,7 +41,7 @@ using varve::WeightType;
 
 constexpr const char* kArchitectures[] = {"llama",  "mistral", "qwen2", "qwen3",
                                           "gemma2", "gemma3",  "bert"};
-constexpr const char* kPlans[] = {"f16", "q8_0", "q4_0r", "f32,open_rung=f32"};
+constexpr const char* kPlans[] = {"f16", "q8_0", "q4_0r", "t4", "f32,open_rung=f32"};
 constexpr int64_t kWidths[] = {16, 32, 64, 256};
 constexpr int64_t kHeads[] = {1, 2, 4, 3};
 constexpr int64_t kHeadDims[] = {16, 32, 48, 64};

@@ -107,7 +107,7 @@ Status PqBench::Fill(const CodebookSize& size) {
       PqDescriptorOf({size.num_subspaces, size.bits}),
       RungBinding{&ActiveKernels(), std::make_shared<const Codebook>(std::move(codebook))});
   const size_t pages = keys_.size() / dim / kPageTokens;
-  const size_t strip = rung_->StripBytes(shape_);
+  const size_t strip = rung_->StripBytes(Part::kKey, shape_);
   key_strips_.resize(pages * strip);
   value_strips_.resize(pages * strip);
   std::vector<double> seconds;
@@ -131,7 +131,7 @@ Status PqBench::Fill(const CodebookSize& size) {
 
 // As attention does it: queries once, then page after page.
 void PqBench::Scores(int64_t tokens) {
-  const size_t strip = rung_->StripBytes(shape_);
+  const size_t strip = rung_->StripBytes(Part::kKey, shape_);
   prepared_.resize(rung_->PreparedRowBytes(shape_, options_.group) *
                    static_cast<size_t>(options_.group));
   rung_->PrepareQuery(shape_, queries_.data(), options_.group, prepared_.data());
@@ -144,7 +144,7 @@ void PqBench::Scores(int64_t tokens) {
 }
 
 void PqBench::Values(int64_t tokens) {
-  const size_t strip = rung_->StripBytes(shape_);
+  const size_t strip = rung_->StripBytes(Part::kKey, shape_);
   const size_t stride = kMaxValuePages * kPageTokens;
   const std::vector<float> ones(static_cast<size_t>(options_.group), 1.0f);
   std::fill(sums_.begin(), sums_.end(), 0.0f);

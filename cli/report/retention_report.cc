@@ -16,7 +16,7 @@ namespace {
 uint64_t PageBytes(const RungDescriptor& k, const RungDescriptor& v, const CacheShape& shape) {
   const StripShape key{0, 0, shape.key_dim, shape.page_tokens};
   const StripShape value{0, 0, shape.value_dim, shape.page_tokens};
-  return SlotBytes((k.StripBytes(key) + v.StripBytes(value)) *
+  return SlotBytes((k.StripBytes(Part::kKey, key) + v.StripBytes(Part::kValue, value)) *
                    static_cast<size_t>(shape.num_kv_heads));
 }
 

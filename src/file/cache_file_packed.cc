@@ -161,7 +161,7 @@ Status CacheFile::CheckPackedStrip(uint64_t index, int head, Part part,
   const int dim = key ? shape_.key_dim : shape_.value_dim;
   const store::PartShape expected = PartShapeOf(rung, part, dim, shape_.page_tokens);
   const StripShape strip_shape = {static_cast<int>(page.layer), head, dim, shape_.page_tokens};
-  if (info->shape != expected || info->unpacked_bytes != rung.StripBytes(strip_shape))
+  if (info->shape != expected || info->unpacked_bytes != rung.StripBytes(part, strip_shape))
     return bad(fmt::format("its shape is not that of {} strips", rung.name));
   if (info->dictionary_hash != 0) {
     const auto found = dictionary_index_.find(info->dictionary_hash);
@@ -177,7 +177,7 @@ Status CacheFile::CheckPackedStrip(uint64_t index, int head, Part part,
   if (store::IsFloat(expected.lane)) return Status();
   std::vector<std::byte> raw(info->unpacked_bytes);
   Status status = store::Unpack(strip, dictionary->get(), {raw, 0});
-  if (status.ok()) status = rung.CheckStrip(strip_shape, raw.data());
+  if (status.ok()) status = rung.CheckStrip(part, strip_shape, raw.data());
   return status.ok() ? status : bad(status.message());
 }
 
@@ -243,7 +243,8 @@ Status CacheFile::InflatePage(uint64_t index, std::byte* to) const {
     const bool key = strip % 2 == 0;
     const RungDescriptor& rung = *rungs_[key ? page.key_rung : page.value_rung];
     const size_t bytes =
-        rung.StripBytes({static_cast<int>(page.layer), static_cast<int>(strip / 2),
+        rung.StripBytes(key ? Part::kKey : Part::kValue,
+                        {static_cast<int>(page.layer), static_cast<int>(strip / 2),
                          key ? shape_.key_dim : shape_.value_dim, shape_.page_tokens});
     const size_t end = strips.ends[strip];
     const Status status = store::Unpack(

@@ -220,16 +220,16 @@ Status CacheFile::ParseRungs() {
       return Unimplemented(fmt::format("{}: rung {}: \"{}\" is not known to this build; known: {}",
                                        name_, i, rung_name, KnownRungNames()));
     }
-    const auto expected = [rung](const StripShape& shape) -> uint64_t {
-      return rung->CheckDim(shape.dim).ok() ? rung->StripBytes(shape) : 0;
+    const auto expected = [rung](Part part, const StripShape& shape) -> uint64_t {
+      return rung->CheckDim(shape.dim).ok() ? rung->StripBytes(part, shape) : 0;
     };
-    if (record.key_strip_bytes != expected(key_shape)) {
+    if (record.key_strip_bytes != expected(Part::kKey, key_shape)) {
       return Bad("rung {}: key_strip_bytes {} is not {}", i, record.key_strip_bytes,
-                 expected(key_shape));
+                 expected(Part::kKey, key_shape));
     }
-    if (record.value_strip_bytes != expected(value_shape)) {
+    if (record.value_strip_bytes != expected(Part::kValue, value_shape)) {
       return Bad("rung {}: value_strip_bytes {} is not {}", i, record.value_strip_bytes,
-                 expected(value_shape));
+                 expected(Part::kValue, value_shape));
     }
     if (rung->needs_codebook() != (record.codebook_hash != 0)) {
       return Bad("rung {}: {} has codebook_hash {:016x}", i, rung_name, record.codebook_hash);
@@ -299,10 +299,10 @@ Status CacheFile::ReadPage(uint64_t index, std::byte* to) const {
                                   shape_.page_tokens};
     const StripShape value_shape = {static_cast<int>(record.layer), head, shape_.value_dim,
                                     shape_.page_tokens};
-    Status status = key_rung.CheckStrip(key_shape, to);
-    to += key_rung.StripBytes(key_shape);
-    if (status.ok()) status = value_rung.CheckStrip(value_shape, to);
-    to += value_rung.StripBytes(value_shape);
+    Status status = key_rung.CheckStrip(Part::kKey, key_shape, to);
+    to += key_rung.StripBytes(Part::kKey, key_shape);
+    if (status.ok()) status = value_rung.CheckStrip(Part::kValue, value_shape, to);
+    to += value_rung.StripBytes(Part::kValue, value_shape);
     if (!status.ok()) return BadPage(index, fmt::format("KV head {}: {}", head, status.message()));
   }
   return Status();

@@ -101,8 +101,9 @@ Status CacheFile::CheckPage(size_t index) const {
   VARVE_RETURN_IF_ERROR(check_rung("value_rung", page.value_rung, shape_.value_dim));
   const uint64_t bytes =
       static_cast<uint64_t>(shape_.num_kv_heads) *
-      (rungs_[page.key_rung]->StripBytes({0, 0, shape_.key_dim, shape_.page_tokens}) +
-       rungs_[page.value_rung]->StripBytes({0, 0, shape_.value_dim, shape_.page_tokens}));
+      (rungs_[page.key_rung]->StripBytes(Part::kKey, {0, 0, shape_.key_dim, shape_.page_tokens}) +
+       rungs_[page.value_rung]->StripBytes(Part::kValue,
+                                           {0, 0, shape_.value_dim, shape_.page_tokens}));
   if (page.raw_bytes != bytes)
     return Bad("page {}: raw_bytes {} is not {}", index, page.raw_bytes, bytes);
   VARVE_RETURN_IF_ERROR(CheckStoredBytes(index));

@@ -101,8 +101,9 @@ TEST_P(CacheFilePlans, GoesOnBitForBit) {
 
 INSTANTIATE_TEST_SUITE_P(
     Plans, CacheFilePlans,
-    testing::Values("f16", "q8_0", "q4_0,open=20,exact=0", "k=q8_0,v=q4_0r,exact=0",
-                    "f32,open_rung=f32", "age=f16:23/q8_0:50/q4_0,exact=0",
+    testing::Values("f16", "q8_0", "q4_0,open=20,exact=0", "k=q8_0,v=q4_0r,exact=0", "t4,exact=0",
+                    "k=t3,v=t2,open=20,exact=0", "age=f16:23/t4:50/t2,exact=0", "f32,open_rung=f32",
+                    "age=f16:23/q8_0:50/q4_0,exact=0",
                     "age=q8_0r:17/q4_0r,open=5,window=77,exact=0",
                     "bf16,open_rung=bf16,window=40,sink=20", "0: f16; 1: q4_0,window=33,exact=0",
                     "evict=h2o,ratio=2,sink=16,recent=32,trigger=64,every=16",

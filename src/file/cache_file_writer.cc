@@ -210,9 +210,10 @@ class Writer {
     for (const Rung* rung : rungs_) {
       RungRecord record;
       std::copy(rung->name().begin(), rung->name().end(), record.name.begin());
-      if (rung->CheckDim(key_shape.dim).ok()) record.key_strip_bytes = rung->StripBytes(key_shape);
+      if (rung->CheckDim(key_shape.dim).ok())
+        record.key_strip_bytes = rung->StripBytes(Part::kKey, key_shape);
       if (rung->CheckDim(value_shape.dim).ok())
-        record.value_strip_bytes = rung->StripBytes(value_shape);
+        record.value_strip_bytes = rung->StripBytes(Part::kValue, value_shape);
       record.codebook_hash = rung->codebook_hash();
       Put(record, &bytes);
     }

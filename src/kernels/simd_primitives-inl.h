@@ -251,20 +251,20 @@ class LinePrefetcher {
   ReadAhead::Cursor following_;  // at is null: none
 };
 
-// Calls run.template operator()<R>(first_row) over all rows, R = kRowTile and then the remainder.
-template <class Run>
+// Calls run.template operator()<R>(first_row) over all rows, R = kTile and then the remainder.
+template <int kTile = kRowTile, class Run>
 HWY_INLINE void ForRowTiles(int num_rows, Run&& run) {
   int row = 0;
-  for (; row + kRowTile <= num_rows; row += kRowTile) run.template operator()<kRowTile>(row);
+  for (; row + kTile <= num_rows; row += kTile) run.template operator()<kTile>(row);
   switch (num_rows - row) {
     case 1:
       run.template operator()<1>(row);
       break;
     case 2:
-      if constexpr (kRowTile > 2) run.template operator()<2>(row);
+      if constexpr (kTile > 2) run.template operator()<2>(row);
       break;
     case 3:
-      if constexpr (kRowTile > 3) run.template operator()<3>(row);
+      if constexpr (kTile > 3) run.template operator()<3>(row);
       break;
     default:
       break;

@@ -10,7 +10,7 @@ store::PartShape PartShapeOf(const RungDescriptor& rung, Part part, int dim, int
     // Strips have an even number of bytes, up to 131070: two rows of half of them.
     shape.layout = store::PartLayout::kRows;
     shape.num_rows = 2;
-    shape.head_dim = static_cast<int>(rung.StripBytes({0, 0, dim, page_tokens}) / 2);
+    shape.head_dim = static_cast<int>(rung.StripBytes(part, {0, 0, dim, page_tokens}) / 2);
     return shape;
   }
   shape.layout = part == Part::kKey ? store::PartLayout::kKey : store::PartLayout::kValue;

@@ -11,8 +11,8 @@ void PageRef::Free(Page* page) { page->store->Free(page); }
 
 size_t PageStore::PageBytes(const Rung& key_rung, const Rung& value_rung) const {
   return static_cast<size_t>(shape_.num_kv_heads) *
-         (key_rung.StripBytes(ShapeOf(Part::kKey, 0, 0)) +
-          value_rung.StripBytes(ShapeOf(Part::kValue, 0, 0)));
+         (key_rung.StripBytes(Part::kKey, ShapeOf(Part::kKey, 0, 0)) +
+          value_rung.StripBytes(Part::kValue, ShapeOf(Part::kValue, 0, 0)));
 }
 
 std::unique_ptr<Page> PageStore::NewPage(int layer, int64_t first_position, PageState life,
@@ -23,9 +23,10 @@ std::unique_ptr<Page> PageStore::NewPage(int layer, int64_t first_position, Page
   page->layer = layer;
   page->life = life;
   page->first_position = first_position;
-  const size_t key_bytes = key_rung.StripBytes(ShapeOf(Part::kKey, 0, 0));
+  const size_t key_bytes = key_rung.StripBytes(Part::kKey, ShapeOf(Part::kKey, 0, 0));
   page->parts[0] = {&key_rung, key_bytes, 0};
-  page->parts[1] = {&value_rung, value_rung.StripBytes(ShapeOf(Part::kValue, 0, 0)), key_bytes};
+  page->parts[1] = {&value_rung, value_rung.StripBytes(Part::kValue, ShapeOf(Part::kValue, 0, 0)),
+                    key_bytes};
   page->bytes = PageBytes(key_rung, value_rung);
   return page;
 }

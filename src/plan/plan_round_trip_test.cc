@@ -42,7 +42,8 @@ class PlanGenerator {
 
   std::string Rung() {
     static const std::vector<std::string> kRungs = {"f32",   "f16",   "bf16", "q8_0", "q4_0",
-                                                    "q8_0r", "q4_0r", "pq4",  "pq3",  "pq2"};
+                                                    "q8_0r", "q4_0r", "t4",   "t3",   "t2",
+                                                    "pq4",   "pq3",   "pq2"};
     if (Chance(0.2))
       return "pq" + std::to_string(1 + Below(512)) + "x" + std::to_string(4 + Below(9));
     return kRungs[static_cast<size_t>(Below(static_cast<int>(kRungs.size())))];

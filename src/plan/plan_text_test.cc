@@ -27,8 +27,8 @@ std::string ErrorOf(std::string_view text) {
 }
 
 TEST(PlanText, ABareRungSetsKAndV) {
-  for (const char* rung : {"f32", "f16", "bf16", "q8_0", "q4_0", "q8_0r", "q4_0r", "pq4", "pq3",
-                           "pq2", "pq64x8", "pq1x4", "pq512x12"}) {
+  for (const char* rung : {"f32", "f16", "bf16", "q8_0", "q4_0", "q8_0r", "q4_0r", "t4", "t3", "t2",
+                           "pq4", "pq3", "pq2", "pq64x8", "pq1x4", "pq512x12"}) {
     const LayerRule rule = OnlyRule(rung);
     EXPECT_EQ(rule.k, rung);
     EXPECT_EQ(rule.v, rung);
@@ -172,7 +172,7 @@ TEST(PlanText, FileNamesMayBeQuoted) {
 TEST(PlanTextError, PointsAtTheClause) {
   EXPECT_EQ(ErrorOf("v=f16,k=q9_0"),
             "plan: clause 2 \"k=q9_0\" (column 7): unknown rung \"q9_0\"; known: f32 f16 bf16 q8_0 "
-            "q8_0r q4_0 q4_0r pqMxB (B 4 to 12) pq4 pq3 pq2");
+            "q8_0r q4_0 q4_0r t4 t3 t2 pqMxB (B 4 to 12) pq4 pq3 pq2");
   EXPECT_EQ(ErrorOf("0-1: f16; 2-: q8_0,  open=x"),
             "plan: clause 3 \"open=x\" (column 22): open \"x\" is not an integer");
   EXPECT_EQ(ErrorOf("  q8_0 ,, f16"), "plan: clause 2 \"\" (column 9): empty clause");

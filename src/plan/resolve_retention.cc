@@ -18,7 +18,8 @@ namespace {
 uint64_t HeldBytes(const LayerForm::Stage& stage, const CacheShape& shape, int page_tokens) {
   const StripShape key{0, 0, shape.key_dim, page_tokens};
   const StripShape value{0, 0, shape.value_dim, page_tokens};
-  const size_t bytes = stage.k->StripBytes(key) + stage.v->StripBytes(value);
+  const size_t bytes =
+      stage.k->StripBytes(Part::kKey, key) + stage.v->StripBytes(Part::kValue, value);
   return SlotBytes(bytes * static_cast<size_t>(shape.num_kv_heads));
 }
 

@@ -187,8 +187,10 @@ int64_t ExactTokens(const LayerRule& rule, const LayerForm& layer, const CacheSh
   if (rule.exact_tokens) return *rule.exact_tokens;
   const bool has_few_bits =
       std::any_of(layer.stages.begin(), layer.stages.end(), [&](const LayerForm::Stage& stage) {
-        return stage.k->BitsPerValue({0, 0, shape.key_dim, shape.page_tokens}) < kFewBits ||
-               stage.v->BitsPerValue({0, 0, shape.value_dim, shape.page_tokens}) < kFewBits;
+        return stage.k->BitsPerValue(Part::kKey, {0, 0, shape.key_dim, shape.page_tokens}) <
+                   kFewBits ||
+               stage.v->BitsPerValue(Part::kValue, {0, 0, shape.value_dim, shape.page_tokens}) <
+                   kFewBits;
       });
   return has_few_bits ? kDefaultExactTokens : 0;
 }

@@ -29,9 +29,9 @@
 
 namespace varve {
 
-enum class KeySpace : uint8_t { kPlain, kBlock, kBlockRotated, kOwn };
+enum class KeySpace : uint8_t { kPlain, kBlock, kBlockRotated, kTurned, kOwn };
 enum class ValueSpace : uint8_t { kPlain, kRotated, kOwn };
-inline constexpr int kNumSharedKeySpaces = 3;
+inline constexpr int kNumSharedKeySpaces = 4;
 inline constexpr int kMaxOwnSpaces = 4;  // of one layer
 inline constexpr int kNumSharedValueSpaces = 2;
 
@@ -52,9 +52,11 @@ class Rung {
   const RungDescriptor& descriptor() const { return *descriptor_; }
   std::string_view name() const { return descriptor_->name; }
   Status CheckDim(int dim) const { return descriptor_->CheckDim(dim); }
-  size_t StripBytes(const StripShape& shape) const { return descriptor_->StripBytes(shape); }
-  Status CheckStrip(const StripShape& shape, const std::byte* strip) const {
-    return descriptor_->CheckStrip(shape, strip);
+  size_t StripBytes(Part part, const StripShape& shape) const {
+    return descriptor_->StripBytes(part, shape);
+  }
+  Status CheckStrip(Part part, const StripShape& shape, const std::byte* strip) const {
+    return descriptor_->CheckStrip(part, shape, strip);
   }
   bool can_append() const { return descriptor_->can_append; }
 
@@ -65,8 +67,9 @@ class Rung {
 
   // --- content ---
 
-  // Encodes rows [num_rows, dim] f32 as a whole strip; missing rows read as zero. Returns how many
-  // values were not finite (or out of the format's range) and had to be replaced.
+  // Encodes rows [num_rows, dim] f32 as a whole strip. Missing rows read as zero, or as the mean of
+  // the others where the rung keeps one. Returns how many values were not finite (or out of the
+  // format's range) and had to be replaced.
   virtual uint64_t Encode(Part part, const StripShape& shape, const float* rows, int num_rows,
                           std::byte* strip) const = 0;
   // Decodes rows [first, first + count) to f32 [count, dim].

@@ -10,6 +10,7 @@
 #include "rungs/float/float_rung.h"
 #include "rungs/pq/pq_descriptor.h"
 #include "rungs/rung_table_rows.h"
+#include "rungs/turned/turned_rung.h"
 
 namespace varve {
 namespace {
@@ -69,6 +70,30 @@ constexpr RungDescriptor kRungs[] = {
      .strip_bytes = BlockRungStripBytes<BlockType::kQ4>,
      .check_strip = CheckBlockStrip<BlockType::kQ4>,
      .make = MakeBlockRung<BlockType::kQ4, true>},
+    {.name = "t4",
+     .id = RungId::kT4,
+     .dim_multiple = kTurnedBlock,
+     .kernel_error = 4e-2,
+     .strip_bytes = TurnedRungStripBytes<4>,
+     .check_strip = CheckTurnedRungStrip<4>,
+     .expected_error = TurnedExpectedError<4>,
+     .make = MakeTurnedRung<4>},
+    {.name = "t3",
+     .id = RungId::kT3,
+     .dim_multiple = kTurnedBlock,
+     .kernel_error = 4e-2,
+     .strip_bytes = TurnedRungStripBytes<3>,
+     .check_strip = CheckTurnedRungStrip<3>,
+     .expected_error = TurnedExpectedError<3>,
+     .make = MakeTurnedRung<3>},
+    {.name = "t2",
+     .id = RungId::kT2,
+     .dim_multiple = kTurnedBlock,
+     .kernel_error = 4e-2,
+     .strip_bytes = TurnedRungStripBytes<2>,
+     .check_strip = CheckTurnedRungStrip<2>,
+     .expected_error = TurnedExpectedError<2>,
+     .make = MakeTurnedRung<2>},
 };
 
 constexpr RungFamily kFamilies[] = {
@@ -120,7 +145,7 @@ Status RungDescriptor::CheckDim(int dim) const {
 
 double RungDescriptor::ExpectedError(const StripShape& shape) const {
   if (expected_error != nullptr) return expected_error(*this, shape);
-  return ErrorOfBits(BitsPerValue(shape));
+  return ErrorOfBits(BitsPerValue(Part::kValue, shape));
 }
 
 std::unique_ptr<const Rung> RungDescriptor::Make(const RungBinding& binding) const {
@@ -168,7 +193,7 @@ std::string KnownRungNames() {
   return Joined(names);
 }
 
-Result<double> RungBytesPerRow(const std::string& rung, Part, int dim, int page_tokens) {
+Result<double> RungBytesPerRow(const std::string& rung, Part part, int dim, int page_tokens) {
   const RungDescriptor* found = FindRung(rung, dim);
   if (found == nullptr) {
     return InvalidArgument(fmt::format("unknown rung \"{}\"; known: {}", rung, KnownRungNames()));
@@ -177,7 +202,7 @@ Result<double> RungBytesPerRow(const std::string& rung, Part, int dim, int page_
   if (page_tokens != 16 && page_tokens != 32 && page_tokens != 64 && page_tokens != 128) {
     return InvalidArgument(fmt::format("page_tokens {} is not 16, 32, 64 or 128", page_tokens));
   }
-  return static_cast<double>(found->StripBytes({0, 0, dim, page_tokens})) / page_tokens;
+  return static_cast<double>(found->StripBytes(part, {0, 0, dim, page_tokens})) / page_tokens;
 }
 
 }  // namespace varve

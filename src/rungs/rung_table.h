@@ -1,7 +1,7 @@
 // RungDescriptor and the table of rungs: everything that can be known of a rung without its
 // kernels and without a codebook. The grammar of plans, the reader and writer of files, packing,
 // demotion, the benchmark's tolerances, error messages and the tests read this one table, so a new
-// rung is a new folder beside float/, block/ and pq/ and its rows in rung_table.cc.
+// rung is a new folder beside float/, block/, turned/ and pq/ and its rows in rung_table.cc.
 //
 // Not here: the codec and attention (Rung, rung.h), which a descriptor makes for a set of kernels
 // and, where it needs one, a codebook.
@@ -46,6 +46,9 @@ enum class RungId : uint8_t {
   kQ4_0 = 6,
   kQ4_0r = 7,
   kPq = 8,
+  kT4 = 9,
+  kT3 = 10,
+  kT2 = 11,
 };
 
 // What a rung's codec and attention work with.
@@ -68,11 +71,11 @@ struct RungDescriptor {
   // Relative RMS error that attention may have against exact arithmetic on the decoded rows.
   double kernel_error = 0;
 
-  size_t (*strip_bytes)(const RungDescriptor&, const StripShape&) = nullptr;
+  size_t (*strip_bytes)(const RungDescriptor&, Part, const StripShape&) = nullptr;
   // What dim_multiple does not say. Null: nothing more.
   Status (*check_dim)(const RungDescriptor&, int dim) = nullptr;
   // Of bytes that a stranger wrote. Null: attention can use any.
-  Status (*check_strip)(const RungDescriptor&, const StripShape&, const std::byte*) = nullptr;
+  Status (*check_strip)(const RungDescriptor&, Part, const StripShape&, const std::byte*) = nullptr;
   // Ok if the codebook serves rows of that part; names what it lacks. Null: needs no codebook.
   Status (*check_codebook)(const RungDescriptor&, const Codebook&, Part, int dim) = nullptr;
   // The expected squared error of a row relative to its energy, 0 … 1. Null: by its bits alone.
@@ -82,15 +85,17 @@ struct RungDescriptor {
   bool needs_codebook() const { return check_codebook != nullptr; }
   // Ok if rows of `dim` values can be stored; otherwise names dim and the limit.
   Status CheckDim(int dim) const;
-  size_t StripBytes(const StripShape& shape) const { return strip_bytes(*this, shape); }
+  size_t StripBytes(Part part, const StripShape& shape) const {
+    return strip_bytes(*this, part, shape);
+  }
   // All bytes of a strip counted: 4.5 for q4_0.
-  double BitsPerValue(const StripShape& shape) const {
-    return 8.0 * static_cast<double>(StripBytes(shape)) / shape.dim / shape.page_tokens;
+  double BitsPerValue(Part part, const StripShape& shape) const {
+    return 8.0 * static_cast<double>(StripBytes(part, shape)) / shape.dim / shape.page_tokens;
   }
   // For strips from a file: ok if attention can use the bytes as they are. What a rung's encoder
   // writes always is.
-  Status CheckStrip(const StripShape& shape, const std::byte* strip) const {
-    return check_strip != nullptr ? check_strip(*this, shape, strip) : Status();
+  Status CheckStrip(Part part, const StripShape& shape, const std::byte* strip) const {
+    return check_strip != nullptr ? check_strip(*this, part, shape, strip) : Status();
   }
   double ExpectedError(const StripShape& shape) const;
   std::unique_ptr<const Rung> Make(const RungBinding& binding) const;

@@ -13,7 +13,8 @@ namespace varve {
 namespace rung_table_test {
 
 TEST(RungTable, KnowsItsNamesInOrderOfPrecision) {
-  EXPECT_EQ(KnownRungNames(), "f32 f16 bf16 q8_0 q8_0r q4_0 q4_0r pqMxB (B 4 to 12) pq4 pq3 pq2");
+  EXPECT_EQ(KnownRungNames(),
+            "f32 f16 bf16 q8_0 q8_0r q4_0 q4_0r t4 t3 t2 pqMxB (B 4 to 12) pq4 pq3 pq2");
   for (const std::string_view name : RungNames()) {
     EXPECT_TRUE(IsRungName(name)) << name;
     const RungDescriptor* rung = FindRung(name, 128);
@@ -52,14 +53,14 @@ TEST(RungTable, EveryRowIsFilledIn) {
 TEST(RungTable, ExpectedErrorGrowsAsBitsShrink) {
   const StripShape shape{0, 0, 128, 64};
   double error = 0;
-  uint64_t bytes = FindRung("f32")->StripBytes(shape);
+  uint64_t bytes = FindRung("f32")->StripBytes(Part::kKey, shape);
   for (const char* name : {"f16", "q8_0", "q4_0", "pq4", "pq3", "pq2"}) {
     const RungDescriptor* rung = FindRung(name, 128);
     EXPECT_GE(rung->ExpectedError(shape), error) << name;
     EXPECT_LT(rung->ExpectedError(shape), 1) << name;
-    EXPECT_LT(rung->StripBytes(shape), bytes) << name;
+    EXPECT_LT(rung->StripBytes(Part::kKey, shape), bytes) << name;
     error = rung->ExpectedError(shape);
-    bytes = rung->StripBytes(shape);
+    bytes = rung->StripBytes(Part::kKey, shape);
   }
   EXPECT_EQ(FindRung("bf16")->ExpectedError(shape), 0);
   EXPECT_DOUBLE_EQ(FindRung("q4_0")->ExpectedError(shape), 2.1 / 8 * 2.1 / 8 / 12);

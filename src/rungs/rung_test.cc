@@ -47,10 +47,10 @@ class RungContent : public EveryRung {};
 INSTANTIATE_TEST_SUITE_P(Rungs, RungContent, testing::ValuesIn(AllRungNames()), RungName);
 
 TEST_P(RungContent, RefusesADimWithItsValueAndTheLimit) {
-  const std::string multiple = IsBlock(rung()) ? "32" : "16";
+  const std::string multiple = IsCoded(rung()) ? "32" : "16";
   std::vector<int> refused = {
       -32, -1, 0, 1, 8, 15, 17, 513, 544, 1024, std::numeric_limits<int>::max()};
-  if (IsBlock(rung())) refused.insert(refused.end(), {16, 80, 112});
+  if (IsCoded(rung())) refused.insert(refused.end(), {16, 80, 112});
   for (const int dim : refused) {
     const Status status = rung().CheckDim(dim);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << dim;
@@ -81,6 +81,7 @@ TEST_P(RungContent, SeparateRangesDecodeAsTheWhole) {
 TEST_P(RungContent, MissingRowsReadAsZeroAndTheOthersAsInAFullStrip) {
   TestRandom random(42);
   for (const Part part : {Part::kKey, Part::kValue}) {
+    if (IsTurned(rung()) && part == Part::kKey) continue;  // they share a mean
     for (const int dim : DimsOf(rung())) {
       for (const int page_tokens : {16, 32, 64, 128}) {
         const std::vector<float> rows = random.Gaussians(static_cast<size_t>(page_tokens) * dim);
@@ -107,7 +108,8 @@ TEST_P(RungContent, EncodeWritesTheStripAndNothingElse) {
         const StripShape shape{0, 0, dim, 32};
         const std::vector<float> rows = random.Gaussians(static_cast<size_t>(num_rows) * dim);
         // Whatever was there before, the bytes are the same: every one of them is written.
-        GuardedBuffer<std::byte> zeros(rung().StripBytes(shape)), ones(rung().StripBytes(shape));
+        GuardedBuffer<std::byte> zeros(rung().StripBytes(part, shape)),
+            ones(rung().StripBytes(part, shape));
         zeros.Fill(std::byte{0});
         ones.Fill(std::byte{0xFF});
         EXPECT_EQ(rung().Encode(part, shape, rows.data(), num_rows, zeros.data()), 0u);
@@ -127,10 +129,10 @@ TEST_P(RungContent, EveryTableEncodesTheSameBytes) {
     for (size_t i = 0; i < rows.size(); i += 37)
       rows[i] *= std::ldexp(1.0f, static_cast<int>(i % 60) - 30);
     rows[5] = -0.0f;
-    if (IsBlock(rung())) rows[7] = kNan, rows[12] = -kInf, rows[dim] = 1e30f;
+    if (IsCoded(rung())) rows[7] = kNan, rows[12] = -kInf, rows[dim] = 1e30f;
     const StripShape shape{0, 0, dim, 32};
     for (const Part part : {Part::kKey, Part::kValue}) {
-      std::vector<std::byte> want(rung().StripBytes(shape));
+      std::vector<std::byte> want(rung().StripBytes(part, shape));
       uint64_t replaced = 0;
       for (const Kernels* table : AllTables()) {
         const ScopedKernels scope(*table);
@@ -146,7 +148,7 @@ TEST_P(RungContent, EveryTableEncodesTheSameBytes) {
 
 TEST_P(RungContent, RowsWrittenOneByOneGiveTheEncodedStrip) {
   if (!rung().can_append()) {
-    EXPECT_TRUE(IsBlock(rung()));
+    EXPECT_TRUE(IsCoded(rung()));
     return;
   }
   TestRandom random(45);
@@ -177,7 +179,7 @@ TEST_P(RungContent, RowsWrittenOneByOneGiveTheEncodedStrip) {
 }
 
 TEST_P(RungContent, FloatRungsRoundOnceAndKeepWhatIsNotFinite) {
-  if (IsBlock(rung())) {
+  if (IsCoded(rung())) {
     EXPECT_TRUE(rung().values_always_finite());
     return;
   }

@@ -35,8 +35,11 @@ inline const Rung& TestRung(std::string_view name) {
   return *rung;
 }
 
-inline bool IsRotated(const Rung& rung) { return rung.name().ends_with('r'); }
+inline bool IsTurned(const Rung& rung) { return rung.name().starts_with('t'); }
+inline bool IsRotated(const Rung& rung) { return rung.name().ends_with('r') || IsTurned(rung); }
 inline bool IsBlock(const Rung& rung) { return rung.name().starts_with('q'); }
+// Codes and scales rather than floats.
+inline bool IsCoded(const Rung& rung) { return IsBlock(rung) || IsTurned(rung); }
 inline bool IsQ4(const Rung& rung) { return rung.name().starts_with("q4"); }
 
 // The dims of the issue that the rung stores.
@@ -62,7 +65,7 @@ struct StoredRows {
 inline StoredRows Store(const Rung& rung, Part part, int dim, int page_tokens,
                         const std::vector<float>& rows) {
   StoredRows stored{{0, 0, dim, page_tokens}, {}, {}};
-  stored.strip.resize(rung.StripBytes(stored.shape), std::byte{0xA5});
+  stored.strip.resize(rung.StripBytes(part, stored.shape), std::byte{0xA5});
   stored.decoded.resize(static_cast<size_t>(page_tokens) * dim);
   const int num_rows = static_cast<int>(rows.size()) / dim;
   EXPECT_EQ(rung.Encode(part, stored.shape, rows.data(), num_rows, stored.strip.data()), 0u);

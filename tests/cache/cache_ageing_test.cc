@@ -147,8 +147,9 @@ TEST(CacheNonFinite, FloatRungsStoreNaNAndInfinityAsTheyAre) {
   }
 }
 
-TEST(CacheNonFinite, BlockRungsReplaceAndCount) {
-  for (const char* rung : {"q8_0", "q4_0,exact=0", "q8_0r", "q4_0r,exact=0"}) {
+TEST(CacheNonFinite, CodedRungsReplaceAndCount) {
+  for (const char* rung : {"q8_0", "q4_0,exact=0", "q8_0r", "q4_0r,exact=0", "t4,exact=0",
+                           "t3,exact=0", "t2,exact=0"}) {
     for (const float bad : {kNaN, kInf, -kInf}) {
       auto cache = MakeCache(Shape(), std::string(rung) + ",open_rung=f32");
       for (Part part : {Part::kKey, Part::kValue}) {

@@ -14,7 +14,8 @@
 namespace varve {
 namespace cache_attention_test {
 
-const char* const kRungs[] = {"f32", "f16", "bf16", "q8_0", "q4_0", "q8_0r", "q4_0r"};
+const char* const kRungs[] = {"f32",   "f16",   "bf16", "q8_0", "q4_0",
+                              "q8_0r", "q4_0r", "t4",   "t3",   "t2"};
 const char* const kFloats[] = {"f32", "f16", "bf16"};
 
 // Prefill with a ragged end, then single tokens, then queries of earlier positions outside a step.
@@ -59,7 +60,7 @@ TEST(CacheAttention, KeysAndValuesMixFreely) {
 }
 
 TEST(CacheAttention, GroupsOfOneToEightQueryHeads) {
-  for (const char* rung : {"f16", "q8_0", "q4_0r,exact=0"}) {
+  for (const char* rung : {"f16", "q8_0", "q4_0r,exact=0", "t4,exact=0"}) {
     for (int group = 1; group <= 8; ++group) {
       SCOPED_TRACE(std::string(rung) + " " + std::to_string(group));
       CacheTwin twin(ShapeOf({.group = group}), rung);
@@ -92,7 +93,8 @@ TEST(CacheAttention, EveryPageSizeAndEveryFillOfThePage) {
 
 TEST(CacheAttention, ManyPagesAndSplits) {
   for (const char* plan :
-       {"f16", "q8_0", "q4_0r,exact=0", "k=q8_0r,v=f16", "age=f16:100/q8_0:300/q4_0r,exact=0"}) {
+       {"f16", "q8_0", "q4_0r,exact=0", "k=q8_0r,v=f16", "age=f16:100/q8_0:300/q4_0r,exact=0",
+        "t4,exact=0", "k=t3,v=t2,exact=0", "age=f16:100/t4:300/t2,exact=0"}) {
     SCOPED_TRACE(plan);
     CacheTwin twin(ShapeOf({.kv_heads = 1, .key_dim = 32, .value_dim = 32}), plan);
     CheckGrowth(twin, 16 * 40 + 5);
@@ -100,7 +102,8 @@ TEST(CacheAttention, ManyPagesAndSplits) {
 }
 
 TEST(CacheAttention, WidePrefillTakesAHeadAtOnce) {
-  for (const char* plan : {"f16", "q8_0", "age=f16:50/q8_0:100/q4_0r,exact=0"}) {
+  for (const char* plan : {"f16", "q8_0", "t3,exact=0", "age=f16:50/t4:100/t2,exact=0",
+                           "age=f16:50/q8_0:100/q4_0r,exact=0"}) {
     SCOPED_TRACE(plan);
     CacheTwin twin(ShapeOf({.group = 8, .key_dim = 32, .value_dim = 32, .page = 64}), plan);
     CheckGrowth(twin, 300);
@@ -163,7 +166,7 @@ TEST(CacheAttention, DeadRowsAreNotSeen) {
 }
 
 TEST(CacheAttention, ScaleSoftCapWindowAndFullVisibility) {
-  for (const char* rung : {"f16", "q8_0", "q4_0r,exact=0"}) {
+  for (const char* rung : {"f16", "q8_0", "q4_0r,exact=0", "t4,exact=0"}) {
     CacheTwin twin(ShapeOf({}), rung);
     const SequenceId id = twin.Create();
     ASSERT_OK(twin.Grow(id, 90));

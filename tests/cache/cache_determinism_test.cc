@@ -89,6 +89,9 @@ constexpr const char* kPlans[] = {
     "k=q8_0r,v=q4_0,open=100,exact=0",
     "age=f16:37/q8_0:101/q4_0,exact=0",
     "age=f16:20/q8_0r:45/q4_0r,open=10,exact=0",
+    "t4,exact=0",
+    "k=t3,v=t2,open=100,exact=0",
+    "age=f16:20/t4:45/t2,open=10,exact=0",
     "q8_0,window=75,sink=3",
     "0: f16; 1: q4_0,open=30,exact=0; 2: age=q8_0:50/q4_0,window=90,exact=0",
 };

@@ -276,7 +276,8 @@ TEST(CacheFileCorrupt, PageAndRungFieldsAreNamed) {
     ExpectRefused(Changed<RungRecord>(SectionKind::kRungs, 0, change), message);
   };
   rung([](RungRecord& r) { r.name[0] = 'x'; },
-       "rung 0: \"x8_0\" is not known to this build; known: f32 f16 bf16 q8_0 q8_0r q4_0 q4_0r "
+       "rung 0: \"x8_0\" is not known to this build; known: f32 f16 bf16 q8_0 q8_0r q4_0 q4_0r t4 "
+       "t3 t2 "
        "pqMxB (B 4 to 12) pq4 pq3 pq2");
   rung([](RungRecord& r) { r.name[15] = 'x'; }, "rung 0: its name has bytes behind its end");
   rung([](RungRecord& r) { r.key_strip_bytes = 1; }, "rung 0: key_strip_bytes 1 is not 2176");

@@ -29,9 +29,9 @@ class ByteRung final : public Rung {
  public:
   using Rung::Rung;
 
-  uint64_t Encode(Part, const StripShape& shape, const float* rows, int num_rows,
+  uint64_t Encode(Part part, const StripShape& shape, const float* rows, int num_rows,
                   std::byte* strip) const override {
-    std::memset(strip, 0, StripBytes(shape));
+    std::memset(strip, 0, StripBytes(part, shape));
     for (int token = 0; token < num_rows; ++token) {
       const float* row = rows + static_cast<size_t>(token) * shape.dim;
       const auto [low, high] = std::minmax_element(row, row + shape.dim);
@@ -112,10 +112,10 @@ const RungDescriptor kByteRung = {
     .has_own_spaces = true,
     .kernel_error = 1e-5,
     .strip_bytes =
-        [](const RungDescriptor&, const StripShape& shape) {
+        [](const RungDescriptor&, Part, const StripShape& shape) {
           return static_cast<size_t>(shape.page_tokens) * (8 + shape.dim);
         },
-    .check_strip = [](const RungDescriptor& rung, const StripShape& shape,
+    .check_strip = [](const RungDescriptor& rung, Part, const StripShape& shape,
                       const std::byte* strip) -> Status {
       for (int i = 0; i < 2 * shape.page_tokens; ++i) {
         float value;
@@ -144,7 +144,8 @@ TEST_F(NewRung, IsAWordOfTheGrammar) {
   ASSERT_EQ(plan.status().ToString(), "ok");
   EXPECT_EQ(PrintPlan(*plan), "age=f16:32/u8");
   EXPECT_EQ(PrintPlanJson(*ParsePlan("u8")), R"({"kv":"u8"})");
-  EXPECT_NE(ParsePlan("u9").status().message().find("known: f32 f16 bf16 q8_0 q8_0r q4_0 q4_0r u8"),
+  EXPECT_NE(ParsePlan("u9").status().message().find(
+                "known: f32 f16 bf16 q8_0 q8_0r q4_0 q4_0r t4 t3 t2 u8"),
             std::string::npos);
 }
 
@@ -152,7 +153,7 @@ TEST_F(NewRung, HasItsBytesAndItsLane) {
   EXPECT_EQ(RungBytesPerRow("u8", Part::kKey, 48, 16).value(), 56.0);
   const store::PartShape shape = PartShapeOf(kByteRung, Part::kKey, 48, 16);
   EXPECT_EQ(shape.Check().ToString(), "ok");
-  EXPECT_EQ(shape.StripBytes(), kByteRung.StripBytes({0, 0, 48, 16}));
+  EXPECT_EQ(shape.StripBytes(), kByteRung.StripBytes(Part::kKey, {0, 0, 48, 16}));
 }
 
 TEST_F(NewRung, StoresAndAttendsInACache) {

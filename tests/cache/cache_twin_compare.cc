@@ -26,10 +26,10 @@ double AttentionTolerance(std::string_view key_rung, std::string_view value_rung
   };
   double tolerance = 1e-5;
   if (is(key_rung, "q8_0")) tolerance += 2e-4;
-  if (is(key_rung, "q4_0")) tolerance += 3e-2;
+  if (is(key_rung, "q4_0") || key_rung.starts_with("t")) tolerance += 3e-2;
   if (is(value_rung, "q8_0")) tolerance += 2e-4;
   // Coarse weights: up to 1/8 of the split's mass in 127 levels, errors of many tokens add up.
-  if (is(value_rung, "q4_0")) tolerance += 1e-2;
+  if (is(value_rung, "q4_0") || value_rung.starts_with("t")) tolerance += 1e-2;
   // Scores within 1e-4 of |q||k|, 5e-3 with codes of 4 bits; weights in 8 bits.
   if (key_rung.starts_with("pq")) tolerance += key_rung.ends_with("x4") ? 3e-2 : 1e-3;
   if (value_rung.starts_with("pq")) tolerance += value_rung.ends_with("x4") ? 3e-2 : 1.5e-2;

@@ -67,7 +67,7 @@ int64_t ReferenceCache::ExactTokens(int layer) const {
   if (rule.exact_tokens) return *rule.exact_tokens;
   const auto is_short = [&](const std::string& name, Part part) {
     const int dim = part == Part::kKey ? shape_.key_dim : shape_.value_dim;
-    const size_t bytes = RungOf(name, part)->StripBytes({layer, 0, dim, shape_.page_tokens});
+    const size_t bytes = RungOf(name, part)->StripBytes(part, {layer, 0, dim, shape_.page_tokens});
     return bytes < static_cast<size_t>(dim) * static_cast<size_t>(shape_.page_tokens);
   };
   bool any =
@@ -134,7 +134,7 @@ void ReferenceCache::Store(Part part, const Rung& rung, int layer, ReferencePage
     std::vector<float> rows;
     for (ReferenceRow& row : page.rows) rows.insert(rows.end(), of_head(row), of_head(row) + dim);
     // A vector of doubles is aligned for any strip.
-    std::vector<double> strip(rung.StripBytes(strip_shape) / sizeof(double) + 1);
+    std::vector<double> strip(rung.StripBytes(part, strip_shape) / sizeof(double) + 1);
     auto* bytes = reinterpret_cast<std::byte*>(strip.data());
     rung.Encode(part, strip_shape, rows.data(), num_rows, bytes);
     rung.Decode(part, strip_shape, bytes, 0, num_rows, rows.data());

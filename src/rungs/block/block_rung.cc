@@ -1,32 +1,12 @@
 #include "rungs/block/block_rung.h"
 
-#include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "base/half.h"
-#include "rungs/block/rotation.h"
+#include "rungs/rotation.h"
 
 namespace varve {
-namespace {
-
-// Before a rotation: a NaN must not spread over the whole block, nor may the sums overflow. Beyond
-// the range of f16 a value is cut off.
-uint64_t ReplaceBeyondF16(float* values, size_t count) {
-  constexpr float kLimit = 65504.0f;
-  // Almost always there is nothing to do, and this loop has no branch in it.
-  uint32_t beyond = 0;
-  for (size_t i = 0; i < count; ++i) beyond += std::abs(values[i]) <= kLimit ? 0 : 1;
-  uint64_t replaced = 0;
-  for (size_t i = 0; beyond > 0 && i < count; ++i) {
-    if (std::abs(values[i]) <= kLimit) continue;
-    values[i] = std::isnan(values[i]) ? 0.0f : std::copysign(kLimit, values[i]);
-    ++replaced;
-  }
-  return replaced;
-}
-
-}  // namespace
 
 uint64_t BlockRung::Encode(Part part, const StripShape& shape, const float* rows, int num_rows,
                            std::byte* strip) const {
@@ -107,17 +87,8 @@ void BlockRung::AddValuePages(const StripShape& shape, std::span<const ValuePage
 
 void BlockRung::FinishValues(const StripShape& shape, const float* accumulators, int num_rows,
                              float* output) const {
-  const size_t dim = static_cast<size_t>(shape.dim);
-  float row[kMaxDim];
-  for (int i = 0; i < num_rows; ++i) {
-    const float* source = accumulators + i * dim;
-    if (rotated_) {
-      std::memcpy(row, source, dim * sizeof(float));
-      UnrotateRows(kernels(), row, 1, shape.dim);
-      source = row;
-    }
-    kernels().add_scaled(output + i * dim, source, dim, 1.0f);
-  }
+  if (rotated_) return AddUnrotatedRows(kernels(), accumulators, num_rows, shape.dim, output);
+  kernels().add_scaled(output, accumulators, static_cast<size_t>(num_rows) * shape.dim, 1.0f);
 }
 
 }  // namespace varve

@@ -65,12 +65,12 @@ class BlockRung final : public Rung {
 
 // For the table.
 template <BlockType kType>
-size_t BlockRungStripBytes(const RungDescriptor&, const StripShape& shape) {
+size_t BlockRungStripBytes(const RungDescriptor&, Part, const StripShape& shape) {
   return BlockStripBytes(kType, shape);
 }
 // Finite scales; in q8_0 none that is negative.
 template <BlockType kType>
-Status CheckBlockStrip(const RungDescriptor& descriptor, const StripShape& shape,
+Status CheckBlockStrip(const RungDescriptor& descriptor, Part, const StripShape& shape,
                        const std::byte* strip) {
   return CheckBlockScales(descriptor.name, kType, shape, strip);
 }

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "rungs/block/rotation.h"
+#include "rungs/rotation.h"
 #include "rungs/rung_testing.h"
 
 namespace varve {
@@ -160,7 +160,7 @@ TEST_P(RotatedBlock, WhatDoesNotFitIsCountedOnceAndNothingBecomesNan) {
     for (const float odd : {kNan, kInf, -kInf, 1e30f, -3.4e38f, 65536.0f}) {
       std::vector<float> rows = random.Gaussians(size_t{16} * dim);
       rows[dim + 3] = odd;
-      std::vector<std::byte> strip(rung().StripBytes(shape));
+      std::vector<std::byte> strip(rung().StripBytes(Part::kValue, shape));
       EXPECT_EQ(rung().Encode(Part::kValue, shape, rows.data(), 16, strip.data()), 1u) << odd;
       std::vector<float> decoded(rows.size());
       rung().Decode(Part::kValue, shape, strip.data(), 0, 16, decoded.data());
@@ -173,7 +173,7 @@ TEST_P(RotatedBlock, WhatDoesNotFitIsCountedOnceAndNothingBecomesNan) {
     }
     // All of it: counted in full (and again where the rotated value overflows the scale), finite.
     const std::vector<float> rows(size_t{16} * dim, 3.4e38f);
-    std::vector<std::byte> strip(rung().StripBytes(shape));
+    std::vector<std::byte> strip(rung().StripBytes(Part::kValue, shape));
     EXPECT_GE(rung().Encode(Part::kValue, shape, rows.data(), 16, strip.data()), rows.size());
     std::vector<float> decoded(rows.size());
     rung().Decode(Part::kValue, shape, strip.data(), 0, 16, decoded.data());
@@ -221,14 +221,14 @@ TEST(BlockRung, StripsWithScalesThatNoEncoderWritesAreRefused) {
     for (size_t i = 0; i < rows.size(); ++i) rows[i] = std::sin(static_cast<float>(i * i));
     rows[5] = kNan;
     rows[300] = -kInf;
-    std::vector<std::byte> strip(rung.StripBytes(shape));
+    std::vector<std::byte> strip(rung.StripBytes(Part::kKey, shape));
     rung.Encode(Part::kKey, shape, rows.data(), 16, strip.data());
-    EXPECT_TRUE(rung.CheckStrip(shape, strip.data()).ok()) << name;
+    EXPECT_TRUE(rung.CheckStrip(Part::kKey, shape, strip.data()).ok()) << name;
     const auto with_scale = [&](size_t index, int high) {
       std::vector<std::byte> changed = strip;
       changed[2 * index] = std::byte{0};
       changed[2 * index + 1] = static_cast<std::byte>(high);
-      return rung.CheckStrip(shape, changed.data());
+      return rung.CheckStrip(Part::kKey, shape, changed.data());
     };
     EXPECT_TRUE(with_scale(31, 0x80).ok()) << name;  // -0
     EXPECT_EQ(with_scale(31, 0xBC).ok(), IsQ4(rung)) << name;

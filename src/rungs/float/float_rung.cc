@@ -37,7 +37,7 @@ void ScatterRow(Part part, const StripShape& shape, int token, const T* row, std
 
 uint64_t FloatRung::Encode(Part part, const StripShape& shape, const float* rows, int num_rows,
                            std::byte* strip) const {
-  if (num_rows < shape.page_tokens) std::memset(strip, 0, StripBytes(shape));
+  if (num_rows < shape.page_tokens) std::memset(strip, 0, StripBytes(part, shape));
   WriteRows(part, shape, strip, 0, num_rows, rows, shape.dim);
   return 0;
 }

@@ -45,7 +45,7 @@ class FloatRung final : public Rung {
 
 // For the table.
 template <FloatType kType>
-size_t FloatStripBytes(const RungDescriptor&, const StripShape& shape) {
+size_t FloatStripBytes(const RungDescriptor&, Part, const StripShape& shape) {
   return static_cast<size_t>(shape.page_tokens) * shape.dim * FloatBytes(kType);
 }
 template <FloatType kType>

@@ -24,7 +24,7 @@ const PqSize& PqSizeOf(const RungDescriptor& rung) {
   return static_cast<const PqDescriptor&>(rung).size;
 }
 
-size_t PqStripBytes(const RungDescriptor& rung, const StripShape& shape) {
+size_t PqStripBytes(const RungDescriptor& rung, Part, const StripShape& shape) {
   const PqSize& size = PqSizeOf(rung);
   return PqShape{shape.dim, size.subspaces, size.bits, shape.page_tokens}.strip_bytes();
 }
@@ -37,7 +37,8 @@ Status CheckPqDim(const RungDescriptor& rung, int dim) {
 }
 
 // Gains are finite and not negative. Any code is the index of some centroid.
-Status CheckPqStrip(const RungDescriptor& rung, const StripShape& shape, const std::byte* strip) {
+Status CheckPqStrip(const RungDescriptor& rung, Part, const StripShape& shape,
+                    const std::byte* strip) {
   for (int token = 0; token < shape.page_tokens; ++token) {
     uint16_t bits;
     std::memcpy(&bits, strip + 2 * token, 2);

@@ -36,7 +36,8 @@ TEST(PqName, AliasesAreBitsPerValueInPairsOfChannels) {
     // The bits that the alias says, and 16 for the gain.
     for (const int bits : {2, 3, 4}) {
       const RungDescriptor& rung = *FindRung("pq" + std::to_string(bits), dim);
-      EXPECT_EQ(8 * rung.StripBytes({0, 0, dim, 64}), 64u * static_cast<size_t>(bits * dim + 16));
+      EXPECT_EQ(8 * rung.StripBytes(Part::kKey, {0, 0, dim, 64}),
+                64u * static_cast<size_t>(bits * dim + 16));
     }
   }
 }
@@ -79,9 +80,9 @@ TEST(PqRungChecks, ADescriptorCountsAndChecksBytesWithoutACodebook) {
   EXPECT_TRUE(rung.needs_codebook());
   EXPECT_EQ(&rung, FindRung("pq16x5"));
   EXPECT_EQ(rung.CheckDim(48).ToString(), "ok");
-  EXPECT_EQ(rung.StripBytes({0, 0, 48, 64}), 64u * 2 + 64u * 16 * 5 / 8);
-  std::vector<std::byte> strip(rung.StripBytes({0, 0, 48, 64}));
-  EXPECT_EQ(rung.CheckStrip({0, 0, 48, 64}, strip.data()).ToString(), "ok");
+  EXPECT_EQ(rung.StripBytes(Part::kKey, {0, 0, 48, 64}), 64u * 2 + 64u * 16 * 5 / 8);
+  std::vector<std::byte> strip(rung.StripBytes(Part::kKey, {0, 0, 48, 64}));
+  EXPECT_EQ(rung.CheckStrip(Part::kKey, {0, 0, 48, 64}, strip.data()).ToString(), "ok");
 }
 
 TEST(PqRungChecks, DimensionsMustBeDivisible) {
@@ -137,10 +138,10 @@ TEST(PqRungChecks, AStripWithAGainThatNoEncoderWritesIsRefused) {
   const RungDescriptor& rung = PqDescriptorOf({8, 4});
   const StripShape shape = {0, 0, 16, 16};
   const auto message = [&](int token, uint16_t bits) {
-    std::vector<std::byte> strip(rung.StripBytes(shape), std::byte{0xFF});
+    std::vector<std::byte> strip(rung.StripBytes(Part::kKey, shape), std::byte{0xFF});
     std::fill_n(strip.begin(), 32, std::byte{0});  // any code is one
     std::memcpy(strip.data() + 2 * token, &bits, 2);
-    const Status status = rung.CheckStrip(shape, strip.data());
+    const Status status = rung.CheckStrip(Part::kKey, shape, strip.data());
     EXPECT_EQ(status.code(), status.ok() ? StatusCode::kOk : StatusCode::kDataLoss);
     return status.message();
   };

@@ -64,7 +64,7 @@ struct Pages {
       const int num_rows = p + 1 < count ? size.page_tokens : size.page_tokens - 3;
       const std::vector<float> rows =
           random.Gaussians(static_cast<size_t>(num_rows) * static_cast<size_t>(size.dim));
-      std::vector<std::byte> strip(rung->StripBytes(shape));
+      std::vector<std::byte> strip(rung->StripBytes(part, shape));
       EXPECT_EQ(rung->Encode(part, shape, rows.data(), num_rows, strip.data()), 0u);
       std::vector<float> all(static_cast<size_t>(size.page_tokens) * size.dim);
       rung->Decode(part, shape, strip.data(), 0, size.page_tokens, all.data());

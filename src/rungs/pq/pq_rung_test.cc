@@ -60,10 +60,10 @@ PqRung MakeRung(const Size& size, CodebookGrain grain, bool rotated) {
 
 std::vector<std::byte> EncodeStrip(const PqRung& rung, Part part, const StripShape& shape,
                                    const std::vector<float>& rows, uint64_t replaced = 0) {
-  std::vector<std::byte> strip(rung.StripBytes(shape), std::byte{0xA5});
+  std::vector<std::byte> strip(rung.StripBytes(part, shape), std::byte{0xA5});
   const int num_rows = static_cast<int>(rows.size()) / shape.dim;
   EXPECT_EQ(rung.Encode(part, shape, rows.data(), num_rows, strip.data()), replaced);
-  EXPECT_EQ(rung.CheckStrip(shape, strip.data()).ToString(), "ok");
+  EXPECT_EQ(rung.CheckStrip(part, shape, strip.data()).ToString(), "ok");
   return strip;
 }
 
