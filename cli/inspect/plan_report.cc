@@ -104,7 +104,7 @@ void PrintReport(const PlanReportOptions& options, const Plan& plan, const PlanC
   for (const RangeCost& range : cost.ranges) {
     if (range.policy_bytes == 0) continue;
     fmt::print(
-        "layers {}: evict= then brings this down to {} {}, as far as sink and recent allow\n",
+        "layers {}: evict= then brings this down to {} {}, as far as what must stay allows\n",
         LayerSpanText(range), HumanBytes(static_cast<double>(range.policy_bytes)),
         range.has_budget ? "for the whole cache" : "in these layers");
   }
