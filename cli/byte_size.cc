@@ -8,7 +8,7 @@
 namespace varve::cli {
 
 Result<int64_t> ParseByteSize(std::string_view option, const std::string& text) {
-  constexpr uint64_t kMost = uint64_t{1} << 50;
+  constexpr uint64_t kMaxBytes = uint64_t{1} << 50;
   const Status refused = InvalidArgument(fmt::format(
       "{} \"{}\": not a size in bytes up to 1PiB, such as 0, 4096 or 64MiB", option, text));
   // CLI11 alone would take "-5" for a size near 2^64.
@@ -21,7 +21,7 @@ Result<int64_t> ParseByteSize(std::string_view option, const std::string& text) 
   } catch (const std::exception&) {  // an unknown unit, too many digits
     return refused;
   }
-  if (value > kMost) return refused;
+  if (value > kMaxBytes) return refused;
   return static_cast<int64_t>(value);
 }
 

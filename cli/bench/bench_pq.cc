@@ -10,6 +10,7 @@
 
 #include "base/align.h"
 #include "base/timer.h"
+#include "cli/bench/bench_report.h"
 #include "cli/bench/bench_workload.h"
 #include "cli/codebook/codebook_training.h"
 #include "cli/interrupt.h"
@@ -54,11 +55,6 @@ double SecondsOf(const std::function<void()>& run) {
   const Timer timer;
   run();
   return timer.seconds();
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 class PqBench {
@@ -296,7 +292,7 @@ void AddBenchPq(CLI::App& bench, int* exit_code) {
       ->check(CLI::Range(16, 512));
   command->add_option("--group", options->group, "Query heads of the KV head")
       ->capture_default_str()
-      ->check(CLI::Range(1, kMostTableRows));
+      ->check(CLI::Range(1, kMaxTableRows));
   command->add_option("--ctx", options->ctx, "Context lengths in tokens, rounded up to pages")
       ->delimiter(',')
       ->capture_default_str()

@@ -37,9 +37,9 @@ std::string PercentAndTime(double fraction, double elapsed_s) {
 
 std::string HumanDuration(double seconds) {
   // Beyond a year nobody counts seconds; the cap also keeps the conversion defined.
-  constexpr double kMost = 366.0 * 24 * 3600;
+  constexpr double kMaxSeconds = 366.0 * 24 * 3600;
   if (!(seconds > 0)) return "0:00";
-  const auto whole = static_cast<int64_t>(std::ceil(std::min(seconds, kMost)));
+  const auto whole = static_cast<int64_t>(std::ceil(std::min(seconds, kMaxSeconds)));
   const int64_t minutes = whole / 60;
   if (minutes < 60) return fmt::format("{}:{:02}", minutes, whole % 60);
   return fmt::format("{}:{:02}:{:02}", minutes / 60, minutes % 60, whole % 60);

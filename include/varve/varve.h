@@ -8,7 +8,8 @@
 //   for each layer:
 //     varve_step_append(cache, layer, seq, &keys, &values); rows after RoPE
 //     varve_attend(cache, layer, requests, n, NULL);        reads every row appended so far
-//   varve_step_end(cache);                                  commits; pages sink as the plan says
+//   varve_step_end(cache);                                  commits; pages are demoted as the plan
+//   says
 //
 // Errors. A call returns VARVE_OK or the reason why it did nothing; varve_last_error() then names
 // field, value and limit. A call that fails inside a step (append, attend, end) also rolls the

@@ -69,14 +69,14 @@ void FinishScores(const QueryRows& rows, const TableEntry& entry, float* scores,
 
 // How far reading ahead may run: far enough to bridge a pass that needs little memory, not so far
 // that lines leave the second-level cache before they are used.
-constexpr size_t kMostStripsAhead = 2 * kSplitPages;
+constexpr size_t kMaxStripsAhead = 2 * kSplitPages;
 
 // Called before strip number strips_read of the task is used.
 void SetRate(ReadAhead& ahead, size_t strips_read) {
   const size_t entered = ahead.entered();
-  ahead.cursor.rate = entered <= strips_read + 1                 ? 2
-                      : entered < strips_read + kMostStripsAhead ? 1
-                                                                 : 0;
+  ahead.cursor.rate = entered <= strips_read + 1                ? 2
+                      : entered < strips_read + kMaxStripsAhead ? 1
+                                                                : 0;
 }
 
 // Weighted values of a page in which some rows are hidden from some queries and may hold NaN: each

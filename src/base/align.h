@@ -1,5 +1,5 @@
-// Whole multiples: sizes and offsets rounded up. `value + multiple` must not overflow; whoever has
-// a number out of a file checks it first.
+// Whole multiples: sizes and offsets rounded up or down. `value + multiple` must not overflow;
+// whoever has a number out of a file checks it first.
 
 #ifndef VARVE_BASE_ALIGN_H_
 #define VARVE_BASE_ALIGN_H_
@@ -19,6 +19,13 @@ constexpr T CeilDiv(T value, std::type_identity_t<T> size) {
 template <typename T>
 constexpr T AlignUp(T value, std::type_identity_t<T> multiple) {
   return CeilDiv(value, multiple) * multiple;
+}
+
+// The greatest multiple of `multiple` (> 0, any number) that is at most `value` (>= 0).
+template <typename T>
+constexpr T AlignDown(T value, std::type_identity_t<T> multiple) {
+  static_assert(std::is_integral_v<T>);
+  return value / multiple * multiple;
 }
 
 }  // namespace varve

@@ -17,6 +17,13 @@ TEST(Align, RoundsUpToTheNextMultiple) {
   EXPECT_EQ(AlignUp(uint64_t{1} << 40, 4096), uint64_t{1} << 40);
 }
 
+TEST(Align, RoundsDownToTheMultipleBefore) {
+  EXPECT_EQ(AlignDown(63, 64), 0);
+  EXPECT_EQ(AlignDown(64, 64), 64);
+  EXPECT_EQ(AlignDown(size_t{8}, 3), 6u);
+  EXPECT_EQ(AlignDown((uint64_t{1} << 40) + 4095, 4096), uint64_t{1} << 40);
+}
+
 TEST(Align, CountsThePiecesThatHoldAValue) {
   EXPECT_EQ(CeilDiv(0, 64), 0);
   EXPECT_EQ(CeilDiv(1, 64), 1);

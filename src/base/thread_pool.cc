@@ -19,7 +19,7 @@ namespace {
 // of a decode step, short enough not to waste a core while the program pauses.
 constexpr int kSpinRounds = 2000;
 
-constexpr int kMostThreads = 1024;
+constexpr int kMaxThreads = 1024;
 
 inline void CpuPause() {
 #if defined(__x86_64__)
@@ -132,7 +132,7 @@ class ThreadPool final : public Executor {
 
 std::unique_ptr<Executor> MakeThreadPool(int num_threads) {
   if (num_threads <= 0) num_threads = static_cast<int>(std::thread::hardware_concurrency());
-  num_threads = std::clamp(num_threads, 1, kMostThreads);
+  num_threads = std::clamp(num_threads, 1, kMaxThreads);
   return std::make_unique<ThreadPool>(num_threads);
 }
 

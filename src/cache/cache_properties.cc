@@ -28,7 +28,7 @@ CacheReport CacheImpl::Report() const {
       report.bytes_tables += table.entries().capacity() * sizeof(TableEntry);
       report.bytes_f16 += static_cast<uint64_t>(table.live_rows()) * row_bytes;
       report.bytes_f16_seen += static_cast<uint64_t>(sequence->tokens_seen()) * row_bytes;
-      report.bytes_tables += table.plan_bytes;
+      report.bytes_tables += table.decision_bytes;
     }
     retention_.AddTo(*sequence, &totals);
   }

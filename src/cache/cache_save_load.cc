@@ -224,7 +224,7 @@ void CacheImpl::AddSequences(const std::shared_ptr<const CacheFile>& file,
     for (int layer = 0; layer < shape_.num_layers; ++layer) {
       const TableRecord& table_record = file->table(i, layer);
       LayerTable& table = sequence->layers.emplace_back(&schedules_[static_cast<size_t>(layer)]);
-      table.plan_bytes = table_record.plan_bytes;
+      table.decision_bytes = table_record.plan_bytes;
       table.Reserve(table_record.num_entries);
       for (uint64_t at = 0; at < table_record.num_entries; ++at) {
         const EntryRecord& entry = file->entries()[table_record.first_entry + at];
@@ -234,7 +234,7 @@ void CacheImpl::AddSequences(const std::shared_ptr<const CacheFile>& file,
     folding_.Begin(*sequence);
     for (int layer = 0; layer < shape_.num_layers; ++layer) {
       if ((file->table(i, layer).flags & TableRecord::kPlanPending) != 0)
-        retention_.MakePlan(*sequence, layer);
+        retention_.Decide(*sequence, layer);
     }
     made.push_back(std::move(sequence));
   }

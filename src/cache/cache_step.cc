@@ -34,7 +34,7 @@ Status CacheImpl::CheckEntries(std::span<const StepEntry> entries) const {
   std::unordered_set<uint64_t> seen;
   for (const StepEntry& entry : entries) {
     VARVE_ASSIGN_OR_RETURN(auto sequence, Find(entry.sequence));
-    const int64_t most = retention_.TokensToNextPlan(*sequence, kMaxStepTokens);
+    const int64_t most = retention_.TokensToNextDecision(*sequence, kMaxStepTokens);
     if (!seen.insert(entry.sequence.value).second) {
       return InvalidArgument("BeginStep: " + Name(entry.sequence) + " is given twice");
     }
@@ -110,7 +110,7 @@ Status CacheImpl::BeginStep(std::span<const StepEntry> entries) {
   // What the policies have decided comes first, also if the step then finds no room: it may be what
   // makes room.
   for (const StepEntry& entry : entries)
-    retention_.ApplyPlans(entry.sequence, *sequences_.at(entry.sequence.value));
+    retention_.ApplyDecisions(entry.sequence, *sequences_.at(entry.sequence.value));
   VARVE_RETURN_IF_ERROR(CheckRoom(entries));
   step_.clear();
   step_.reserve(entries.size());
@@ -293,7 +293,7 @@ Status CacheImpl::EndStep() {
     if_memory_lasts([&] { AgeAtEnd(step); });
     if_memory_lasts([&] {
       if (!retention_.active()) return;
-      retention_.MakePlans(*step.sequence);
+      retention_.DecideWhereDue(*step.sequence);
       retention_.CountStep(*step.sequence);
     });
     if_memory_lasts([&] {

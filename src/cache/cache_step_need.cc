@@ -98,7 +98,7 @@ uint64_t CacheImpl::BytesFor(std::span<const StepEntry> entries) const {
 
 Result<int> CacheImpl::MaxStepTokens(SequenceId id) const {
   VARVE_ASSIGN_OR_RETURN(auto sequence, Find(id));
-  auto most = static_cast<int>(retention_.TokensToNextPlan(*sequence, kMaxStepTokens));
+  auto most = static_cast<int>(retention_.TokensToNextDecision(*sequence, kMaxStepTokens));
   if (!store_.pool().has_cap()) return most;
   // Under a cap as many as there is room for, roughly: exact rows and their sealed forms lie side
   // by side while the step lasts.

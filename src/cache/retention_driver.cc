@@ -46,7 +46,7 @@ RetentionDriver::RetentionDriver(const CacheShape& shape, const std::vector<Laye
       ageing_(ageing),
       observer_(observer),
       row_bytes_(2 * static_cast<uint64_t>(shape.num_kv_heads) * (shape.key_dim + shape.value_dim)),
-      last_plans_(plans.size()) {
+      last_decisions_(plans.size()) {
   for (const LayerPlan& plan : plans) {
     needs_mass_.push_back(plan.retention && plan.retention->policy->needs_mass);
     if (plan.retention) ++num_layers_;
@@ -55,7 +55,7 @@ RetentionDriver::RetentionDriver(const CacheShape& shape, const std::vector<Laye
   counts_.layers = num_layers_;
 }
 
-int64_t RetentionDriver::TokensToNextPlan(const Sequence& sequence, int64_t most) const {
+int64_t RetentionDriver::TokensToNextDecision(const Sequence& sequence, int64_t most) const {
   for (size_t layer = 0; layer < plans_.size(); ++layer) {
     const LayerPlan& plan = plans_[layer];
     if (!plan.retention || sequence.layers[layer].held()) continue;
@@ -148,14 +148,14 @@ uint64_t RetentionDriver::TargetBytes(const Sequence& sequence, int layer) const
   if (rule.budget_bytes == 0) {
     return static_cast<uint64_t>(seen * static_cast<double>(row_bytes_) / rule.ratio);
   }
-  // The layers without a budget take what they take, and what they begin until the next plan.
+  // The layers without a budget take what they take, and what they begin until the next decision.
   uint64_t others = 0;
   for (int other = 0; other < shape_.num_layers; ++other) {
     const auto index = static_cast<size_t>(other);
     if (plans_[index].retention && plans_[index].retention->budget_bytes > 0) continue;
     const LayerTable& table = sequence.layers[index];
-    others +=
-        LayerBytes(table) + table.plan_bytes + UpcomingBytes(sequence, other, rule.every_tokens);
+    others += LayerBytes(table) + table.decision_bytes +
+              UpcomingBytes(sequence, other, rule.every_tokens);
   }
   if (others >= rule.budget_bytes) return 0;
   return (rule.budget_bytes - others) / static_cast<uint64_t>(budget_layers_);
@@ -199,7 +199,7 @@ std::vector<PageStat> RetentionDriver::StatsOf(int layer, int64_t next_position,
   return stats;
 }
 
-void RetentionDriver::MakePlan(Sequence& sequence, int layer) {
+void RetentionDriver::Decide(Sequence& sequence, int layer) {
   const RetentionRule& rule = *plans_[static_cast<size_t>(layer)].retention;
   LayerTable& table = sequence.layers[static_cast<size_t>(layer)];
   const std::vector<PageStat> pages = StatsOf(layer, sequence.next_position, table);
@@ -211,13 +211,13 @@ void RetentionDriver::MakePlan(Sequence& sequence, int layer) {
   state.target_bytes = TargetBytes(sequence, layer);
   RetentionDecision decision = DecideRetention(rule, state);
   const double seen = static_cast<double>(std::max<int64_t>(1, sequence.next_position));
-  last_plans_[static_cast<size_t>(layer)] = {
+  last_decisions_[static_cast<size_t>(layer)] = {
       decision.target_keep, decision.effective_keep, decision.kept_part,
       static_cast<double>(decision.floor_tokens) / seen, true};
   table.pending = LayerTable::Pending{std::move(decision), sequence.next_position, table.edits()};
 }
 
-void RetentionDriver::MakePlans(Sequence& sequence) {
+void RetentionDriver::DecideWhereDue(Sequence& sequence) {
   const Stopwatch watch(&counts_.plan_us);
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     const LayerPlan& plan = plans_[static_cast<size_t>(layer)];
@@ -226,7 +226,7 @@ void RetentionDriver::MakePlans(Sequence& sequence) {
       continue;
     // What it ranks by is known at the end of the prompt only.
     if (plan.retention->policy->needs_prompt_end && !sequence.prompt_ended) continue;
-    MakePlan(sequence, layer);
+    Decide(sequence, layer);
   }
 }
 
@@ -238,11 +238,11 @@ void RetentionDriver::EndPrompt(Sequence& sequence) {
     if (!plan.retention || !plan.retention->policy->needs_prompt_end) continue;
     LayerTable& table = sequence.layers[static_cast<size_t>(layer)];
     for (size_t i = 0; i < table.size(); ++i) table.score(i).Freeze();
-    if (sequence.next_position >= plan.retention->trigger_tokens) MakePlan(sequence, layer);
+    if (sequence.next_position >= plan.retention->trigger_tokens) Decide(sequence, layer);
   }
 }
 
-void RetentionDriver::ApplyPlans(SequenceId id, Sequence& sequence) {
+void RetentionDriver::ApplyDecisions(SequenceId id, Sequence& sequence) {
   if (!active()) return;
   const Stopwatch watch(&counts_.plan_us);
   uint64_t before = counts_.tokens_evicted;
@@ -250,7 +250,7 @@ void RetentionDriver::ApplyPlans(SequenceId id, Sequence& sequence) {
     LayerTable& table = sequence.layers[static_cast<size_t>(layer)];
     if (!table.pending) continue;
     if (table.PendingFits(sequence.next_position)) {
-      ApplyPlan(id, layer, sequence.next_position, table);
+      ApplyDecision(id, layer, sequence.next_position, table);
     } else {
       ++counts_.plans_stale;
     }
@@ -260,13 +260,13 @@ void RetentionDriver::ApplyPlans(SequenceId id, Sequence& sequence) {
     counts_.tokens_evicted_last = counts_.tokens_evicted - before;
 }
 
-void RetentionDriver::ApplyPlan(SequenceId id, int layer, int64_t next_position,
-                                LayerTable& table) {
+void RetentionDriver::ApplyDecision(SequenceId id, int layer, int64_t next_position,
+                                    LayerTable& table) {
   const LayerPlan& layer_plan = plans_[static_cast<size_t>(layer)];
   const RetentionDecision& decision = table.pending->decision;
   ++counts_.plans;
   if (decision.floors_bind) ++counts_.plans_bound;
-  table.plan_bytes = decision.own_bytes();
+  table.decision_bytes = decision.own_bytes();
   const bool waits = std::any_of(table.entries().begin(), table.entries().end(),
                                  [](const TableEntry& entry) { return entry.wish > entry.stage; });
   if (!decision.changes && !waits && observer_ == nullptr) return;
@@ -319,7 +319,7 @@ void RetentionDriver::CountStep(const Sequence& sequence) {
     if (!plans_[layer].retention) continue;
     const LayerTable& table = sequence.layers[layer];
     run_f16_bytes_ += static_cast<double>(sequence.tokens_seen()) * static_cast<double>(row_bytes_);
-    run_held_bytes_ += static_cast<double>(HeldBytes(table) + table.plan_bytes);
+    run_held_bytes_ += static_cast<double>(HeldBytes(table) + table.decision_bytes);
   }
 }
 
@@ -328,8 +328,8 @@ void RetentionDriver::AddTo(const Sequence& sequence, RetentionTotals* totals) c
     if (!plans_[layer].retention) continue;
     const LayerTable& table = sequence.layers[layer];
     totals->f16_bytes += static_cast<uint64_t>(sequence.tokens_seen()) * row_bytes_;
-    totals->held_bytes += HeldBytes(table) + table.plan_bytes;
-    totals->plan_bytes += table.plan_bytes;
+    totals->held_bytes += HeldBytes(table) + table.decision_bytes;
+    totals->plan_bytes += table.decision_bytes;
     totals->seen += sequence.tokens_seen();
     for (const TableEntry& entry : table.entries()) totals->live += entry.live_tokens();
   }
@@ -348,13 +348,13 @@ RetentionStats RetentionDriver::Stats(const RetentionTotals& totals) const {
   double made = 0;
   RetentionStats means;
   means.target_keep = means.effective_keep = means.kept_part = means.floor_keep = 0;
-  for (const LastPlan& plan : last_plans_) {
-    if (!plan.made) continue;
+  for (const LastDecision& last : last_decisions_) {
+    if (!last.made) continue;
     ++made;
-    means.target_keep += plan.target_keep;
-    means.effective_keep += plan.effective_keep;
-    means.kept_part += plan.kept_part;
-    means.floor_keep += plan.floor_keep;
+    means.target_keep += last.target_keep;
+    means.effective_keep += last.effective_keep;
+    means.kept_part += last.kept_part;
+    means.floor_keep += last.floor_keep;
   }
   if (made == 0) return stats;
   stats.target_keep = means.target_keep / made;

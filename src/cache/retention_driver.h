@@ -1,9 +1,9 @@
 // RetentionDriver: joins the policies (src/retention) with the tables of the cache.
 //
 //   Attend     the mass of every page goes into the step's StepMass (TapFor)
-//   EndStep    Commit adds it to the scores; where a plan is due, MakePlans draws it up
-//   BeginStep  ApplyPlans carries out what the step before has planned, unless the table has
-//              changed since: a stale plan is dropped
+//   EndStep    Commit adds it to the scores; DecideWhereDue decides where that is due
+//   BeginStep  ApplyDecisions carries out what the step before has decided, unless the table has
+//              changed since: a stale decision is dropped
 //
 // Nothing of a step that is rolled back reaches a score. Owned by the cache; not thread-safe.
 
@@ -48,8 +48,8 @@ class RetentionDriver {
   bool active() const { return num_layers_ > 0; }
   bool NeedsMass(int layer) const { return needs_mass_[static_cast<size_t>(layer)]; }
 
-  // Tokens until the next plan is made, at most `most`.
-  int64_t TokensToNextPlan(const Sequence& sequence, int64_t most) const;
+  // Tokens until the next decision, at most `most`.
+  int64_t TokensToNextDecision(const Sequence& sequence, int64_t most) const;
 
   // Writes what attention has told into the step's mass. `table` is the layer's, with the pages
   // that the step has made and before any has left the window.
@@ -58,14 +58,14 @@ class RetentionDriver {
 
   // After the step's tokens have been committed.
   void Commit(int layer, LayerTable& table, const StepMass& mass);
-  // Draws up a plan for every layer where one is due at sequence.next_position.
-  void MakePlans(Sequence& sequence);
-  // The plan of one layer, now: a function of the sequence alone.
-  void MakePlan(Sequence& sequence, int layer);
-  // The prompt is complete: policies that look at its end fix their scores and plan.
+  // Decides for every layer where that is due at sequence.next_position.
+  void DecideWhereDue(Sequence& sequence);
+  // Decides for one layer, now: a function of the sequence alone.
+  void Decide(Sequence& sequence, int layer);
+  // The prompt is complete: policies that look at its end fix their scores and decide.
   void EndPrompt(Sequence& sequence);
   // Carries out what is pending.
-  void ApplyPlans(SequenceId id, Sequence& sequence);
+  void ApplyDecisions(SequenceId id, Sequence& sequence);
   // Adds the present footprint to the sums of the run.
   void CountStep(const Sequence& sequence);
 
@@ -84,7 +84,7 @@ class RetentionDriver {
   // Pages of the layer that the next `tokens` tokens begin.
   uint64_t UpcomingBytes(const Sequence& sequence, int layer, int64_t tokens) const;
   std::vector<PageStat> StatsOf(int layer, int64_t next_position, const LayerTable& table) const;
-  void ApplyPlan(SequenceId id, int layer, int64_t next_position, LayerTable& table);
+  void ApplyDecision(SequenceId id, int layer, int64_t next_position, LayerTable& table);
 
   const CacheShape shape_;
   const std::vector<LayerPlan>& plans_;
@@ -98,11 +98,11 @@ class RetentionDriver {
   std::vector<bool> needs_mass_;
 
   RetentionStats counts_;  // the counting part
-  struct LastPlan {
+  struct LastDecision {
     double target_keep = 1, effective_keep = 1, kept_part = 1, floor_keep = 0;
     bool made = false;
   };
-  std::vector<LastPlan> last_plans_;
+  std::vector<LastDecision> last_decisions_;
   double run_f16_bytes_ = 0;
   double run_held_bytes_ = 0;
 };

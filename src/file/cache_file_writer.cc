@@ -187,7 +187,7 @@ class Writer {
         TableRecord table_record;
         table_record.first_entry = num_entries_;
         table_record.num_entries = table.size();
-        table_record.plan_bytes = table.plan_bytes;
+        table_record.plan_bytes = table.decision_bytes;
         // The decision is a function of the sequence: it is enough to say that there is one.
         table_record.flags =
             table.PendingFits(sequence.next_position) ? TableRecord::kPlanPending : 0;

@@ -9,6 +9,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/align.h"
 #include "kernels/kernel_tables.h"
 #include "kernels/kernel_testing.h"
 #include "kernels/strip_oracle.h"
@@ -60,8 +61,7 @@ std::vector<float> RunScores(KeyScores kernel, const OracleStrip& s, const Case&
   kernel({s.bytes.data(), c.dim, c.page_tokens, c.num_tokens, query.data(), c.num_rows,
           scores.data(), stride, ahead});
   EXPECT_TRUE(scores.ZonesIntact());
-  const size_t written =
-      (static_cast<size_t>(c.num_tokens) + kTileTokens - 1) / kTileTokens * kTileTokens;
+  const size_t written = AlignUp(static_cast<size_t>(c.num_tokens), kTileTokens);
   std::vector<float> rows;
   for (size_t at = 0; at < scores.size(); ++at) {
     EXPECT_TRUE(at % stride < written || scores[at] == kUntouched) << "column " << at % stride;

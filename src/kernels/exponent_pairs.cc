@@ -20,7 +20,7 @@ uint16_t RawBits(PairElement element, const uint8_t* block, size_t n, size_t i) 
   if (element == PairElement::kBF16) {
     return static_cast<uint16_t>((block[i] & 0x7F) | (block[i] & 0x80) << 8);
   }
-  const size_t plane_bytes = (n + 7) / 8;
+  const size_t plane_bytes = CeilDiv(n, 8);
   const auto bit = [&](size_t plane) {
     return block[n + plane * plane_bytes + i / 8] >> (i % 8) & 1;
   };

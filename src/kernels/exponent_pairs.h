@@ -15,6 +15,8 @@
 #include <cstdint>
 #include <span>
 
+#include "base/align.h"
+
 namespace varve {
 
 inline constexpr int kPairLanes = 32;     // interleaved states; pair p belongs to lane p % 32
@@ -48,7 +50,7 @@ constexpr uint32_t ExponentMask(PairElement element) {  // of one element
 // ceil(n / 8) bytes with the sign and mantissa bits 9 and 8. bf16: [n], the mantissa with the sign
 // in the top bit.
 constexpr size_t PairRawBlockBytes(PairElement element, size_t n) {
-  return element == PairElement::kF16    ? n + 3 * ((n + 7) / 8)
+  return element == PairElement::kF16    ? n + 3 * CeilDiv(n, 8)
          : element == PairElement::kBF16 ? n
                                          : 0;
 }

@@ -22,6 +22,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/align.h"
+
 namespace varve {
 
 inline constexpr int kTileTokens = 16;
@@ -86,8 +88,7 @@ class ReadAhead {
 // padded to a multiple of 64 bytes. The offsets are -128 and -8 times the sum of a block's codes:
 // what the unsigned codes of K add too much.
 constexpr size_t BlockQueryBytes(int dim) {
-  return (static_cast<size_t>(dim) / kBlockValues * 20 + 4 * static_cast<size_t>(dim) + 63) / 64 *
-         64;
+  return AlignUp(static_cast<size_t>(dim) / kBlockValues * 20 + 4 * static_cast<size_t>(dim), 64);
 }
 
 struct KeyScoresArgs {
@@ -195,7 +196,7 @@ std::span<const Kernels* const> AvailableKernels();
 // The available table of that name, or null.
 const Kernels* FindKernels(std::string_view name);
 
-// Replaces the table in use; for tests and benchmarks. Not while kernels run.
+// Puts another table in use. Not while kernels run.
 void SetActiveKernels(const Kernels& kernels);
 
 // Empty, or what was wrong with VARVE_ISA ("VARVE_ISA=foo: …"); the best table is used then.

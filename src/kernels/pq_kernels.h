@@ -25,6 +25,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/align.h"
 #include "kernels/kernels.h"
 
 namespace varve {
@@ -45,7 +46,7 @@ struct PqShape {
   int base_bits() const { return bits < 8 ? 4 : 8; }
   int num_planes() const { return bits - base_bits(); }
   // Rows of low bits: two sub-spaces share one below 8 bits.
-  int base_rows() const { return bits < 8 ? (subspaces + 1) / 2 : subspaces; }
+  int base_rows() const { return bits < 8 ? CeilDiv(subspaces, 2) : subspaces; }
   size_t plane_bytes() const { return static_cast<size_t>(page_tokens) / 8; }
   size_t base_offset() const { return 2 * static_cast<size_t>(page_tokens); }
   size_t plane_offset() const {
@@ -54,7 +55,7 @@ struct PqShape {
   // Up to a multiple of 64: the strip behind it is aligned, too.
   size_t strip_bytes() const {
     const size_t planes = static_cast<size_t>(subspaces) * static_cast<size_t>(num_planes());
-    return (plane_offset() + planes * plane_bytes() + 63) / 64 * 64;
+    return AlignUp(plane_offset() + planes * plane_bytes(), 64);
   }
 };
 
@@ -78,17 +79,17 @@ struct PqCentroids {
 // each padded to a multiple of 64 bytes.
 inline constexpr size_t kPqQueryHeaderBytes = 64;
 constexpr size_t PqQueryFloatOffset(int dim) {
-  return kPqQueryHeaderBytes + (2 * static_cast<size_t>(dim) + 63) / 64 * 64;
+  return kPqQueryHeaderBytes + AlignUp(2 * static_cast<size_t>(dim), 64);
 }
 constexpr size_t PqQueryTableOffset(int dim) {
-  return PqQueryFloatOffset(dim) + (4 * static_cast<size_t>(dim) + 63) / 64 * 64;
+  return PqQueryFloatOffset(dim) + AlignUp(4 * static_cast<size_t>(dim), 64);
 }
 inline size_t PqTableBytes(const PqShape& shape) {
   const size_t subspaces = static_cast<size_t>(shape.subspaces);
   return shape.bits == 4 ? 32 * subspaces : 4 * subspaces << shape.bits;
 }
 inline size_t PqQueryBytes(const PqShape& shape, bool with_table) {
-  const size_t table = with_table ? (PqTableBytes(shape) + 63) / 64 * 64 : 0;
+  const size_t table = with_table ? AlignUp(PqTableBytes(shape), 64) : 0;
   return PqQueryTableOffset(shape.dim) + table;
 }
 inline constexpr int kPqTableLevels = 16383;

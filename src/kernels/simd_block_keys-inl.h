@@ -134,7 +134,7 @@ template <BlockType kType>
 void KeyScoresBlock(const KeyScoresArgs& args) {
   // q8_0 has two accumulators a row already, which hides the latency of the dot product.
   constexpr int kTiles = kType == BlockType::kQ8 ? 1 : 2;
-  const int tiles = (args.num_tokens + kTileTokens - 1) / kTileTokens;
+  const int tiles = CeilDiv(args.num_tokens, kTileTokens);
   const size_t stride = BlockQueryBytes(args.dim);
   LinePrefetcher prefetcher(args.ahead);
   ForRowTiles(args.num_rows, [&]<int kRows>(int row) HWY_ATTR {

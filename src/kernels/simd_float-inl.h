@@ -50,7 +50,7 @@ HWY_INLINE void ScoreTiles(const KeyScoresArgs& args, int row, int tile,
 
 template <FloatType kType>
 void KeyScoresFloat(const KeyScoresArgs& args) {
-  const int tiles = (args.num_tokens + kTileTokens - 1) / kTileTokens;
+  const int tiles = CeilDiv(args.num_tokens, kTileTokens);
   LinePrefetcher prefetcher(args.ahead);
   ForRowTiles(args.num_rows, [&]<int kRows>(int row) HWY_ATTR {
     LinePrefetcher local = prefetcher;  // in registers

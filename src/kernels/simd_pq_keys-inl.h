@@ -344,7 +344,7 @@ void ScoresTables(const PqScoresArgs& args) {
   const int lanes = static_cast<int>(hn::Lanes(df));
   const size_t num_codes = static_cast<size_t>(shape.num_codes());
   alignas(64) uint16_t codes[kMaxPageTokens];
-  const int tokens = (args.num_tokens + lanes - 1) / lanes * lanes;
+  const int tokens = AlignUp(args.num_tokens, lanes);
   LinePrefetcher prefetcher(args.ahead);
   for (int row = 0; row < args.num_rows; ++row) {
     for (int t = 0; t < tokens; t += lanes)

@@ -24,15 +24,15 @@ constexpr bool UsesByteLevels() {
   return kByteDot && kTokens == 64;
 }
 
-inline constexpr size_t kMostRunTokens = size_t{kMaxValuePages} * kMaxPageTokens;
+inline constexpr size_t kMaxRunTokens = size_t{kMaxValuePages} * kMaxPageTokens;
 
 // Weights of a few rows over all pages of a call, as integers.
 template <int kRows>
 struct LevelRows {
   // [kRows][pages * page_tokens]; within a run of kTokens the even tokens first, then the odd ones.
-  alignas(64) int16_t words[kRows][kMostRunTokens];
+  alignas(64) int16_t words[kRows][kMaxRunTokens];
   // The same in the order of tokens, for pages that are not wide.
-  alignas(64) uint8_t bytes[kRows][kMostRunTokens];
+  alignas(64) uint8_t bytes[kRows][kMaxRunTokens];
   // Whether words are used: some row has a level that does not fit a byte, or the target gains
   // nothing from bytes.
   bool wide[kMaxValuePages];
@@ -91,7 +91,7 @@ HWY_NOINLINE void RoundPqWeights(const PqValuesArgs& args, int row, const float*
   const DF df;
   const size_t page_tokens = static_cast<size_t>(args.shape.page_tokens);
   const size_t lanes = hn::Lanes(df);
-  alignas(64) float levels[kRows][kMostRunTokens];
+  alignas(64) float levels[kRows][kMaxRunTokens];
   out.any = false;
   for (int r = 0; r < kRows; ++r) {
     out.factors[r] = WeighTokens(args, row + r, gains, levels[r]);
@@ -262,7 +262,7 @@ HWY_NOINLINE void SumAllChannels(const PqValuesArgs& args, const LevelRows<kRows
 template <int kBits, int kTokens>
 void AddValuesTokens(const PqValuesArgs& args) {
   const PqShape& shape = args.shape;
-  alignas(64) float gains[kMostRunTokens];
+  alignas(64) float gains[kMaxRunTokens];
   for (size_t p = 0; p < args.pages.size(); ++p)
     WidenGains(args.pages[p].strip, shape.page_tokens, gains + p * shape.page_tokens);
   LinePrefetcher prefetcher(args.ahead);
@@ -345,8 +345,8 @@ HWY_INLINE void AddValuesCentroidRows(const PqValuesArgs& args, int row, int row
 }
 
 void AddValuesCentroids(const PqValuesArgs& args) {
-  alignas(64) float gains[kMostRunTokens];
-  alignas(64) float weighed[4 * kMostRunTokens];
+  alignas(64) float gains[kMaxRunTokens];
+  alignas(64) float weighed[4 * kMaxRunTokens];
   alignas(64) float weight_of[size_t{4} << kMaxPqBits];
   for (size_t p = 0; p < args.pages.size(); ++p)
     WidenGains(args.pages[p].strip, args.shape.page_tokens, gains + p * args.shape.page_tokens);

@@ -91,10 +91,10 @@ size_t SlabBytes(size_t slot_bytes, size_t slots) {
 // The smallest slab in which next to nothing is left over behind the last slot (a huge page would
 // make that resident, too), or else the one with the smallest share left over.
 uint32_t SlotsPerSlab(size_t slot_bytes) {
-  constexpr size_t kMostGranules = 16;
+  constexpr size_t kMaxGranules = 16;
   size_t best_slots = 1;
   double best_share = 1.0;
-  for (size_t granules = 1; granules <= kMostGranules; ++granules) {
+  for (size_t granules = 1; granules <= kMaxGranules; ++granules) {
     const size_t slots = granules * kSlabGranule / slot_bytes;
     if (slots == 0) continue;
     const size_t bytes = SlabBytes(slot_bytes, slots);
@@ -141,7 +141,7 @@ Status PagePool::AddSlab(SizeClass& size_class) {
   slab->size_class = &size_class;
   slab->bytes = bytes;
   slab->pages.resize(bytes / kSystemPageBytes);
-  slab->cold.resize((size_class.slots_per_slab + 63) / 64);
+  slab->cold.resize(CeilDiv(size_class.slots_per_slab, 64));
   for (uint32_t i = 0; i < size_class.slots_per_slab; ++i) slab->AddCold(i);
   slab->warm.reserve(size_class.slots_per_slab);
   slab->base = memory_->Map(bytes);

@@ -9,6 +9,7 @@
 #include <set>
 #include <vector>
 
+#include "base/align.h"
 #include "pages/page_pool.h"
 #include "tests/cache_testing.h"
 
@@ -102,9 +103,9 @@ TEST(PagePoolSharing, BoundsOfASlotAreThoseOfItsWorstPlace) {
     size_t most = 0, least = slot;
     for (size_t index = 0; index < 16; ++index) {
       const size_t begin = index * slot, end = begin + slot;
-      const size_t first_inside = (begin + kSystemPageBytes - 1) / kSystemPageBytes;
+      const size_t first_inside = CeilDiv(begin, kSystemPageBytes);
       const size_t end_inside = end / kSystemPageBytes;
-      const size_t end_touched = (end + kSystemPageBytes - 1) / kSystemPageBytes;
+      const size_t end_touched = CeilDiv(end, kSystemPageBytes);
       most = std::max(most, (end_touched - begin / kSystemPageBytes) * kSystemPageBytes);
       least =
           std::min(least, end_inside > first_inside ? (end_inside - first_inside) * kSystemPageBytes

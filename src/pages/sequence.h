@@ -24,7 +24,7 @@ struct LayerTable : PageTable {
     uint64_t edits = 0;
   };
   std::optional<Pending> pending;
-  uint64_t plan_bytes = 0;  // of the decision in force
+  uint64_t decision_bytes = 0;  // of the decision in force
 
   // True if what is pending still is about these entries.
   bool PendingFits(int64_t next_position) const {

@@ -208,7 +208,7 @@ RetentionRule DemoteRule() {
   return rule;
 }
 
-TEST(RetentionDemote, SinksTheLeastWorthyFirstAndNoFurtherThanNeeded) {
+TEST(RetentionDemote, DemotesTheLeastWorthyFirstAndNoFurtherThanNeeded) {
   const std::vector<PageStat> pages = Pages({.4, .1, .2, .3});
   const auto fates = [&](uint64_t target) {
     LayerState state = StateOf(pages, 0);

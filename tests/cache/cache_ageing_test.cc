@@ -1,5 +1,5 @@
-// Pages sink as the plan says: at the right token, once, in the right rung; what a block rung
-// cannot hold is replaced and counted.
+// Pages are demoted as the plan says: at the right token, once, in the right rung; what a block
+// rung cannot hold is replaced and counted.
 
 #include <gtest/gtest.h>
 

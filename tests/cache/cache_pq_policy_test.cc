@@ -41,7 +41,7 @@ TEST(CachePqPolicy, PoliciesEvictPagesOfCodes) {
   }
 }
 
-TEST(CachePqPolicy, DemoteSinksPagesOfWideCodesToFourBits) {
+TEST(CachePqPolicy, DemotesPagesOfWideCodesToFourBits) {
   RetentionRun run(
       PqShapeOfTests(),
       "k=pq32x10,v=pq16x10,open=16,evict=demote,ratio=4,sink=16,recent=32,exact=0,trigger=64,"

@@ -75,7 +75,7 @@ TEST(CacheRetentionFork, ForksThatSeeTheSameDecideTheSame) {
   }
 }
 
-TEST(CacheRetentionFork, ASharedPageSinksWhenAllItsHoldersAgree) {
+TEST(CacheRetentionFork, ASharedPageIsDemotedWhenAllItsHoldersAgree) {
   const RetentionWork work(Shape(), 400);
   RetentionRun run(Shape(), PlanOf("demote"), work);
   const SequenceId a = *run.cache->CreateSequence();
@@ -100,7 +100,7 @@ TEST(CacheRetentionFork, ASharedPageSinksWhenAllItsHoldersAgree) {
   lone.Feed(e, 400);
   EXPECT_EQ(run.PagesOf(b, 0), lone.PagesOf(e, 0));
   EXPECT_EQ(run.PagesOf(a, 1), lone.PagesOf(e, 1));
-  const auto sunk_below = [](const RetentionRun& of, SequenceId id) {
+  const auto demoted_below = [](const RetentionRun& of, SequenceId id) {
     return std::any_of(
         of.log.events.begin(), of.log.events.end(), [&](const RetentionEvent& event) {
           return event.sequence == id &&
@@ -109,9 +109,9 @@ TEST(CacheRetentionFork, ASharedPageSinksWhenAllItsHoldersAgree) {
                  });
         });
   };
-  EXPECT_TRUE(sunk_below(run, b));
+  EXPECT_TRUE(demoted_below(run, b));
 
-  // Once the other is gone, what is left of them may sink.
+  // Once the other is gone, what is left of them may be demoted.
   RetentionRun alone(Shape(), PlanOf("demote"), work);
   const SequenceId c = *alone.cache->CreateSequence();
   alone.Feed(c, 240);
@@ -119,7 +119,7 @@ TEST(CacheRetentionFork, ASharedPageSinksWhenAllItsHoldersAgree) {
   alone.Feed(c, 241);
   ASSERT_OK(alone.cache->Free(d));
   alone.Feed(c, 400);
-  EXPECT_TRUE(sunk_below(alone, c));
+  EXPECT_TRUE(demoted_below(alone, c));
 }
 
 TEST(CacheRetentionFork, APlanThatIsPendingAtTheForkIsCarriedOutByBothAndEncodesOnce) {

@@ -97,14 +97,14 @@ ReferenceCache::RungPair ReferenceCache::RungsAt(int layer, int64_t age) const {
 bool ReferenceCache::CanGrow(const Pages& pages, int64_t next_position) const {
   if (pages.empty()) return false;
   const ReferencePage& last = pages.back();
-  return last.sunk_age < 0 && last.tokens_per_row == 1 &&
+  return last.demoted_age < 0 && last.tokens_per_row == 1 &&
          static_cast<int>(last.rows.size()) < shape_.page_tokens &&
          last.end_position() == next_position;
 }
 
 bool ReferenceCache::Complete(const Pages& pages, size_t index) const {
   const ReferencePage& page = pages[index];
-  return index + 1 < pages.size() || page.sunk_age >= 0 || page.tokens_per_row > 1 ||
+  return index + 1 < pages.size() || page.demoted_age >= 0 || page.tokens_per_row > 1 ||
          static_cast<int>(page.rows.size()) == shape_.page_tokens;
 }
 
@@ -115,11 +115,12 @@ bool ReferenceCache::FallsOutOfWindow(int layer, const ReferencePage& page,
          next_position - page.end_position() >= *rule.window_tokens;
 }
 
-bool ReferenceCache::Sinks(int layer, const ReferencePage& page, int64_t next_position) const {
+bool ReferenceCache::IsDueToDemote(int layer, const ReferencePage& page,
+                                   int64_t next_position) const {
   const int64_t age = next_position - page.end_position();
   if (age < OpenTokens(layer) || page.first_position < ExactTokens(layer)) return false;
-  return page.sunk_age < 0 ||
-         (age > page.sunk_age && RungsAt(layer, age) != RungsAt(layer, page.sunk_age));
+  return page.demoted_age < 0 ||
+         (age > page.demoted_age && RungsAt(layer, age) != RungsAt(layer, page.demoted_age));
 }
 
 void ReferenceCache::Store(Part part, const Rung& rung, int layer, ReferencePage& page) const {
@@ -172,7 +173,7 @@ void ReferenceCache::Truncate(SequenceId id, int64_t position) {
                     [position](const ReferenceRow& row) { return row.position >= position; });
       // Rows that are still as exact as new ones may be followed by new ones.
       const Rung* open = OpenRung(layer);
-      if (page.key_rung == open && page.value_rung == open) page.sunk_age = -1;
+      if (page.key_rung == open && page.value_rung == open) page.demoted_age = -1;
     }
   }
   sequence.next_position = position;
@@ -247,9 +248,9 @@ void ReferenceCache::Age(Pages& pages, int layer, int64_t next_position) const {
     ReferencePage& page = pages[i];
     if (Complete(pages, i)) {
       if (FallsOutOfWindow(layer, page, next_position)) continue;
-      if (Sinks(layer, page, next_position)) {
-        page.sunk_age = next_position - page.end_position();
-        const auto [key_rung, value_rung] = RungsAt(layer, page.sunk_age);
+      if (IsDueToDemote(layer, page, next_position)) {
+        page.demoted_age = next_position - page.end_position();
+        const auto [key_rung, value_rung] = RungsAt(layer, page.demoted_age);
         if (key_rung != page.key_rung) Store(Part::kKey, *key_rung, layer, page);
         if (value_rung != page.value_rung) Store(Part::kValue, *value_rung, layer, page);
         page.key_rung = key_rung;

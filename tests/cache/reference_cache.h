@@ -40,7 +40,7 @@ struct ReferencePage {
   std::vector<ReferenceRow> rows;
   const Rung* key_rung = nullptr;
   const Rung* value_rung = nullptr;
-  int64_t sunk_age = -1;  // the age up to which the plan has been carried out; -1 while open
+  int64_t demoted_age = -1;  // the age up to which the plan has been carried out; -1 while open
   int tokens_per_row = 1;
 
   int64_t end_position() const {
@@ -129,7 +129,7 @@ class ReferenceCache {
   bool CanGrow(const Pages& pages, int64_t next_position) const;
   bool Complete(const Pages& pages, size_t index) const;
   bool FallsOutOfWindow(int layer, const ReferencePage& page, int64_t next_position) const;
-  bool Sinks(int layer, const ReferencePage& page, int64_t next_position) const;
+  bool IsDueToDemote(int layer, const ReferencePage& page, int64_t next_position) const;
   // The layer's prompt will be folded: until then the plan leaves it alone.
   bool Waits(const Sequence& sequence, int layer) const {
     return RuleOf(layer).fold && sequence.prompt_open;

@@ -26,7 +26,7 @@ PqKeyMethod ChoosePqKeyMethod(const PqKernels& kernels, int bits, int total_rows
     method = bits <= kMaxByteBits && (bits > 4 ? !IsScalar(kernels) : kernels.pair_dot)
                  ? PqKeyMethod::kBytes
                  : PqKeyMethod::kTables;
-  if (method == PqKeyMethod::kTables && bits > 4 && total_rows > kMostTableRows)
+  if (method == PqKeyMethod::kTables && bits > 4 && total_rows > kMaxTableRows)
     return PqKeyMethod::kDecode;
   return method;
 }

@@ -29,8 +29,8 @@ struct PqMethods {
 void SetPqMethods(const PqMethods& methods);
 
 // What is used for codes of that many bits by those kernels. Tables of more than 16 entries
-// are not made for more than kMostTableRows rows: then the strip is decoded.
-inline constexpr int kMostTableRows = 16;
+// are not made for more than kMaxTableRows rows: then the strip is decoded.
+inline constexpr int kMaxTableRows = 16;
 PqKeyMethod ChoosePqKeyMethod(const PqKernels& kernels, int bits, int total_rows);
 PqValueMethod ChoosePqValueMethod(const PqKernels& kernels, int bits, int sub_dim);
 

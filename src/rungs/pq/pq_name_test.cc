@@ -164,8 +164,8 @@ TEST(PqMethods, BytesAreNotForcedOnWideCodesNorTablesOnManyRows) {
   }
   {
     const ScopedPqMethods scope({PqKeyMethod::kTables, PqValueMethod::kCentroids});
-    EXPECT_EQ(ChoosePqKeyMethod(kernels, 8, kMostTableRows), PqKeyMethod::kTables);
-    EXPECT_EQ(ChoosePqKeyMethod(kernels, 8, kMostTableRows + 1), PqKeyMethod::kDecode);
+    EXPECT_EQ(ChoosePqKeyMethod(kernels, 8, kMaxTableRows), PqKeyMethod::kTables);
+    EXPECT_EQ(ChoosePqKeyMethod(kernels, 8, kMaxTableRows + 1), PqKeyMethod::kDecode);
     EXPECT_EQ(ChoosePqValueMethod(kernels, 12, 1), PqValueMethod::kCentroids);
   }
   EXPECT_EQ(ChoosePqKeyMethod(kernels, 12, 1), PqKeyMethod::kTables);
