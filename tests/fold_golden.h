@@ -71,8 +71,8 @@ inline std::vector<FoldGolden> LoadFoldGoldens(const std::string& data_folder) {
     // The numbers of a vector stay where they are when the golden moves.
     const std::span<const float> all(golden.numbers);
     const auto rows_of = [&](const nlohmann::json& at, int rows) {
-      return all.subspan(at.get<size_t>(), static_cast<size_t>(golden.layers * golden.heads * rows *
-                                                               golden.head_dim));
+      return all.subspan(at.get<size_t>(),
+                         size_t{1} * golden.layers * golden.heads * rows * golden.head_dim);
     };
     golden.keys = rows_of(model.at("rows").at("keys"), golden.tokens);
     golden.values = rows_of(model.at("rows").at("values"), golden.tokens);

@@ -11,8 +11,8 @@ namespace varve {
 Status UnpackStrip(const CacheShape& shape, const Page& page, const PackedPage& packed, Part part,
                    int head, std::byte* out) {
   const size_t strip = StripIndex(part, head);
-  const Status status = store::Unpack(packed.Strip(strip), packed.DictionaryOf(strip),
-                                      {{out, page.part(part).strip_bytes}, 0});
+  Status status = store::Unpack(packed.Strip(strip), packed.DictionaryOf(strip),
+                                {{out, page.part(part).strip_bytes}, 0});
   if (status.ok()) return status;
   return DataLoss("layer " + std::to_string(page.layer) + ", page at " +
                   std::to_string(page.first_position) + ", " + (part == Part::kKey ? "K" : "V") +

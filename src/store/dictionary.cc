@@ -161,9 +161,9 @@ Dictionary::Dictionary(const PartShape& shape, DecodeUnits units, std::vector<st
   }
 }
 
-int Dictionary::FindRow(std::span<const std::byte> wanted) const {
-  if (num_rows() == 0 || wanted.size() != row_bytes_) return -1;
-  const uint64_t hash = HashRow(wanted);
+int Dictionary::FindRow(std::span<const std::byte> row) const {
+  if (num_rows() == 0 || row.size() != row_bytes_) return -1;
+  const uint64_t hash = HashRow(row);
   for (const Dictionary* link = this; link != nullptr; link = link->base_.get()) {
     const std::vector<uint32_t>& buckets = link->buckets_;
     // At least half of the buckets are empty, so the search ends.
@@ -171,7 +171,7 @@ int Dictionary::FindRow(std::span<const std::byte> wanted) const {
       const uint32_t found = buckets[at & (buckets.size() - 1)];
       if (found == 0) break;
       const size_t index = link->base_rows_ + found - 1;
-      if (std::memcmp(row(index).data(), wanted.data(), row_bytes_) == 0) {
+      if (std::memcmp(this->row(index).data(), row.data(), row_bytes_) == 0) {
         return static_cast<int>(index);
       }
     }

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "runtime/torch/compressor_convert.h"
 #include "tests/cache_file_testing.h"
 #include "tests/cache_testing.h"
@@ -77,10 +79,10 @@ double FoldAll(const FoldGolden& golden, CompressorDtype dtype, const std::strin
   for (const FoldGoldenCase& asked : golden.cases) {
     CacheOptions options;
     options.compressor = Convert(golden, dtype);
-    auto cache = MakeCache(
-        {golden.layers, golden.heads, 1, golden.head_dim, golden.head_dim, 16},
-        rung + ",open_rung=" + rung + ",fold=shipped,image=" + std::to_string(asked.image_tokens),
-        options);
+    const std::string plan =
+        fmt::format("{0},open_rung={0},fold=shipped,image={1}", rung, asked.image_tokens);
+    auto cache = MakeCache({golden.layers, golden.heads, 1, golden.head_dim, golden.head_dim, 16},
+                           plan, options);
     const SequenceId id = *cache->CreateSequence();
     for (int token = 0; token < asked.image_tokens + asked.text_tokens; ++token)
       EXPECT_EQ(FeedToken(golden, token, *cache, id).ToString(), "ok");
