@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "cli/report/output.h"
+#include "rungs/rung_table.h"
 
 namespace varve::cli {
 namespace {
@@ -30,15 +31,38 @@ double AllInRatio(const PlanCost& cost, uint64_t constant_bytes) {
   return all == 0 ? 1 : static_cast<double>(cost.bytes_f16) / static_cast<double>(all);
 }
 
+Plan PlanAsRun(Plan plan, const CacheShape& shape, std::span<const FallbackUse> fallbacks) {
+  for (LayerRule& rule : plan.rules) {
+    bool needs_codebook = false;
+    const auto settle = [&](Part part, std::string* name) {
+      const int dim = part == Part::kKey ? shape.key_dim : shape.value_dim;
+      const RungDescriptor* rung = FindRung(*name, dim);
+      for (const FallbackUse& use : fallbacks) {
+        if (use.first_layer != rule.first_layer || use.part != part) continue;
+        if (rung != nullptr && use.asked == rung->name) *name = use.used;
+      }
+      const RungDescriptor* runs = FindRung(*name, dim);
+      needs_codebook = needs_codebook || (runs != nullptr && runs->needs_codebook());
+    };
+    if (rule.k) settle(Part::kKey, &*rule.k);
+    if (rule.v) settle(Part::kValue, &*rule.v);
+    for (AgeStep& step : rule.age) settle(rule.k ? Part::kValue : Part::kKey, &step.rung);
+    rule.fallback.reset();
+    if (!needs_codebook) rule.codebook.reset();
+  }
+  return plan;
+}
+
 PlanUse MakePlanUse(const Plan& plan, const CacheShape& shape, const CacheUse& of_cache) {
   PlanUse use;
   use.codebook_bytes = of_cache.codebook_bytes;
   use.compressor_bytes = of_cache.compressor_bytes;
   use.fallbacks = of_cache.fallbacks;
   if (use.compressor_bytes > 0) return use;
-  const Result<PlanCost> short_cost = EstimatePlan(plan, shape, {.assumed = true}, 4096);
+  const Plan ran = PlanAsRun(plan, shape, use.fallbacks);
+  const Result<PlanCost> short_cost = EstimatePlan(ran, shape, {.assumed = true}, 4096);
   if (short_cost.ok()) use.all_in_4k = AllInRatio(*short_cost, use.constant_bytes());
-  const Result<PlanCost> long_cost = EstimatePlan(plan, shape, {.assumed = true}, 32768);
+  const Result<PlanCost> long_cost = EstimatePlan(ran, shape, {.assumed = true}, 32768);
   if (long_cost.ok()) use.all_in_32k = AllInRatio(*long_cost, use.constant_bytes());
   return use;
 }

@@ -34,7 +34,10 @@ struct PlanUse {
 // Where a policy (evict=) has a target, that is what the plan holds.
 double AllInRatio(const PlanCost& cost, uint64_t constant_bytes);
 
-// `use` is that of the plan's cache.
+// The plan with what took the place of rungs that could not run, and nothing left to fall back.
+Plan PlanAsRun(Plan plan, const CacheShape& shape, std::span<const FallbackUse> fallbacks);
+
+// `use` is that of the plan's cache: where a rung fell back, the ratios are of what ran.
 PlanUse MakePlanUse(const Plan& plan, const CacheShape& shape, const CacheUse& use);
 
 // codebook_bytes, compressor_bytes, ratio_all_in_4k, ratio_all_in_32k, fallbacks: always.

@@ -36,6 +36,24 @@ TEST(PlanUse, CodebooksWeighLessTheLongerTheText) {
   EXPECT_DOUBLE_EQ(use.all_in_32k, 8 / 9.0);
 }
 
+TEST(PlanUse, ARungThatFellBackCountsAsWhatRan) {
+  const CacheUse fell_back{0,
+                           0,
+                           {{0, 1, Part::kKey, "pq16x4", "q8_0", "no codebook"},
+                            {0, 1, Part::kValue, "pq16x4", "q8_0", "no codebook"}}};
+  const PlanUse q8 = MakePlanUse(*ParsePlan("q8_0"), Shape(), {});
+  for (const char* plan : {"pq16x4,fallback=q8_0", "k=pq16x4,v=pq16x4,codebook=a,fallback=q8_0",
+                           "age=pq16x4,fallback=q8_0"}) {
+    const PlanUse use = MakePlanUse(*ParsePlan(plan), Shape(), fell_back);
+    EXPECT_EQ(use.all_in_4k, q8.all_in_4k) << plan;
+    EXPECT_EQ(use.all_in_32k, q8.all_in_32k) << plan;
+  }
+  // Only in the layers, and of the part, that it is about.
+  const Plan plan = *ParsePlan("0: k=pq16x4,v=pq16x4,fallback=q8_0; 1: pq16x4,fallback=f16");
+  const std::vector<FallbackUse> one = {{0, 0, Part::kKey, "pq16x4", "q8_0", ""}};
+  EXPECT_EQ(PrintPlan(PlanAsRun(plan, Shape(), one)), "0: k=q8_0,v=pq16x4; 1: pq16x4");
+}
+
 TEST(PlanUse, APolicysTargetIsWhatThePlanHolds) {
   const PlanUse ratio = MakePlanUse(*ParsePlan("evict=h2o,ratio=4"), Shape(), {});
   EXPECT_DOUBLE_EQ(ratio.all_in_4k, 4);

@@ -22,7 +22,6 @@
 #include "cli/report/retention_report.h"
 #include "kernels/kernels.h"
 #include "runtime/model/open_model.h"
-#include "varve/plan_estimate.h"
 
 namespace varve::cli {
 namespace {
@@ -71,7 +70,8 @@ class DecodeBench {
   std::string name_;                // of the model, for people
   std::vector<std::string> names_;  // f16 first
   std::vector<Plan> plans_;
-  std::vector<int64_t> depths_;  // ascending
+  std::vector<CacheOptions> caches_;  // of the plans
+  std::vector<int64_t> depths_;       // ascending
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<DecoderRunner> runner_;
   std::unique_ptr<SyntheticRows> synthetic_;
@@ -101,12 +101,12 @@ Result<std::vector<std::vector<size_t>>> DecodeBench::Groups() const {
   const int64_t most = depths_.back() + std::max(kMaxSteps, options_.steps);
   std::vector<uint64_t> bytes;
   for (size_t i = 0; i < plans_.size(); ++i) {
-    Result<PlanCost> cost = EstimatePlan(plans_[i], model_->cache_shape(), {.assumed = true}, most);
-    if (!cost.ok()) {
-      return Status(cost.status().code(),
-                    fmt::format("--kv \"{}\": {}", names_[i], cost.status().message()));
+    Result<uint64_t> estimate = EstimateLane(caches_[i], model_->cache_shape(), most);
+    if (!estimate.ok()) {
+      return Status(estimate.status().code(),
+                    fmt::format("--kv \"{}\": {}", names_[i], estimate.status().message()));
     }
-    bytes.push_back(cost->bytes);
+    bytes.push_back(*estimate);
   }
   const std::string depth = fmt::format("--depths {}", depths_.back());
   VARVE_RETURN_IF_ERROR(CheckMemory(depth + ": the pages of f16", bytes[0]));
@@ -214,9 +214,8 @@ Status DecodeBench::RunGroup(const std::vector<size_t>& group) {
   std::vector<size_t> indices = {0};
   indices.insert(indices.end(), group.begin(), group.end());
   for (const size_t i : indices) {
-    VARVE_ASSIGN_OR_RETURN(
-        std::unique_ptr<DecodeLane> lane,
-        DecodeLane::Make(names_[i], plans_[i], *model_, *executor_, options_.breakdown));
+    VARVE_ASSIGN_OR_RETURN(std::unique_ptr<DecodeLane> lane,
+                           DecodeLane::Make(names_[i], caches_[i], *model_));
     lanes.push_back(std::move(lane));
   }
   for (const int64_t depth : depths_) {
@@ -228,10 +227,15 @@ Status DecodeBench::RunGroup(const std::vector<size_t>& group) {
 Status DecodeBench::Run() {
   VARVE_RETURN_IF_ERROR(ReadPlans());
   executor_ = MakeThreadPool(options_.threads);
+  for (const Plan& plan : plans_) {
+    VARVE_ASSIGN_OR_RETURN(CacheOptions options, LaneOptions(plan, *model_, *executor_));
+    options.time_stages = options_.breakdown;
+    caches_.push_back(std::move(options));
+  }
   runner_ = model_->MakeRunner(*executor_);
   synthetic_ = std::make_unique<SyntheticRows>(model_->cache_shape(), options_.seed, *executor_);
   VARVE_ASSIGN_OR_RETURN(std::unique_ptr<DecodeLane> trial,
-                         DecodeLane::Make("f16", plans_[0], *model_, *executor_));
+                         DecodeLane::Make("f16", caches_[0], *model_));
   std::vector<int32_t> tokens;
   VARVE_RETURN_IF_ERROR(trial->TimeSteps(*runner_, 1, &tokens).status());
   trial.reset();

@@ -134,6 +134,26 @@ TEST_F(BenchDecodeTest, ABreakdownIsASecondTableAndKeysOfTheRows) {
   EXPECT_FALSE(rows[0].contains("stage_us"));
 }
 
+TEST_F(BenchDecodeTest, ARungThatFellBackCountsAsWhatRan) {
+  const std::string fallen = "pq16x4,codebook=no-such-file,fallback=q8_0";
+  std::unique_ptr<Executor> executor = MakeThreadPool(1);
+  const auto estimate = [&](const std::string& plan) {
+    const CacheOptions options = LaneOptions(*ParsePlan(plan), *model_, *executor).value();
+    return EstimateLane(options, model_->cache_shape(), 4096).value();
+  };
+  EXPECT_EQ(estimate(fallen), estimate("q8_0"));
+  EXPECT_LT(estimate("pq16x4"), estimate("q8_0"));  // with a codebook of random rows
+  options_.plans = {"q8_0", fallen};
+  options_.depths = {0};
+  options_.steps = 8;
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  const Status status = BenchDecodeModel(options_, model_, sink_, rows);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_TRUE(rows[2]["fallbacks"].empty());
+  EXPECT_EQ(rows[3]["fallbacks"].size(), 2u);
+  EXPECT_EQ(rows[3]["ratio_all_in_4k"], rows[2]["ratio_all_in_4k"]);
+}
+
 TEST_F(BenchDecodeTest, PoliciesKeepToTheirBudgetAtEveryDepth) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   options_.plans = {"evict=h2o,ratio=3,page=16,sink=16,recent=32,trigger=128",

@@ -11,20 +11,39 @@
 #include "cli/bench/stage_report.h"
 #include "cli/bench/synthetic_codebook.h"
 #include "runtime/model_cache.h"
+#include "varve/plan_estimate.h"
 
 namespace varve::cli {
 
-Result<std::unique_ptr<DecodeLane>> DecodeLane::Make(std::string name, const Plan& plan,
-                                                     const DecoderModel& model, Executor& executor,
-                                                     bool time_stages) {
+Result<CacheOptions> LaneOptions(const Plan& plan, const DecoderModel& model, Executor& executor) {
   CacheOptions options = CacheOptionsFor(model);
   options.plan = plan;
   options.executor = &executor;
-  options.time_stages = time_stages;
   if (options.codebook == nullptr) {
     // The rows that fill the depth are nobody's: any codebook codes them as fast.
     VARVE_ASSIGN_OR_RETURN(options.codebook, GaussianCodebook(plan, model.cache_shape(), executor));
   }
+  return options;
+}
+
+Result<uint64_t> EstimateLane(const CacheOptions& options, const CacheShape& shape,
+                              int64_t num_tokens) {
+  VARVE_ASSIGN_OR_RETURN(
+      const PlanCost cost,
+      EstimatePlan(options.plan, shape,
+                   {options.codebook, options.compressor, options.model_fingerprint}, num_tokens));
+  return cost.bytes;
+}
+
+Result<std::unique_ptr<DecodeLane>> DecodeLane::Make(std::string name, const Plan& plan,
+                                                     const DecoderModel& model,
+                                                     Executor& executor) {
+  VARVE_ASSIGN_OR_RETURN(CacheOptions options, LaneOptions(plan, model, executor));
+  return Make(std::move(name), std::move(options), model);
+}
+
+Result<std::unique_ptr<DecodeLane>> DecodeLane::Make(std::string name, CacheOptions options,
+                                                     const DecoderModel& model) {
   Result<std::unique_ptr<Cache>> cache = Cache::Create(model.cache_shape(), std::move(options));
   if (!cache.ok()) {
     return Status(cache.status().code(),

@@ -14,11 +14,21 @@
 
 namespace varve::cli {
 
+// The options of a plan's cache, with a codebook of random rows where the plan needs one and the
+// model has none.
+Result<CacheOptions> LaneOptions(const Plan& plan, const DecoderModel& model, Executor& executor);
+// The bytes that such a cache will hold for a sequence of num_tokens: of the rungs that run, where
+// one falls back.
+Result<uint64_t> EstimateLane(const CacheOptions& options, const CacheShape& shape,
+                              int64_t num_tokens);
+
 class DecodeLane {
  public:
   static Result<std::unique_ptr<DecodeLane>> Make(std::string name, const Plan& plan,
-                                                  const DecoderModel& model, Executor& executor,
-                                                  bool time_stages = false);
+                                                  const DecoderModel& model, Executor& executor);
+  // `options` from LaneOptions.
+  static Result<std::unique_ptr<DecodeLane>> Make(std::string name, CacheOptions options,
+                                                  const DecoderModel& model);
 
   const std::string& name() const { return name_; }
   const Cache& cache() const { return *cache_; }
