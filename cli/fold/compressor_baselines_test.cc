@@ -15,7 +15,7 @@ TEST(CompressorBaselines, MeanPoolingIsTheMean) {
   const Compressor mean = MeanPoolingLike(like);
   ASSERT_TRUE(CheckCompressor(mean).ok());
   EXPECT_EQ(mean.factor, 4);
-  const FoldNetwork network(mean.Mlp(1, CompressorPart::kImageKey), mean.dtype);
+  const FoldNetwork network(mean.Mlp(1, CompressorPart::kImageKey), mean.dtype, ActiveKernels());
   std::vector<float> in(2 * 4 * 32);
   for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i % 37) - 20.0f;
   std::vector<float> out(2 * 32);

@@ -54,6 +54,11 @@ int FileOps::SyncDirectory(const std::string& path) {
 }
 int FileOps::Remove(const std::string& path) { return unlink(path.c_str()); }
 
+FileOps* SystemFileOps() {
+  static FileOps ops;
+  return &ops;
+}
+
 AtomicFile::AtomicFile(std::string path, std::string temporary, int file, FileOps* ops)
     : path_(std::move(path)), temporary_(std::move(temporary)), file_(file), ops_(ops) {
   buffer_.reserve(kBufferBytes);

@@ -38,6 +38,9 @@ class FileOps {
   virtual int Remove(const std::string& path);
 };
 
+// FileOps as it is. One for all.
+FileOps* SystemFileOps();
+
 class AtomicFile {
  public:
   // Creates the temporary file. Messages name `path` and the system's reason. `ops` is not owned.

@@ -64,12 +64,12 @@ void DecodeBlock(BlockType type, const std::byte* block, float* out) {
 }
 
 // Rows of one KV head as blocks, `count` of them, from f32 values.
-void QuantizeRows(BlockType type, const float* values, size_t count, std::byte* out) {
+void QuantizeRows(const Kernels& kernels, BlockType type, const float* values, size_t count,
+                  std::byte* out) {
   const size_t code_bytes = BlockCodeBytes(type);
   std::vector<uint16_t> scales(count);
   std::vector<uint8_t> codes(count * code_bytes);
-  ActiveKernels().quantize_blocks[static_cast<int>(type)](values, count, scales.data(),
-                                                          codes.data());
+  kernels.quantize_blocks[static_cast<int>(type)](values, count, scales.data(), codes.data());
   for (size_t b = 0; b < count; ++b, out += GgmlBlockBytes(type)) {
     std::memcpy(out, &scales[b], 2);
     std::memcpy(out + 2, &codes[b * code_bytes], code_bytes);
@@ -77,11 +77,11 @@ void QuantizeRows(BlockType type, const float* values, size_t count, std::byte* 
 }
 
 // The first block of a token's row that ggml's quantizer does not give for its own values, or -1.
-int FirstForeignBlock(BlockType type, const std::byte* row, const float* values, int blocks,
-                      std::vector<std::byte>* again) {
+int FirstForeignBlock(const Kernels& kernels, BlockType type, const std::byte* row,
+                      const float* values, int blocks, std::vector<std::byte>* again) {
   const size_t block_bytes = GgmlBlockBytes(type);
   again->resize(static_cast<size_t>(blocks) * block_bytes);
-  QuantizeRows(type, values, static_cast<size_t>(blocks), again->data());
+  QuantizeRows(kernels, type, values, static_cast<size_t>(blocks), again->data());
   for (int b = 0; b < blocks; ++b) {
     const size_t at = static_cast<size_t>(b) * block_bytes;
     if (IsZeroScale(ScaleBits(row + at))) continue;
@@ -91,12 +91,12 @@ int FirstForeignBlock(BlockType type, const std::byte* row, const float* values,
 }
 
 // The first `rows` rows of a strip as blocks: its own, or those of its values.
-void StripBlocks(const BlockKind& kind, const Rung& rung, Part part, const StripShape& shape,
-                 const std::byte* strip, int rows, std::byte* out) {
+void StripBlocks(const Kernels& kernels, const BlockKind& kind, const Rung& rung, Part part,
+                 const StripShape& shape, const std::byte* strip, int rows, std::byte* out) {
   if (rung.name() == kind.name) return ExportGgmlRows(kind.type, part, shape, strip, 0, rows, out);
   std::vector<float> values(static_cast<size_t>(rows) * static_cast<size_t>(shape.dim));
   rung.Decode(part, shape, strip, 0, rows, values.data());
-  QuantizeRows(kind.type, values.data(), values.size() / kBlockValues, out);
+  QuantizeRows(kernels, kind.type, values.data(), values.size() / kBlockValues, out);
 }
 
 }  // namespace
@@ -135,7 +135,8 @@ Result<RowsView> CacheImpl::DecodeBlocks(int layer, Part part, const BlockRowsVi
     for (int b = 0; b < blocks; ++b) {
       DecodeBlock(kind.type, row + static_cast<size_t>(b) * block_bytes, values + b * kBlockValues);
     }
-    const int foreign = FirstForeignBlock(kind.type, row, values, blocks, &again);
+    const int foreign =
+        FirstForeignBlock(*services_.kernels, kind.type, row, values, blocks, &again);
     if (foreign < 0) continue;
     return InvalidArgument(fmt::format(
         "{}: {}: token {}, head {}, block {}: ggml's quantizer never writes this {} block", kCall,
@@ -196,7 +197,7 @@ Result<int64_t> CacheImpl::ExportBlocks(SequenceId id, int layer, Part part, Blo
       const StripShape shape = store_.ShapeOf(part, layer, head);
       const std::byte* strip = reader.Get(page, part, head);
       if (!reader.status().ok()) return reader.status();
-      StripBlocks(kind, rung, part, shape, strip, entry.rows, blocks.data());
+      StripBlocks(*services_.kernels, kind, rung, part, shape, strip, entry.rows, blocks.data());
       rows = 0;
       for (int row = 0; row < entry.rows; ++row) {
         const int64_t position = page.RowPosition(row);

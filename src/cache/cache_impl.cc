@@ -57,9 +57,15 @@ PoolShare PoolOf(const CacheOptions& options, PageMemory* memory) {
 }  // namespace
 
 Result<std::unique_ptr<Cache>> Cache::Create(const CacheShape& shape, CacheOptions options) {
+  return CreateCache(shape, std::move(options), CacheServices());
+}
+
+Result<std::unique_ptr<Cache>> CreateCache(const CacheShape& shape, CacheOptions options,
+                                           const CacheServices& services) {
   VARVE_RETURN_IF_ERROR(CheckShape(shape));
   VARVE_RETURN_IF_ERROR(CheckPool(options));
-  auto rungs = std::make_unique<PlanRungs>(options.codebook, options.model_fingerprint, shape);
+  auto rungs = std::make_unique<PlanRungs>(options.codebook, options.model_fingerprint, shape,
+                                           *services.kernels);
   auto compressors = std::make_unique<PlanCompressors>(options.compressor, shape);
   VARVE_ASSIGN_OR_RETURN(ResolvedPlan resolved,
                          ResolvePlan(options.plan, shape, {rungs.get(), compressors.get()}));
@@ -67,21 +73,23 @@ Result<std::unique_ptr<Cache>> Cache::Create(const CacheShape& shape, CacheOptio
     return InvalidArgument("cache options: num_threads " + std::to_string(options.num_threads) +
                            " is outside 0 … 1024");
   }
-  const PackSettings settings = resolved.packing;
-  auto cache = std::make_unique<CacheImpl>(std::move(options), std::move(resolved),
-                                           std::move(rungs), std::move(compressors));
-  if (!settings.spill_file.empty()) {
-    VARVE_ASSIGN_OR_RETURN(std::unique_ptr<SpillFile> spill,
-                           SpillFile::Create(settings.spill_file, settings.spill_bytes));
-    cache->store().SetSpill(std::move(spill));
+  const PackSettings& packing = resolved.packing;
+  std::unique_ptr<SpillFile> spill;
+  if (!packing.spill_file.empty()) {
+    VARVE_ASSIGN_OR_RETURN(
+        spill, SpillFile::Create(packing.spill_file, packing.spill_bytes, services.disk));
   }
-  return std::unique_ptr<Cache>(std::move(cache));
+  return std::unique_ptr<Cache>(
+      std::make_unique<CacheImpl>(std::move(options), services, std::move(resolved),
+                                  std::move(rungs), std::move(compressors), std::move(spill)));
 }
 
-CacheImpl::CacheImpl(CacheOptions options, ResolvedPlan plan, std::unique_ptr<PlanRungs> rungs,
-                     std::unique_ptr<PlanCompressors> compressors)
+CacheImpl::CacheImpl(CacheOptions options, const CacheServices& services, ResolvedPlan plan,
+                     std::unique_ptr<PlanRungs> rungs, std::unique_ptr<PlanCompressors> compressors,
+                     std::unique_ptr<SpillFile> spill)
     : shape_(plan.shape),
       options_(std::move(options)),
+      services_(services),
       settled_plan_(std::move(plan.plan)),
       rungs_(std::move(rungs)),
       compressors_(std::move(compressors)),
@@ -89,12 +97,13 @@ CacheImpl::CacheImpl(CacheOptions options, ResolvedPlan plan, std::unique_ptr<Pl
       own_executor_(options_.executor == nullptr ? MakeThreadPool(options_.num_threads) : nullptr),
       executor_(options_.executor != nullptr ? options_.executor : own_executor_.get()),
       stages_(options_.time_stages, executor_->num_threads()),
-      backend_(MakeCpuBackend(shape_, ActiveKernels(), options_.memory, executor_, &stages_)),
+      backend_(MakeCpuBackend(shape_, *services_.kernels, options_.memory, executor_, &stages_)),
       store_(shape_, PoolOf(options_, backend_->memory())),
       ageing_(&store_, backend_.get(), executor_, store_.pool().has_cap() ? 1 : kEncodeBatch),
       retention_(shape_, layer_plans_, sequences_, &store_, &ageing_, options_.retention_observer),
-      folding_(shape_, layer_plans_, &store_, executor_),
-      packing_(shape_, layer_plans_, plan.packing, &store_, executor_) {
+      folding_(shape_, layer_plans_, *services_.kernels, &store_, executor_),
+      packing_(shape_, layer_plans_, plan.packing, &store_, executor_, services_.pack_work) {
+  if (spill != nullptr) store_.SetSpill(std::move(spill));
   for (const LayerPlan& layer : layer_plans_) {
     layer_spaces_.push_back(SpacesOf(layer));
     schedules_.push_back(ScheduleOf(layer, shape_.page_tokens));

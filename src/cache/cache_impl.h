@@ -15,8 +15,8 @@
 
 #include "attention/backend.h"
 #include "attention/stage_clock.h"
-#include "base/atomic_file.h"
 #include "cache/ageing.h"
+#include "cache/cache_services.h"
 #include "cache/folding.h"
 #include "cache/packing.h"
 #include "cache/retention_driver.h"
@@ -31,8 +31,9 @@ namespace varve {
 
 class CacheImpl final : public Cache {
  public:
-  CacheImpl(CacheOptions options, ResolvedPlan plan, std::unique_ptr<PlanRungs> rungs,
-            std::unique_ptr<PlanCompressors> compressors);
+  CacheImpl(CacheOptions options, const CacheServices& services, ResolvedPlan plan,
+            std::unique_ptr<PlanRungs> rungs, std::unique_ptr<PlanCompressors> compressors,
+            std::unique_ptr<SpillFile> spill);
   ~CacheImpl() override;
 
   const CacheShape& shape() const override { return shape_; }
@@ -72,15 +73,10 @@ class CacheImpl final : public Cache {
     packing_.Wait();
     if (!step_open_) packing_.Collect();
   }
-  Packing& packing() { return packing_; }
-  PageStore& store() { return store_; }
-  const Sequence* FindForTesting(SequenceId id) const { return *Find(id); }
 
   Status Save(const std::string& path, const SaveOptions& options) const override;
   Result<std::vector<SequenceTokens>> Load(const std::string& path,
                                            const LoadOptions& options) override;
-  // Save through other system calls, for tests.
-  Status SaveThrough(const std::string& path, const SaveOptions& options, FileOps* ops) const;
   // Load of a file that is open already.
   Result<std::vector<SequenceTokens>> LoadFrom(const std::shared_ptr<const CacheFile>& file,
                                                const LoadOptions& options);
@@ -170,6 +166,7 @@ class CacheImpl final : public Cache {
 
   CacheShape shape_;
   CacheOptions options_;
+  CacheServices services_;
   Plan settled_plan_;  // fallbacks in place
   std::unique_ptr<PlanRungs> rungs_;
   std::unique_ptr<PlanCompressors> compressors_;

@@ -45,12 +45,6 @@ TableEntry MakeEntry(const EntryRecord& record, const PageRef& page) {
 }  // namespace
 
 Status CacheImpl::Save(const std::string& path, const SaveOptions& options) const {
-  FileOps system;
-  return SaveThrough(path, options, &system);
-}
-
-Status CacheImpl::SaveThrough(const std::string& path, const SaveOptions& options,
-                              FileOps* ops) const {
   if (step_open_) return FailedPrecondition("Save: a step is open; end or abort it first");
   if (options.model_name.size() > kMaxModelNameBytes) {
     return InvalidArgument(fmt::format("Save: model_name has {} bytes > {}",
@@ -99,7 +93,7 @@ Status CacheImpl::SaveThrough(const std::string& path, const SaveOptions& option
     if (item.sequence->prompt_ended && item.sequence->prompt_open && prompt > kMaxCount)
       return InvalidArgument(fmt::format("Save: {} tokens of a prompt > {}", prompt, kMaxCount));
   }
-  return WriteCacheFile(path, content, ops);
+  return WriteCacheFile(path, content, services_.files);
 }
 
 Status CacheImpl::CheckFile(const CacheFile& file, const LoadOptions& options) const {

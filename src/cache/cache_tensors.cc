@@ -42,8 +42,7 @@ void ForEachRow(const Layout& layout, Row&& row) {
 }
 
 // To a dense f32 copy; exact. `dtype` is not f32.
-void Widen(const Layout& layout, const void* from, DType dtype, float* to) {
-  const Kernels& kernels = ActiveKernels();
+void Widen(const Kernels& kernels, const Layout& layout, const void* from, DType dtype, float* to) {
   const auto* bits = static_cast<const uint16_t*>(from);
   const auto widen = dtype == DType::kF16 ? kernels.widen_f16 : kernels.widen_bf16;
   ForEachRow(layout,
@@ -51,8 +50,8 @@ void Widen(const Layout& layout, const void* from, DType dtype, float* to) {
 }
 
 // Back, to the nearest value, ties to even.
-void Narrow(const Layout& layout, const float* from, DType dtype, void* to) {
-  const Kernels& kernels = ActiveKernels();
+void Narrow(const Kernels& kernels, const Layout& layout, const float* from, DType dtype,
+            void* to) {
   auto* bits = static_cast<uint16_t*>(to);
   const auto narrow = dtype == DType::kF16 ? kernels.narrow_f16 : kernels.narrow_bf16;
   ForEachRow(layout,
@@ -71,11 +70,12 @@ Status CheckTensor(const char* field, DType dtype, Device device) {
 }
 
 // `rows` if it is f32, otherwise a dense f32 copy of it in `scratch`.
-RowsView WidenRows(const RowsView& rows, int heads, int dim, std::vector<float>* scratch) {
+RowsView WidenRows(const Kernels& kernels, const RowsView& rows, int heads, int dim,
+                   std::vector<float>* scratch) {
   if (rows.dtype == DType::kF32) return rows;
   const Layout layout = LayoutOf(rows.num_tokens, heads, dim, rows.token_stride, rows.head_stride);
   if (scratch->size() < layout.size()) scratch->resize(layout.size());
-  Widen(layout, rows.data, rows.dtype, scratch->data());
+  Widen(kernels, layout, rows.data, rows.dtype, scratch->data());
   return {scratch->data(), rows.num_tokens};
 }
 
@@ -102,8 +102,11 @@ Status CacheImpl::AppendTensors(int layer, SequenceId id, const RowsView& keys,
   if (step == nullptr || !CheckRows(layer, *step, keys, values).ok()) {
     return AppendRows(layer, id, keys, values);
   }
-  return AppendRows(layer, id, WidenRows(keys, shape_.num_kv_heads, shape_.key_dim, &tensors_.keys),
-                    WidenRows(values, shape_.num_kv_heads, shape_.value_dim, &tensors_.values));
+  return AppendRows(
+      layer, id,
+      WidenRows(*services_.kernels, keys, shape_.num_kv_heads, shape_.key_dim, &tensors_.keys),
+      WidenRows(*services_.kernels, values, shape_.num_kv_heads, shape_.value_dim,
+                &tensors_.values));
 }
 
 Status CacheImpl::Attend(int layer, std::span<const AttendRequest> requests,
@@ -150,7 +153,7 @@ Status CacheImpl::AttendWidened(int layer, std::span<const AttendRequest> reques
   for (AttendRequest& request : widened) {
     if (request.query_dtype != DType::kF32) {
       const Layout layout = queries_of(request);
-      Widen(layout, request.queries, request.query_dtype, next_query);
+      Widen(*services_.kernels, layout, request.queries, request.query_dtype, next_query);
       request.queries = next_query;
       request.query_token_stride = request.query_head_stride = 0;
       next_query += layout.size();
@@ -165,8 +168,8 @@ Status CacheImpl::AttendWidened(int layer, std::span<const AttendRequest> reques
   VARVE_RETURN_IF_ERROR(AttendLayer(layer, widened, options));
   for (size_t i = 0; i < requests.size(); ++i) {
     if (requests[i].output_dtype == DType::kF32) continue;
-    Narrow(output_of(requests[i]), widened[i].f32_output(), requests[i].output_dtype,
-           requests[i].output);
+    Narrow(*services_.kernels, output_of(requests[i]), widened[i].f32_output(),
+           requests[i].output_dtype, requests[i].output);
   }
   return Status();
 }

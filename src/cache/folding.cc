@@ -106,9 +106,9 @@ struct Folding::FreshTable {
   PromptRows rows;           // of the new entries
 };
 
-Folding::Folding(const CacheShape& shape, const std::vector<LayerPlan>& plans, PageStore* store,
-                 Executor* executor)
-    : shape_(shape), plans_(plans), store_(store), executor_(executor) {
+Folding::Folding(const CacheShape& shape, const std::vector<LayerPlan>& plans,
+                 const Kernels& kernels, PageStore* store, Executor* executor)
+    : shape_(shape), plans_(plans), kernels_(kernels), store_(store), executor_(executor) {
   for (const LayerPlan& plan : plans) stats_.layers += plan.fold ? 1 : 0;
 }
 
@@ -244,7 +244,7 @@ Status Folding::ComputeRows(int layer, const LayerTable& table, const FreshTable
       const size_t index = index_of(fresh.images[i], part);
       if (networks[index]) continue;
       networks[index].emplace(compressor.layers[static_cast<size_t>(layer)][index],
-                              compressor.dtype);
+                              compressor.dtype, kernels_);
     }
   }
   const auto heads = static_cast<size_t>(shape_.num_kv_heads);

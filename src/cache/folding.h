@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "fold/fold_pieces.h"
+#include "kernels/kernels.h"
 #include "pages/page_store.h"
 #include "pages/sequence.h"
 #include "plan/layer_plan.h"
@@ -31,8 +32,8 @@ namespace varve {
 
 class Folding {
  public:
-  Folding(const CacheShape& shape, const std::vector<LayerPlan>& plans, PageStore* store,
-          Executor* executor);
+  Folding(const CacheShape& shape, const std::vector<LayerPlan>& plans, const Kernels& kernels,
+          PageStore* store, Executor* executor);
 
   // True if some layer folds.
   bool active() const { return stats_.layers > 0; }
@@ -60,6 +61,7 @@ class Folding {
 
   const CacheShape shape_;
   const std::vector<LayerPlan>& plans_;
+  const Kernels& kernels_;
   PageStore* store_;
   Executor* executor_;
   FoldStats stats_;

@@ -22,7 +22,7 @@ constexpr int64_t kEnoughTokens = 1024;
 // The heap is trimmed at the end of a step once so much has been freed.
 constexpr size_t kTrimBytes = size_t{1} << 20;
 
-// A page that age will sink further would be packed in vain.
+// A page that age will demote further would be packed in vain.
 bool IsSettled(const LayerPlan& plan, const TableEntry& entry) {
   const auto last = std::find_if(plan.stages.rbegin(), plan.stages.rend(), [](const auto& stage) {
     return stage.from_age < LayerPlan::kNeverByAge;
@@ -33,8 +33,13 @@ bool IsSettled(const LayerPlan& plan, const TableEntry& entry) {
 }  // namespace
 
 Packing::Packing(const CacheShape& shape, const std::vector<LayerPlan>& plans,
-                 const PackSettings& settings, PageStore* store, Executor* executor)
-    : shape_(shape), plans_(plans), settings_(settings), store_(store), executor_(executor) {
+                 const PackSettings& settings, PageStore* store, Executor* executor, PackWork* work)
+    : shape_(shape),
+      plans_(plans),
+      settings_(settings),
+      store_(store),
+      executor_(executor),
+      work_(work) {
   for (const LayerPlan& plan : plans) stats_.layers += plan.pack ? 1 : 0;
 }
 
@@ -49,7 +54,7 @@ Packing::~Packing() {
 PackWorkers& Packing::workers() {
   if (workers_ == nullptr) {
     workers_ = std::make_unique<PackWorkers>(shape_, settings_.threads,
-                                             static_cast<size_t>(settings_.max_queue), hook_);
+                                             static_cast<size_t>(settings_.max_queue), work_);
   }
   return *workers_;
 }

@@ -42,8 +42,9 @@ namespace varve {
 
 class Packing {
  public:
+  // `work` is what the threads do: CodecPackWork(). Nothing is owned; all outlive this.
   Packing(const CacheShape& shape, const std::vector<LayerPlan>& plans,
-          const PackSettings& settings, PageStore* store, Executor* executor);
+          const PackSettings& settings, PageStore* store, Executor* executor, PackWork* work);
   ~Packing();
 
   bool active() const { return stats_.layers > 0; }
@@ -74,9 +75,6 @@ class Packing {
   }
 
   void AddTo(LosslessStats* stats) const;
-
-  // For tests: see PackWorkers.
-  void SetHook(PackWorkers::Hook hook) { hook_ = std::move(hook); }
 
  private:
   // Pages of one layer in one pair of rungs: they are alike, and share dictionaries.
@@ -123,7 +121,7 @@ class Packing {
   const PackSettings settings_;
   PageStore* store_;
   Executor* executor_;
-  PackWorkers::Hook hook_;
+  PackWork* work_;
   std::unique_ptr<PackWorkers> workers_;
   std::map<Kind, Family> families_;
   std::vector<std::weak_ptr<const store::Dictionary>> all_dictionaries_;

@@ -3,32 +3,31 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/kernels.h"
-
 namespace varve {
 namespace {
 
 // The numbers of a matrix in f32.
-void Decode(CompressorDtype dtype, const std::vector<std::byte>& stored, std::vector<float>* out) {
+void Decode(const Kernels& kernels, CompressorDtype dtype, const std::vector<std::byte>& stored,
+            std::vector<float>* out) {
   if (dtype == CompressorDtype::kF32) {
     std::memcpy(out->data(), stored.data(), out->size() * sizeof(float));
     return;
   }
-  const Kernels& kernels = ActiveKernels();
   const auto widen = dtype == CompressorDtype::kF16 ? kernels.widen_f16 : kernels.widen_bf16;
   widen(reinterpret_cast<const uint16_t*>(stored.data()), out->size(), out->data());
 }
 
 }  // namespace
 
-FoldNetwork::FoldNetwork(const CompressorMlp& mlp, CompressorDtype dtype) {
+FoldNetwork::FoldNetwork(const CompressorMlp& mlp, CompressorDtype dtype, const Kernels& kernels)
+    : kernels_(&kernels) {
   for (const CompressorLinear& from : mlp.slots) {
     if (from.rows == 0) break;  // networks may have fewer
     Layer& layer = layers_.emplace_back();
     layer.rows = from.rows;
     layer.cols = from.cols;
     layer.weights.resize(static_cast<size_t>(from.rows) * static_cast<size_t>(from.cols));
-    Decode(dtype, from.weights, &layer.weights);
+    Decode(kernels, dtype, from.weights, &layer.weights);
     layer.bias = from.bias;
   }
 }
@@ -45,7 +44,7 @@ void FoldNetwork::Run(const float* inputs, int num_rows, float* outputs,
     const Layer& layer = layers_[i];
     float* out = i + 1 < layers_.size() ? next : outputs;
     next += static_cast<ptrdiff_t>(num_rows) * layer.rows;
-    ActiveKernels().multiply_dense(
+    kernels_->multiply_dense(
         {layer.weights.data(), layer.rows, layer.cols, in, layer.cols, num_rows, out, layer.rows});
     const bool last = i + 1 == layers_.size();
     for (int row = 0; row < num_rows; ++row) {

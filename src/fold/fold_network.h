@@ -10,14 +10,15 @@
 #include <array>
 #include <vector>
 
+#include "kernels/kernels.h"
 #include "varve/compressor.h"
 
 namespace varve {
 
 class FoldNetwork {
  public:
-  // Requires a compressor that passes CheckCompressor.
-  FoldNetwork(const CompressorMlp& mlp, CompressorDtype dtype);
+  // Requires a compressor that passes CheckCompressor. `kernels` lives for the process.
+  FoldNetwork(const CompressorMlp& mlp, CompressorDtype dtype, const Kernels& kernels);
 
   // inputs [num_rows, factor * head_dim] f32: the rows of `factor` tokens side by side, which is
   // how consecutive rows lie anyway. outputs [num_rows, head_dim] f32.
@@ -30,6 +31,7 @@ class FoldNetwork {
     std::vector<float> weights;  // [rows, cols]
     std::vector<float> bias;     // [rows] or empty
   };
+  const Kernels* kernels_;
   std::vector<Layer> layers_;  // one to kMaxCompressorSlots
 };
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "fold/fold_testing.h"
+#include "kernels/kernel_testing.h"
 
 namespace varve {
 namespace fold_network_test {
@@ -19,7 +20,9 @@ std::vector<float> RandomRows(size_t count, uint64_t seed) {
   return rows;
 }
 
-TEST(FoldNetwork, EqualsDoublePrecisionInEveryDtype) {
+class FoldNetworkKernels : public EveryTable {};
+
+TEST_P(FoldNetworkKernels, EqualsDoublePrecisionInEveryDtype) {
   for (const CompressorDtype dtype :
        {CompressorDtype::kF16, CompressorDtype::kBF16, CompressorDtype::kF32}) {
     for (const bool bias : {false, true}) {
@@ -32,7 +35,7 @@ TEST(FoldNetwork, EqualsDoublePrecisionInEveryDtype) {
                                                           .has_bias = bias,
                                                           .hidden = hidden});
           const CompressorMlp& mlp = compressor.Mlp(0, CompressorPart::kImageValue);
-          const FoldNetwork network(mlp, dtype);
+          const FoldNetwork network(mlp, dtype, *GetParam());
           std::vector<float> scratch;
           for (const int rows : {1, 3, 65}) {
             const std::vector<float> in = RandomRows(static_cast<size_t>(rows * factor * 48), 7);
@@ -50,9 +53,12 @@ TEST(FoldNetwork, EqualsDoublePrecisionInEveryDtype) {
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(Tables, FoldNetworkKernels, testing::ValuesIn(AllTables()), TableName);
+
 TEST(FoldNetwork, ARowDoesNotDependOnTheRowsBesideIt) {
   const Compressor compressor = RandomCompressor({.head_dim = 32, .factor = 5});
-  const FoldNetwork network(compressor.Mlp(0, CompressorPart::kTextKey), compressor.dtype);
+  const FoldNetwork network(compressor.Mlp(0, CompressorPart::kTextKey), compressor.dtype,
+                            ActiveKernels());
   const int rows = 70;
   const std::vector<float> in = RandomRows(static_cast<size_t>(rows) * 160, 3);
   std::vector<float> together(static_cast<size_t>(rows) * 32);
@@ -68,7 +74,8 @@ TEST(FoldNetwork, ARowDoesNotDependOnTheRowsBesideIt) {
 
 TEST(FoldNetwork, ANaNOfTheInputIsNotHiddenByTheReLU) {
   const Compressor compressor = RandomCompressor({.head_dim = 16, .factor = 2});
-  const FoldNetwork network(compressor.Mlp(0, CompressorPart::kTextKey), compressor.dtype);
+  const FoldNetwork network(compressor.Mlp(0, CompressorPart::kTextKey), compressor.dtype,
+                            ActiveKernels());
   std::vector<float> in = RandomRows(64, 3);
   in[40] = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> out(32);
@@ -89,7 +96,8 @@ TEST(FoldNetwork, ShorterNetworksEndWithoutARelu) {
     std::vector<float> inputs(5 * 3 * 16);
     for (float& value : inputs) value = static_cast<float>(random.Next() >> 40) * 0x1p-23f - 1.0f;
     std::vector<float> outputs(5 * 16), scratch;
-    FoldNetwork(mlp, compressor.dtype).Run(inputs.data(), 5, outputs.data(), &scratch);
+    FoldNetwork(mlp, compressor.dtype, ActiveKernels())
+        .Run(inputs.data(), 5, outputs.data(), &scratch);
     const std::vector<double> expected = FoldReference(mlp, compressor.dtype, inputs.data(), 5);
     bool any_negative = false;
     for (size_t i = 0; i < outputs.size(); ++i) {

@@ -79,7 +79,6 @@ class PageStore {
 
   // Once, before any page is packed.
   void SetSpill(std::unique_ptr<SpillFile> spill);
-  SpillFile* spill() { return spill_.get(); }
   // Moves packed bytes to the spill file, those that were packed first, until at most keep_bytes
   // of them are in memory. A file that has no room leaves the rest where it is.
   void SpillDown(uint64_t keep_bytes);

@@ -12,8 +12,24 @@
 #include "pages/page_pool.h"
 
 namespace varve {
+namespace {
 
-Result<std::unique_ptr<SpillFile>> SpillFile::Create(const std::string& path, uint64_t max_bytes) {
+class SystemDisk final : public DiskSpace {
+ public:
+  int Allocate(int file, uint64_t offset, uint64_t bytes) override {
+    return posix_fallocate(file, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+  }
+};
+
+}  // namespace
+
+DiskSpace* SystemDiskSpace() {
+  static SystemDisk disk;
+  return &disk;
+}
+
+Result<std::unique_ptr<SpillFile>> SpillFile::Create(const std::string& path, uint64_t max_bytes,
+                                                     DiskSpace* disk) {
   const int file = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0) {
     const int error = errno;
@@ -21,13 +37,11 @@ Result<std::unique_ptr<SpillFile>> SpillFile::Create(const std::string& path, ui
     return error == EEXIST ? InvalidArgument(message) : FailedPrecondition(message);
   }
   unlink(path.c_str());
-  return std::unique_ptr<SpillFile>(new SpillFile(file, max_bytes));
+  return std::unique_ptr<SpillFile>(new SpillFile(file, max_bytes, disk));
 }
 
-SpillFile::SpillFile(int file, uint64_t max_bytes)
-    : file_(file), max_bytes_(max_bytes), allocate_([](int to, uint64_t offset, uint64_t bytes) {
-        return posix_fallocate(to, static_cast<off_t>(offset), static_cast<off_t>(bytes));
-      }) {}
+SpillFile::SpillFile(int file, uint64_t max_bytes, DiskSpace* disk)
+    : file_(file), max_bytes_(max_bytes), disk_(disk) {}
 
 SpillFile::~SpillFile() { close(file_); }
 
@@ -45,7 +59,7 @@ std::byte* SpillFile::Map(size_t bytes) {
     if (left > 0) free_.emplace(offset + bytes, left);
   }
   void* address = MAP_FAILED;
-  if (allocate_(file_, offset, bytes) == 0) {
+  if (disk_->Allocate(file_, offset, bytes) == 0) {
     address =
         mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_, static_cast<off_t>(offset));
   }
@@ -96,8 +110,8 @@ void SpillFile::GiveDiskBack(uint64_t offset, uint64_t bytes) {
 
 void SpillFile::Forget(const std::byte* data, size_t bytes) const {
   // Whole pages, outward: in a shared mapping nothing is lost with them.
-  const uintptr_t first = reinterpret_cast<uintptr_t>(data);
-  const uintptr_t begin = first / kSystemPageBytes * kSystemPageBytes;
+  const auto first = reinterpret_cast<uintptr_t>(data);
+  const uintptr_t begin = AlignDown(first, kSystemPageBytes);
   const uintptr_t end = AlignUp(first + bytes, kSystemPageBytes);
   madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }

@@ -16,7 +16,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -26,10 +25,22 @@
 
 namespace varve {
 
+// Who gives a file its room on a disk.
+class DiskSpace {
+ public:
+  virtual ~DiskSpace() = default;
+  // Room for [offset, offset + bytes) of an open file; 0 or an error number, as of errno.
+  virtual int Allocate(int file, uint64_t offset, uint64_t bytes) = 0;
+};
+
+// posix_fallocate. One for all.
+DiskSpace* SystemDiskSpace();
+
 class SpillFile final : public PageMemory {
  public:
-  // max_bytes caps the regions together.
-  static Result<std::unique_ptr<SpillFile>> Create(const std::string& path, uint64_t max_bytes);
+  // max_bytes caps the regions together. `disk` outlives the file.
+  static Result<std::unique_ptr<SpillFile>> Create(const std::string& path, uint64_t max_bytes,
+                                                   DiskSpace* disk = SystemDiskSpace());
   ~SpillFile() override;
   SpillFile(const SpillFile&) = delete;
   SpillFile& operator=(const SpillFile&) = delete;
@@ -42,17 +53,13 @@ class SpillFile final : public PageMemory {
 
   uint64_t bytes_mapped() const { return mapped_bytes_; }
 
-  // Room on the disk for [offset, offset + bytes) of a file; 0 or an error number. For tests.
-  using Allocate = std::function<int(int file, uint64_t offset, uint64_t bytes)>;
-  void SetAllocate(Allocate allocate) { allocate_ = std::move(allocate); }
-
  private:
-  SpillFile(int file, uint64_t max_bytes);
+  SpillFile(int file, uint64_t max_bytes, DiskSpace* disk);
   void GiveDiskBack(uint64_t offset, uint64_t bytes);
 
   int file_;
   uint64_t max_bytes_;
-  Allocate allocate_;
+  DiskSpace* disk_;
   std::map<const std::byte*, uint64_t> offsets_;  // of regions
   std::map<uint64_t, uint64_t> free_;             // offset, bytes; no two touch
   uint64_t end_ = 0;                              // of the file

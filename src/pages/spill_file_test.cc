@@ -19,8 +19,9 @@ namespace spill_file_test {
 
 constexpr size_t kRegion = size_t{2} << 20;
 
-std::unique_ptr<SpillFile> Create(const std::string& path, uint64_t max_bytes) {
-  Result<std::unique_ptr<SpillFile>> file = SpillFile::Create(path, max_bytes);
+std::unique_ptr<SpillFile> Create(const std::string& path, uint64_t max_bytes,
+                                  DiskSpace* disk = SystemDiskSpace()) {
+  Result<std::unique_ptr<SpillFile>> file = SpillFile::Create(path, max_bytes, disk);
   EXPECT_OK(file.status());
   return std::move(*file);
 }
@@ -63,10 +64,15 @@ TEST(SpillFile, KeepsToItsCapAndUsesRoomAgain) {
   file->Unmap(regions[0], kRegion);
 }
 
+class FullDisk final : public DiskSpace {
+ public:
+  int Allocate(int, uint64_t, uint64_t) override { return ENOSPC; }
+};
+
 TEST(SpillFile, AFullDiskIsARefusal) {
   const TempFolder folder;
-  const std::unique_ptr<SpillFile> file = Create(folder.File("spill"), 4 * kRegion);
-  file->SetAllocate([](int, uint64_t, uint64_t) { return ENOSPC; });
+  FullDisk disk;
+  const std::unique_ptr<SpillFile> file = Create(folder.File("spill"), 4 * kRegion, &disk);
   EXPECT_EQ(file->Map(kRegion), nullptr);
   EXPECT_EQ(file->bytes_mapped(), 0u);
 }

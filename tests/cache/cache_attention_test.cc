@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/kernels.h"
+#include "kernels/kernel_testing.h"
 #include "tests/cache_testing.h"
 
 namespace varve {
@@ -111,16 +111,14 @@ TEST(CacheAttention, WidePrefillTakesAHeadAtOnce) {
 }
 
 TEST(CacheAttention, EveryInstructionSet) {
-  const Kernels& best = ActiveKernels();
   for (const Kernels* kernels : AvailableKernels()) {
-    SetActiveKernels(*kernels);
+    const ScopedKernels scoped(*kernels);
     for (const char* rung : kRungs) {
       SCOPED_TRACE(std::string(kernels->name) + " " + rung);
       CacheTwin twin(ShapeOf({.group = 3, .key_dim = 96, .value_dim = 64, .page = 32}), rung);
       CheckGrowth(twin, 75);
     }
   }
-  SetActiveKernels(best);
 }
 
 TEST(CacheAttention, RaggedBatchesOfSequencesInOneCall) {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "cache/cache_impl.h"
+#include "cache/cache_services.h"
 #include "tests/cache/retention_testing.h"
 #include "tests/cache_file_testing.h"
 #include "tests/cache_testing.h"
@@ -29,16 +29,52 @@ const RetentionWork& Work() {
 }
 
 // One thread: a child after fork() has no other.
-RetentionRun MakeRun(int64_t tokens) {
+RetentionRun MakeRun(int64_t tokens, const CacheServices& services = {}) {
   CacheOptions options;
   options.num_threads = 1;
-  RetentionRun run(SmallShape(), "f16", Work(), options);
+  RetentionRun run(SmallShape(), "f16", Work(), options, services);
   run.records = false;
   run.Feed(*run.cache->CreateSequence(), tokens);
   return run;
 }
 
-const CacheImpl& Impl(const RetentionRun& run) { return static_cast<const CacheImpl&>(*run.cache); }
+// Passes every call on, to the system or to what stands in for it now.
+class SwitchedOps final : public FileOps {
+ public:
+  int Create(const std::string& path) override { return to->Create(path); }
+  ssize_t Write(int file, const std::byte* data, size_t bytes) override {
+    return to->Write(file, data, bytes);
+  }
+  int Sync(int file) override { return to->Sync(file); }
+  int Close(int file) override { return to->Close(file); }
+  int Rename(const std::string& from, const std::string& into) override {
+    return to->Rename(from, into);
+  }
+  int SyncDirectory(const std::string& path) override { return to->SyncDirectory(path); }
+  int Remove(const std::string& path) override { return to->Remove(path); }
+
+  FileOps* to = SystemFileOps();
+};
+
+CacheServices WithFiles(FileOps* ops) {
+  CacheServices services;
+  services.files = ops;
+  return services;
+}
+
+// A cache whose saves may go through other calls of the system.
+struct SavingRun {
+  explicit SavingRun(int64_t tokens) : run(MakeRun(tokens, WithFiles(&ops))) {}
+  Status SaveThrough(const std::string& path, FileOps* other) {
+    ops.to = other;
+    const Status status = run.cache->Save(path, {});
+    ops.to = SystemFileOps();
+    return status;
+  }
+
+  SwitchedOps ops;
+  RetentionRun run;
+};
 
 // Fails at the k-th call, after doing half of it if it is a write; all before are real.
 class FailingOps : public FileOps {
@@ -101,9 +137,9 @@ size_t FilesIn(const TempFolder& folder) {
 TEST(CacheFileFault, EveryCallIsMadeInTheOrderThatMakesItDurable) {
   const TempFolder folder;
   const std::string path = folder.File("cache.varve");
-  const RetentionRun run = MakeRun(200);
+  SavingRun saving(200);
   FailingOps ops(0, 0);
-  ASSERT_OK(Impl(run).SaveThrough(path, {}, &ops));
+  ASSERT_OK(saving.SaveThrough(path, &ops));
   std::vector<std::string> log = ops.log();
   ASSERT_GT(std::count(log.begin(), log.end(), "write"), 3);
   log.erase(std::unique(log.begin(), log.end()), log.end());
@@ -115,13 +151,13 @@ TEST(CacheFileFault, AnErrorAtAnyCallLeavesTheOldFileAndTheCache) {
   const TempFolder folder;
   const std::string path = folder.File("cache.varve");
   RetentionRun old = MakeRun(100);
-  RetentionRun run = MakeRun(200);
+  SavingRun saving(200);
   for (const int error : {ENOSPC, EIO, EDQUOT}) {
     for (int k = 1;; ++k) {
       ASSERT_OK(old.cache->Save(path, {}));
       const std::vector<std::byte> before = ReadFileBytes(path);
       FailingOps ops(k, error);
-      const Status status = Impl(run).SaveThrough(path, {}, &ops);
+      const Status status = saving.SaveThrough(path, &ops);
       if (!ops.failed()) {
         ASSERT_OK(status);
         ASSERT_GT(k, 8);
@@ -142,8 +178,8 @@ TEST(CacheFileFault, AnErrorAtAnyCallLeavesTheOldFileAndTheCache) {
       ASSERT_OK(loaded.cache->Load(path, {}).status());
     }
   }
-  run.Feed(SequenceId{1}, 210);  // goes on
-  ASSERT_OK(run.cache->Save(path, {}));
+  saving.run.Feed(SequenceId{1}, 210);  // goes on
+  ASSERT_OK(saving.run.cache->Save(path, {}));
 }
 
 class ShortOps : public FileOps {
@@ -164,10 +200,10 @@ TEST(CacheFileFault, ShortAndInterruptedWritesAreContinued) {
   const TempFolder folder;
   const std::string path = folder.File("cache.varve");
   const std::string plain = folder.File("plain.varve");
-  const RetentionRun run = MakeRun(100);
+  SavingRun saving(100);
   ShortOps ops;
-  ASSERT_OK(Impl(run).SaveThrough(path, {}, &ops));
-  ASSERT_OK(run.cache->Save(plain, {}));
+  ASSERT_OK(saving.SaveThrough(path, &ops));
+  ASSERT_OK(saving.run.cache->Save(plain, {}));
   EXPECT_EQ(ReadFileBytes(path), ReadFileBytes(plain));
 }
 
@@ -195,9 +231,9 @@ TEST(CacheFileFault, AProcessThatDiesAtAnyCallLeavesOneOfTheFiles) {
   const std::string path = folder.File("cache.varve");
   const std::string fresh = folder.File("fresh.varve");
   const RetentionRun old = MakeRun(100);
-  const RetentionRun run = MakeRun(200);
+  SavingRun saving(200);
   ASSERT_OK(old.cache->Save(path, {}));
-  ASSERT_OK(run.cache->Save(fresh, {}));
+  ASSERT_OK(saving.run.cache->Save(fresh, {}));
   const std::vector<std::byte> before = ReadFileBytes(path);
   const std::vector<std::byte> after = ReadFileBytes(fresh);
   bool is_new = false;
@@ -206,7 +242,7 @@ TEST(CacheFileFault, AProcessThatDiesAtAnyCallLeavesOneOfTheFiles) {
     ASSERT_GE(child, 0);
     if (child == 0) {
       DyingOps ops(k);
-      _exit(Impl(run).SaveThrough(path, {}, &ops).ok() ? 0 : 1);
+      _exit(saving.SaveThrough(path, &ops).ok() ? 0 : 1);
     }
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);

@@ -13,6 +13,7 @@
 #include "cache/cache_impl.h"
 #include "file/cache_file_reader.h"
 #include "store/part_codec.h"
+#include "tests/cache/packing_testing.h"
 #include "tests/cache/retention_testing.h"
 #include "tests/cache_file_testing.h"
 #include "tests/cache_testing.h"
@@ -131,13 +132,13 @@ TEST(CacheFilePacked, IsTheSameBytesFromPagesThatAreStillInAFile) {
 
 TEST(CacheFilePacked, DamageInMemoryIsNotPassedOn) {
   const TempFolder folder;
-  RetentionRun run(SmallShape(), std::string("f16") + kPacking, Work());
+  NotingWork noting;
+  RetentionRun run(SmallShape(), std::string("f16") + kPacking, Work(), {}, WithWork(&noting));
   const SequenceId a = *run.cache->CreateSequence();
   FeedPacked(run, a, 640);
-  const TableEntry& entry =
-      static_cast<CacheImpl&>(*run.cache).FindForTesting(a)->layers[1].entries()[3];
-  ASSERT_NE(entry.page->packed(), nullptr);
-  entry.page->packed()->packed->data[entry.page->packed()->packed->bytes / 2] ^= std::byte{1};
+  const PackedPage* packed = noting.PackedAt(1, 192);
+  ASSERT_NE(packed, nullptr);
+  packed->data[packed->bytes / 2] ^= std::byte{1};
   const Status status = run.cache->Save(folder.File("cache.varve"), {});
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
   EXPECT_NE(status.message().find("layer 1, page at 192"), std::string::npos) << status.message();

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/machine.h"
-#include "cache/cache_impl.h"
+#include "tests/cache/packing_testing.h"
 #include "tests/cache/retention_testing.h"
 
 namespace varve {
@@ -22,8 +22,6 @@ namespace cache_packing_test {
 CacheShape Shape() {
   return ShapeOf({.layers = 3, .kv_heads = 2, .group = 2, .key_dim = 64, .value_dim = 64});
 }
-
-Packing& PackingOf(Cache& cache) { return static_cast<CacheImpl&>(cache).packing(); }
 
 // Feeds the same to a cache with and one without packing, with forks, cuts and several turns, and
 // compares everything that can be read.
@@ -178,12 +176,10 @@ TEST(CachePacking, StoreNeverHoldsMoreThanFull) {
 TEST(CachePacking, AFullQueuePutsGroupsOffAndLosesNothing) {
   const RetentionWork work(Shape(), 600);
   RetentionRun plain(Shape(), "f16", work);
-  RetentionRun run(Shape(), "pack=store,hot=16/32,bootstrap=16,step=16,pack_queue=1", work);
   std::atomic<bool> open{false};
-  PackingOf(*run.cache).SetHook([&](const PackJob&) {
-    while (!open) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return Status();
-  });
+  InterruptedWork waiting([&] { return WaitFor(open); });
+  RetentionRun run(Shape(), "pack=store,hot=16/32,bootstrap=16,step=16,pack_queue=1", work, {},
+                   WithWork(&waiting));
   const SequenceId id = *run.cache->CreateSequence();
   plain.Feed(*plain.cache->CreateSequence(), 500);
   run.Feed(id, 500);
@@ -203,14 +199,15 @@ TEST(CachePacking, AFullQueuePutsGroupsOffAndLosesNothing) {
 TEST(CachePacking, AWorkerThatFailsLeavesThePagesAsTheyWere) {
   const RetentionWork work(Shape(), 500);
   RetentionRun plain(Shape(), "f16", work);
-  RetentionRun run(Shape(), "pack=store,hot=16/32,bootstrap=16,step=16", work);
   std::atomic<int> calls{0};
-  PackingOf(*run.cache).SetHook([&](const PackJob&) -> Status {
+  InterruptedWork failing([&]() -> Status {
     const int call = calls++;
     if (call % 3 == 0) return Internal("injected");
     if (call % 3 == 1) throw std::runtime_error("injected");
     return Status();
   });
+  RetentionRun run(Shape(), "pack=store,hot=16/32,bootstrap=16,step=16", work, {},
+                   WithWork(&failing));
   const SequenceId id = *run.cache->CreateSequence();
   plain.Feed(*plain.cache->CreateSequence(), 500);
   run.after_step = [&] { run.cache->WaitForPacking(); };
@@ -224,16 +221,17 @@ TEST(CachePacking, AWorkerThatFailsLeavesThePagesAsTheyWere) {
 
 TEST(CachePacking, ACorruptedPageIsAnErrorThatNamesItAndRollsTheStepBack) {
   const RetentionWork work(Shape(), 300);
-  RetentionRun run(Shape(), "1: pack=store,hot=0/32,bootstrap=16,step=16,decode_cache=0", work);
+  NotingWork noting;
+  RetentionRun run(Shape(), "1: pack=store,hot=0/32,bootstrap=16,step=16,decode_cache=0", work, {},
+                   WithWork(&noting));
   const SequenceId id = *run.cache->CreateSequence();
   run.Feed(id, 256);
   run.cache->WaitForPacking();
   ASSERT_GT(run.cache->Report().lossless.pages_now, 4u);
   const SequenceInfo before = *run.cache->Describe(id, 1);
-  const TableEntry& entry =
-      static_cast<CacheImpl&>(*run.cache).FindForTesting(id)->layers[1].entries()[3];
-  ASSERT_NE(entry.page->packed(), nullptr);
-  std::byte* victim = entry.page->packed()->packed->data + entry.page->packed()->packed->bytes / 2;
+  const PackedPage* packed = noting.PackedAt(1, 48);
+  ASSERT_NE(packed, nullptr);
+  std::byte* victim = packed->data + packed->bytes / 2;
   *victim ^= std::byte{0x10};
 
   const StepEntry step = {id, 1};
@@ -418,13 +416,10 @@ TEST(CachePacking, ACutPageGrowsTheSameWhateverTheWorkersHaveDone) {
     for (const bool slow : {false, true}) {
       SCOPED_TRACE(settings);
       RetentionRun plain(Shape(), "f16", work);
-      RetentionRun run(Shape(), "pack=store,hot=0/16,bootstrap=16,step=16," + std::string(settings),
-                       work);
       std::atomic<bool> open{!slow};
-      PackingOf(*run.cache).SetHook([&](const PackJob&) {
-        while (!open) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        return Status();
-      });
+      InterruptedWork waiting([&] { return WaitFor(open); });
+      RetentionRun run(Shape(), "pack=store,hot=0/16,bootstrap=16,step=16," + std::string(settings),
+                       work, {}, WithWork(&waiting));
       const SequenceId id = *plain.cache->CreateSequence();
       ASSERT_EQ(*run.cache->CreateSequence(), id);
       for (RetentionRun* each : {&plain, &run}) {

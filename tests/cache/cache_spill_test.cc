@@ -1,6 +1,5 @@
 // Packed pages in a spill file: the same results, less memory, and nothing lost when it is full.
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -9,8 +8,8 @@
 #include <vector>
 
 #include "base/machine.h"
-#include "cache/cache_impl.h"
 #include "plan/plan_values.h"
+#include "tests/cache/packing_testing.h"
 #include "tests/cache/retention_testing.h"
 #include "tests/cache_file_testing.h"
 #include "tests/cache_testing.h"
@@ -35,8 +34,6 @@ constexpr const char* kPacking = "pack=store,hot=16/32,bootstrap=16,step=16";
 std::string Spilling(const TempFolder& folder, const std::string& more = "") {
   return std::string(kPacking) + ",spill=" + QuoteFileName(folder.File("spill")) + more;
 }
-
-PageStore& StoreOf(Cache& cache) { return static_cast<CacheImpl&>(cache).store(); }
 
 void FeedWaiting(RetentionRun& run, SequenceId id, int64_t until, int step = 1 << 20) {
   run.after_step = [&run] { run.cache->WaitForPacking(); };
@@ -70,7 +67,6 @@ TEST(CacheSpill, ChangesNoResult) {
     EXPECT_TRUE(ReadAll(*plain.cache, id) == ReadAll(*run.cache, id)) << rules;
     ASSERT_OK(run.cache->Free(id));
     EXPECT_EQ(run.cache->Report().lossless.bytes_spilled, 0u);
-    EXPECT_EQ(StoreOf(*run.cache).spill()->bytes_mapped(), 0u);
   }
   EXPECT_FALSE(std::filesystem::exists(folder.File("spill")));
 }
@@ -116,16 +112,22 @@ TEST(CacheSpill, AtTheCapPagesStayInMemory) {
   EXPECT_TRUE(plain.outputs == run.outputs);
 }
 
+class FullDisk final : public DiskSpace {
+ public:
+  int Allocate(int file, uint64_t offset, uint64_t bytes) override {
+    return full ? ENOSPC : SystemDiskSpace()->Allocate(file, offset, bytes);
+  }
+  bool full = true;
+};
+
 TEST(CacheSpill, AFullDiskLeavesTheCacheWorking) {
   const TempFolder folder;
   const RetentionWork work(Shape(), 500);
   RetentionRun plain(Shape(), "f16", work);
-  RetentionRun run(Shape(), Spilling(folder), work);
-  bool full = true;
-  StoreOf(*run.cache).spill()->SetAllocate([&full](int file, uint64_t offset, uint64_t bytes) {
-    if (full) return ENOSPC;
-    return posix_fallocate(file, static_cast<off_t>(offset), static_cast<off_t>(bytes));
-  });
+  FullDisk disk;
+  CacheServices services;
+  services.disk = &disk;
+  RetentionRun run(Shape(), Spilling(folder), work, {}, services);
   const SequenceId id = *plain.cache->CreateSequence();
   ASSERT_EQ(*run.cache->CreateSequence(), id);
   plain.Feed(id, 500);
@@ -134,7 +136,7 @@ TEST(CacheSpill, AFullDiskLeavesTheCacheWorking) {
   EXPECT_GT(run.cache->Report().lossless.pages_now, 20u);
   EXPECT_GT(run.cache->Report().lossless.spill_refused, 0u);
   EXPECT_EQ(run.cache->Report().lossless.fallbacks, 0u);
-  full = false;  // room again
+  disk.full = false;  // room again
   FeedWaiting(run, id, 500);
   EXPECT_EQ(run.cache->Report().lossless.pages_spilled, run.cache->Report().lossless.pages_now);
   EXPECT_TRUE(plain.outputs == run.outputs);
@@ -143,14 +145,14 @@ TEST(CacheSpill, AFullDiskLeavesTheCacheWorking) {
 TEST(CacheSpill, AChangedByteOfTheFileIsAnErrorThatNamesThePage) {
   const TempFolder folder;
   const RetentionWork work(Shape(), 300);
-  RetentionRun run(Shape(), Spilling(folder), work);
+  NotingWork noting;
+  RetentionRun run(Shape(), Spilling(folder), work, {}, WithWork(&noting));
   const SequenceId id = *run.cache->CreateSequence();
   FeedWaiting(run, id, 256);
-  const TableEntry& entry =
-      static_cast<CacheImpl&>(*run.cache).FindForTesting(id)->layers[0].entries()[3];
-  ASSERT_NE(entry.page->packed(), nullptr);
-  ASSERT_TRUE(entry.page->packed()->packed->spilled);
-  std::byte* victim = entry.page->packed()->packed->data + entry.page->packed()->packed->bytes / 2;
+  const PackedPage* packed = noting.PackedAt(0, 48);
+  ASSERT_NE(packed, nullptr);
+  ASSERT_TRUE(packed->spilled);
+  std::byte* victim = packed->data + packed->bytes / 2;
   *victim ^= std::byte{0x10};
   run.Begin(id, 1);
   ASSERT_OK(

@@ -17,7 +17,7 @@ ReferenceRow ReferenceCache::FoldRow(int layer, bool image, const ReferenceRow* 
     const CompressorPart which =
         image ? (key ? CompressorPart::kImageKey : CompressorPart::kImageValue)
               : (key ? CompressorPart::kTextKey : CompressorPart::kTextValue);
-    const FoldNetwork network(compressor_->Mlp(layer, which), compressor_->dtype);
+    const FoldNetwork network(compressor_->Mlp(layer, which), compressor_->dtype, ActiveKernels());
     const int dim = key ? shape_.key_dim : shape_.value_dim;
     for (int head = 0; head < shape_.num_kv_heads; ++head) {
       std::vector<float> side_by_side;  // [factor, dim]

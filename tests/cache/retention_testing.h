@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/cache_services.h"
 #include "pages/page_pool.h"
 #include "tests/cache_testing.h"
 #include "varve/cache.h"
@@ -79,10 +80,13 @@ struct RetentionWork {
 // A cache that is fed from a workload, with the log of its policies and the outputs of attention.
 struct RetentionRun {
   RetentionRun(const CacheShape& shape, std::string_view plan, const RetentionWork& w,
-               CacheOptions options = {})
+               CacheOptions options = {}, const CacheServices& services = {})
       : work(&w) {
     options.retention_observer = &log;
-    cache = MakeCache(shape, plan, options);
+    options.plan = *ParsePlan(plan);
+    Result<std::unique_ptr<Cache>> made = CreateCache(shape, std::move(options), services);
+    EXPECT_OK(made.status());
+    cache = std::move(*made);
   }
 
   void Begin(SequenceId id, int count) {
