@@ -2,39 +2,14 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <memory>
 #include <vector>
 
+#include "attention/backend_testing.h"
 #include "rungs/rung_table.h"
 
 namespace varve {
 namespace ageing_test {
-
-// A back end that encodes nothing and notes what it was asked for.
-class NotingBackend final : public Backend {
- public:
-  PageMemory* memory() override { return SystemPageMemory(); }
-  void Append(int, std::span<const AppendJob>) override {}
-  void Encode(std::span<EncodeJob> jobs) override {
-    batches.push_back(jobs.size());
-    for (EncodeJob& job : jobs) {
-      std::memset(job.to->raw(), 0, job.to->bytes);
-      if (fails) job.status = DataLoss("damaged");
-    }
-  }
-  Status Attend(int, const LayerSpaces&, std::span<const AttentionRequest>, const AttendOptions&,
-                AttentionObserver*) override {
-    return Status();
-  }
-  Status CopyOut(const Page&, std::byte*) override { return Status(); }
-  Status CopyIn(const std::byte*, Page*) override { return Status(); }
-  size_t scratch_bytes() const override { return 0; }
-  UnpackedStrips unpacked() const override { return {}; }
-
-  std::vector<size_t> batches;
-  bool fails = false;
-};
 
 class AgeingTest : public testing::Test {
  protected:
