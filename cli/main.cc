@@ -21,6 +21,7 @@ int RunProgram(int argc, char** argv) {
   app.footer(
       "Examples:\n"
       "  varve run -p 'The old house stood'     text from the embedded model\n"
+      "  varve models                           real models that -m knows by name\n"
       "  varve inspect                          the machine, its instruction sets, the rungs\n"
       "  varve plan 'k=q8_0,v=q4_0r,open=128'   what a plan means and what it costs\n"
       "  varve bench attention --kv f16 q8_0 q4_0r --ctx 4096,32768\n"
@@ -39,6 +40,7 @@ int RunProgram(int argc, char** argv) {
   AddFoldCommand(app, &exit_code);
   AddInspectCommand(app, &exit_code);
   AddLosslessCommand(app, &exit_code);
+  AddModelsCommand(app, &exit_code);
   AddPlanCommand(app, &exit_code);
   AddRunCommand(app, &exit_code);
   try {

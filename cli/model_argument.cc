@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "cli/models/found_models.h"
 #include "runtime/embedded_model.h"
 #include "runtime/model/open_model.h"
 
@@ -28,12 +29,18 @@ Result<std::shared_ptr<const GgufFile>> OpenEmbeddedModel() {
 }  // namespace
 
 CLI::Option* AddModelOption(CLI::App& command, std::string& path) {
-  return command.add_option("-m,--model", path, "GGUF file (default: the embedded model)")
-      ->type_name("FILE")
-      ->check([](const std::string& value) {
-        return value.empty() ? std::string("empty; leave it out for the embedded model")
-                             : std::string();
-      });
+  const auto resolve = [](std::string& value) {
+    if (value.empty()) return std::string("empty; leave it out for the embedded model");
+    Result<std::string> resolved = ResolveModel(value);
+    if (!resolved.ok()) return resolved.status().message();
+    value = *std::move(resolved);
+    return std::string();
+  };
+  return command
+      .add_option("-m,--model", path,
+                  "GGUF file, or a name that `varve models` lists (default: the embedded model)")
+      ->type_name("FILE|NAME")
+      ->transform(CLI::Validator(resolve, "", "model"));
 }
 
 Result<LoadedModel> LoadModel(const std::string& path) {

@@ -1,4 +1,4 @@
-// The model that a command works on: a GGUF file named by -m, or the embedded model.
+// The model that a command works on: a GGUF file or a name given with -m, or the embedded model.
 
 #ifndef VARVE_CLI_MODEL_ARGUMENT_H_
 #define VARVE_CLI_MODEL_ARGUMENT_H_
@@ -25,8 +25,9 @@ struct LoadedModel {
   std::unique_ptr<Tokenizer> tokenizer;
 };
 
-// -m, --model. An empty value is refused: a shell variable that is not set must not silently be
-// another model.
+// -m, --model: `path` becomes the file, also where a name was given (cli/models/found_models.h). A
+// name that is nobody's is bad usage. An empty value is refused: a shell variable that is not set
+// must not silently be another model.
 CLI::Option* AddModelOption(CLI::App& command, std::string& path);
 
 // An empty path is the embedded model. Errors name the file.

@@ -1,5 +1,5 @@
 # Everything that ctest runs. Labels: `unit` (quick tests, also run under the sanitizers), `slow`
-# (test suites named *Slow), `fuzz` (corpus replays), `tree` (checks of the repository itself),
+# (test suites named *Slow), `models` (suites named *OnModels: they skip where ./dev models has not brought theirs), `fuzz` (corpus replays), `tree` (checks of the repository itself),
 # `example`, `package`. A folder that does not exist yet contributes nothing.
 find_package(GTest REQUIRED)
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
@@ -23,7 +23,7 @@ if(VARVE_TEST_SOURCES)
     # A sanitized process takes a quarter of a second to start: several hundred tests share one.
     math(EXPR last_shard "${VARVE_TEST_SHARDS} - 1")
     foreach(shard RANGE ${last_shard})
-      add_test(NAME unit-tests-${shard} COMMAND varve_tests "--gtest_filter=-*Slow.*:*Slow/*" --gtest_brief=1)
+      add_test(NAME unit-tests-${shard} COMMAND varve_tests "--gtest_filter=-*Slow.*:*Slow/*:*OnModels.*" --gtest_brief=1)
       add_test(NAME slow-tests-${shard} COMMAND varve_tests "--gtest_filter=*Slow.*:*Slow/*" --gtest_brief=1)
       set_tests_properties(unit-tests-${shard} slow-tests-${shard} PROPERTIES
         TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S}
@@ -35,12 +35,16 @@ if(VARVE_TEST_SOURCES)
     # Listing the tests when ctest starts, not after linking, keeps a crash at start-up a test failure.
     gtest_discover_tests(varve_tests
       DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-      TEST_FILTER "-*Slow.*:*Slow/*"
+      TEST_FILTER "-*Slow.*:*Slow/*:*OnModels.*"
       PROPERTIES LABELS unit TIMEOUT ${VARVE_TEST_TIMEOUT_S})
     gtest_discover_tests(varve_tests
       DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
       TEST_FILTER "*Slow.*:*Slow/*"
       PROPERTIES LABELS slow TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S})
+    gtest_discover_tests(varve_tests
+      DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+      TEST_FILTER "*OnModels.*"
+      PROPERTIES LABELS models TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S} RUN_SERIAL ON)
   endif()
 endif()
 
@@ -111,6 +115,11 @@ add_test(NAME cuda-option COMMAND ${CMAKE_COMMAND}
   -DSOURCE_DIR=${PROJECT_SOURCE_DIR} -DWORK_DIR=${PROJECT_BINARY_DIR}/cuda_option_test
   -DGENERATOR=${CMAKE_GENERATOR}
   -P ${PROJECT_SOURCE_DIR}/tests/cuda_option/run.cmake)
+foreach(script get_models)
+  add_test(NAME ${script} COMMAND Python3::Interpreter -m unittest -q ${script}_test)
+  set_tests_properties(${script} PROPERTIES
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}/tools LABELS tree TIMEOUT ${VARVE_TEST_TIMEOUT_S})
+endforeach()
 set_tests_properties(layers layers-self-test capabilities cuda-option PROPERTIES LABELS tree TIMEOUT 60)
 
 # --- the package: install into an empty prefix, build and run an outside project against it. A

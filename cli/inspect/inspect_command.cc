@@ -15,6 +15,7 @@
 #include "cli/inspect/inspect_codebook.h"
 #include "cli/inspect/inspect_model.h"
 #include "cli/inspect/plan_report.h"
+#include "cli/models/found_models.h"
 #include "cli/report/output.h"
 #include "cli/report/retention_trace.h"
 #include "kernels/kernels.h"
@@ -139,6 +140,11 @@ int InspectAny(InspectOptions& options) {
     }
     return Inspect({MachineRows, IsaRows, RungRows}, options.json);
   }
+  if (Result<std::string> file = ResolveModel(path); file.ok()) {
+    model.path = *std::move(file);
+  } else if (FindInCatalogue(path) != nullptr) {
+    return ReportError(file.status());
+  }
   if (IsTraceFile(path)) return InspectTrace({path, options.picture, options.json});
   if (!options.picture.empty()) {
     return ReportError(InvalidArgument("--picture needs a trace of `varve run --trace`"));
@@ -159,7 +165,8 @@ void AddInspect(CLI::App& app, int* exit_code) {
   command->require_subcommand(0, 1);
   command
       ->add_option("FILE", options->model.path,
-                   "a GGUF file (of a split one, the first part), a cache of `varve run --save`, "
+                   "a GGUF file (of a split one, the first part) or a name that `varve models` "
+                   "lists, a cache of `varve run --save`, "
                    "a codebook, a compressor, or a trace of `varve run --trace`; without it and "
                    "without a topic: machine, "
                    "isa and rungs")

@@ -20,6 +20,7 @@ VARVE_INCLUDE_FILE(varve_embedded_model, VARVE_EMBEDDED_MODEL_PATH);
 VARVE_INCLUDE_FILE(varve_embedded_codebook, VARVE_EMBEDDED_CODEBOOK_PATH);
 VARVE_INCLUDE_FILE(varve_embedded_compressor, VARVE_EMBEDDED_COMPRESSOR_PATH);
 VARVE_INCLUDE_FILE(varve_embedded_text, VARVE_EMBEDDED_TEXT_PATH);
+VARVE_INCLUDE_FILE(varve_embedded_catalogue, VARVE_EMBEDDED_CATALOGUE_PATH);
 
 namespace varve {
 
@@ -35,9 +36,20 @@ std::span<const std::byte> EmbeddedCompressor() {
   return {varve_embedded_compressor_begin, varve_embedded_compressor_end};
 }
 
+namespace {
+
+std::string_view TextBetween(const std::byte* begin, const std::byte* end) {
+  return {reinterpret_cast<const char*>(begin), static_cast<size_t>(end - begin)};
+}
+
+}  // namespace
+
 std::string_view EmbeddedEvalText() {
-  const auto* begin = reinterpret_cast<const char*>(varve_embedded_text_begin);
-  return {begin, static_cast<size_t>(varve_embedded_text_end - varve_embedded_text_begin)};
+  return TextBetween(varve_embedded_text_begin, varve_embedded_text_end);
+}
+
+std::string_view EmbeddedCatalogue() {
+  return TextBetween(varve_embedded_catalogue_begin, varve_embedded_catalogue_end);
 }
 
 }  // namespace varve

@@ -1,6 +1,6 @@
-// The model that ships with Varve, its codebook, its compressor and a text to evaluate on
-// (models/), as bytes of the program itself: mapped with the executable and read lazily, like any
-// model file.
+// The model that ships with Varve, its codebook, its compressor, a text to evaluate on and the list
+// of models that can be brought (models/), as bytes of the program itself: mapped with the
+// executable and read lazily, like any model file.
 
 #ifndef VARVE_RUNTIME_EMBEDDED_MODEL_H_
 #define VARVE_RUNTIME_EMBEDDED_MODEL_H_
@@ -24,6 +24,9 @@ std::span<const std::byte> EmbeddedCompressor();
 
 // English prose that the model has not seen in training; models/README.md says what it is.
 std::string_view EmbeddedEvalText();
+
+// models/catalogue.json: the models that `./dev models` brings.
+std::string_view EmbeddedCatalogue();
 
 }  // namespace varve
 

@@ -1,0 +1,150 @@
+#include "cli/models/found_models.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+
+#include <fmt/format.h>
+
+namespace varve::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kModelSuffix = ".gguf";
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+// The build folder lies in the repository; an installed program has no such folder beside it.
+std::optional<fs::path> RepositoryFolder() {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  if (error) return std::nullopt;
+  const fs::path repository = program.parent_path().parent_path();
+  if (!fs::exists(repository / "models" / "catalogue.json", error)) return std::nullopt;
+  return repository / "models" / "cache";
+}
+
+std::optional<FoundModel> FindFile(const fs::path& path, std::string name,
+                                   const CatalogueModel* catalogue) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return std::nullopt;
+  const uintmax_t bytes = fs::file_size(path, error);
+  if (error) return std::nullopt;
+  return FoundModel{std::move(name), path.string(), bytes, catalogue};
+}
+
+std::optional<FoundModel> FindCatalogueModel(const CatalogueModel& model) {
+  for (const std::string& folder : ModelFolders()) {
+    for (const fs::path& path :
+         {fs::path(folder) / model.name / model.file, fs::path(folder) / model.file}) {
+      if (std::optional<FoundModel> found = FindFile(path, model.name, &model)) return found;
+    }
+  }
+  return std::nullopt;
+}
+
+// Later parts of a split model are no models ("…-00002-of-00003.gguf").
+bool IsLaterPart(std::string_view stem) {
+  const size_t of = stem.rfind("-of-");
+  return of != stem.npos && of >= 6 && stem[of - 6] == '-' && stem.substr(of - 5, 5) != "00001";
+}
+
+bool IsCatalogueFile(std::string_view file) {
+  return std::ranges::any_of(ModelCatalogue(),
+                             [&](const CatalogueModel& model) { return model.file == file; });
+}
+
+std::vector<FoundModel> FindOwnModels() {
+  std::vector<FoundModel> models;
+  for (const std::string& folder : ModelFolders()) {
+    std::error_code error;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+      const fs::path& path = entry.path();
+      const std::string stem = path.stem().string();
+      if (path.extension() != kModelSuffix || IsLaterPart(stem)) continue;
+      if (IsCatalogueFile(path.filename().string())) continue;
+      const bool is_known =
+          FindInCatalogue(stem) != nullptr ||
+          std::ranges::any_of(models, [&](const FoundModel& model) { return model.name == stem; });
+      if (is_known) continue;
+      if (std::optional<FoundModel> found = FindFile(path, stem, nullptr)) {
+        models.push_back(*std::move(found));
+      }
+    }
+  }
+  std::ranges::sort(models, {}, &FoundModel::name);
+  return models;
+}
+
+std::string ListFolders() {
+  std::string list;
+  for (const std::string& folder : ModelFolders()) {
+    list += fmt::format("{}{}", list.empty() ? "" : ", ", folder);
+  }
+  return list;
+}
+
+Status NotThere(const std::string& value) {
+  const CatalogueModel* wanted = FindInCatalogue(value);
+  if (wanted != nullptr) {
+    return NotFound(
+        fmt::format("{} is not here yet (looked in {}); bring its {:.0f} MB with: ./dev models {}",
+                    value, ListFolders(), static_cast<double>(wanted->bytes) / 1e6, value));
+  }
+  std::string names;
+  for (const FoundModel& model : FindModels()) names += " " + model.name;
+  return NotFound(fmt::format(
+      "\"{}\" is no file, and no model has that name; here are:{}. `varve models` tells more",
+      value, names.empty() ? " none" : names));
+}
+
+}  // namespace
+
+std::vector<std::string> ModelFolders() {
+  if (std::string folder = Environment("VARVE_MODELS"); !folder.empty()) return {folder};
+  std::vector<std::string> folders;
+  if (const std::optional<fs::path> repository = RepositoryFolder()) {
+    folders.push_back(repository->string());
+  }
+  const std::string data = Environment("XDG_DATA_HOME");
+  const std::string home = Environment("HOME");
+  if (!data.empty() || !home.empty()) {
+    const fs::path user = data.empty() ? fs::path(home) / ".local" / "share" : fs::path(data);
+    folders.push_back((user / "varve" / "models").string());
+  }
+  return folders;
+}
+
+std::vector<FoundModel> FindModels() {
+  std::vector<FoundModel> models;
+  for (const CatalogueModel& model : ModelCatalogue()) {
+    if (std::optional<FoundModel> found = FindCatalogueModel(model)) {
+      models.push_back(*std::move(found));
+    }
+  }
+  std::ranges::move(FindOwnModels(), std::back_inserter(models));
+  return models;
+}
+
+Result<std::string> ResolveModel(const std::string& value) {
+  std::error_code error;
+  if (value.find('/') != value.npos || value.ends_with(kModelSuffix) ||
+      fs::is_regular_file(value, error)) {
+    return value;
+  }
+  for (const FoundModel& model : FindModels()) {
+    if (model.name != value) continue;
+    if (model.path.ends_with(kModelSuffix)) return model.path;
+    return Unimplemented(
+        fmt::format("{} is at {}, which is no GGUF file; -m takes GGUF files", value, model.path));
+  }
+  return NotThere(value);
+}
+
+}  // namespace varve::cli
