@@ -49,11 +49,14 @@ std::string ChatFormats() {
 
 void AddPromptOptions(CLI::App* command, RunOptions* options) {
   varve::cli::AddModelOption(*command, options->model);
-  CLI::Option* prompt = command->add_option("-p,--prompt", options->prompt, "Prompt");
+  CLI::Option* prompt = command->add_option(
+      "-p,--prompt", options->prompt,
+      "Prompt: a message to a model that has a chat template, else text to continue");
   command
-      ->add_option("-f,--file", options->file,
-                   "Prompt from a file, - for stdin; without -p and -f stdin is read unless it is "
-                   "a terminal")
+      ->add_option(
+          "-f,--file", options->file,
+          "Text to continue from a file, - for stdin (with --chat: a message); without -p and "
+          "-f stdin is read unless it is a terminal")
       ->type_name("FILE")
       ->excludes(prompt);
   CLI::Option* prompt_tokens =
@@ -63,20 +66,29 @@ void AddPromptOptions(CLI::App* command, RunOptions* options) {
           ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   command
       ->add_option("-n,--tokens", options->tokens,
-                   "Tokens to generate (default: 256; with --chat to the end of the answer)")
+                   "Tokens to generate (default: 256; in a chat to the end of the answer)")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   command->add_option("--ctx", options->ctx, "Context in tokens (default: the model's)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   CLI::Option* chat =
       command
-          ->add_option("--chat", options->chat_format,
-                       "The prompt is a message to an assistant. FORMAT:" + ChatFormats() +
-                           " (default: what the file says). Without a prompt, on a terminal: a "
-                           "conversation")
+          ->add_option(
+              "--chat", options->chat_format,
+              "The prompt, from a file too, is a message to an assistant. FORMAT:" + ChatFormats() +
+                  " (default: what the model says). Without a prompt, on a terminal: a "
+                  "conversation")
           ->type_name("[FORMAT]")
           ->expected(0, 1)
           ->excludes(prompt_tokens);
-  command->add_option("--system", options->system, "System message of a chat")->needs(chat);
+  CLI::Option* system =
+      command->add_option("--system", options->system, "System message; the prompt is a message")
+          ->excludes(prompt_tokens);
+  command->add_flag("--raw", options->raw, "The prompt is text to continue, whatever the model is")
+      ->excludes(chat)
+      ->excludes(system);
+  command->add_flag("--special", options->special,
+                    "What the prompt spells as special tokens (\"<|im_end|>\") are such tokens; "
+                    "without it they are plain characters");
 }
 
 void AddSamplingOptions(CLI::App* command, RunOptions* options) {
@@ -151,12 +163,21 @@ void AddRunCommand(CLI::App& app, int* exit_code) {
       "Text goes to stdout as it comes; the last line, on stderr, tells memory and speed. One plan "
       "samples\nmildly with a fixed seed: the same command gives the same text. One newline at the "
       "end of a file or of\nstdin is not part of the prompt; without any prompt the model starts "
-      "from nothing. Cache sizes count\nall that the page pool holds, and the tables; the ratio "
+      "from nothing. A model that has a\nchat template chats: -p is a message, and without a "
+      "prompt "
+      "a terminal gives a conversation; --raw goes on\nwith -p as text. Files and stdin are text "
+      "to "
+      "go on with unless --chat is given. Cache sizes count\nall that the page pool holds, and the "
+      "tables; the ratio "
       "is to every token so far in f16. Ctrl-C ends\ncleanly.\n\n"
       "Examples:\n"
       "  varve run -p 'The old house stood'                  # the embedded model\n"
       "  varve run -m model.gguf -f story.txt -n 500 --kv q4_0r --temp 0\n"
-      "  varve run -m model.gguf --chat --kv q8_0            # a conversation\n"
+      "  varve run -m smollm2 -p 'What is the capital of France?'   # a model with a chat "
+      "template\n"
+      "  varve run -m smollm2 --kv q8_0                      # a conversation\n"
+      "  varve run -m smollm2 --raw -p 'Once upon a time'    # text to go on with\n"
+      "  varve run -m smollm2 --chat -f question.txt         # a message from a file\n"
       "  varve run -f story.txt --kv f16 q8_0 q4_0r 'k=q8_0,v=q4_0' --report compare.html\n"
       "  varve run -f story.txt --kv 'evict=demote,ratio=3.5' --trace trace.html\n"
       "  varve run -f story.txt --kv q8_0 --save story.varve\n"

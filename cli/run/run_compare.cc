@@ -63,7 +63,7 @@ class PlanComparison {
 
 Status PlanComparison::ReadPrompt() {
   VARVE_ASSIGN_OR_RETURN(std::string text, ReadPromptText(options_));
-  VARVE_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, PromptTokens(options_, setup_.model, text));
+  VARVE_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, PromptTokens(options_, setup_, text));
   prompt_text_ = std::move(text);
   prompt_ = std::move(tokens);
   const auto count = static_cast<int64_t>(prompt_.size());
@@ -163,7 +163,7 @@ Status PlanComparison::Write(ComparedLane& lane) {
   fmt::print(setup_.out, "\n{}--- {} ---{}\n", colour ? "\x1b[1m" : "", result.plan,
              colour ? "\x1b[0m" : "");
   TextStream stream(*setup_.model.tokenizer);
-  if (!options_.chat) {
+  if (!setup_.is_chat()) {
     for (const int32_t token : prompt_) stream.Next(token);
   }
   const auto write = [&](const std::string& piece) {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "cli/report/output.h"
+#include "cli/run/run_prompt.h"
 #include "runtime/model_cache.h"
 
 namespace varve::cli {
@@ -29,7 +30,8 @@ Result<std::vector<Plan>> ReadPlans(const RunOptions& options, const DecoderMode
   return plans;
 }
 
-Result<GenerateOptions> ReadGenerateOptions(const RunOptions& options, const LoadedModel& model) {
+Result<GenerateOptions> ReadGenerateOptions(const RunOptions& options, const LoadedModel& model,
+                                            bool is_chat) {
   const int64_t context = model.model->context();
   if (options.ctx > context) {
     return InvalidArgument(
@@ -40,7 +42,7 @@ Result<GenerateOptions> ReadGenerateOptions(const RunOptions& options, const Loa
   generate.max_context = options.ctx > 0 ? options.ctx : context;
   generate.max_tokens = options.tokens;
   if (options.tokens < 0) {
-    generate.max_tokens = options.chat && is_single ? generate.max_context : kTextTokens;
+    generate.max_tokens = is_chat && is_single ? generate.max_context : kTextTokens;
   }
   generate.sampler = options.sampler;
   generate.sampler.temperature = options.temperature.value_or(is_single ? kTextTemperature : 0.0f);
@@ -69,7 +71,9 @@ Result<RunSetup> PrepareRun(const RunOptions& options) {
   VARVE_RETURN_IF_ERROR(CheckWritable("--report", options.report));
   VARVE_RETURN_IF_ERROR(CheckWritable("--trace", options.trace));
   VARVE_ASSIGN_OR_RETURN(LoadedModel model, LoadModel(options.model));
-  VARVE_ASSIGN_OR_RETURN(GenerateOptions generate, ReadGenerateOptions(options, model));
+  VARVE_ASSIGN_OR_RETURN(std::string chat_format, ChatFormatOf(options, model));
+  VARVE_ASSIGN_OR_RETURN(GenerateOptions generate,
+                         ReadGenerateOptions(options, model, !chat_format.empty()));
   VARVE_ASSIGN_OR_RETURN(std::vector<Plan> plans, ReadPlans(options, *model.model));
   RunSetup setup;
   setup.executor = MakeThreadPool(options.threads);
@@ -80,6 +84,7 @@ Result<RunSetup> PrepareRun(const RunOptions& options) {
   setup.model = std::move(model);
   setup.plans = std::move(plans);
   setup.generate = std::move(generate);
+  setup.chat_format = std::move(chat_format);
   setup.max_bytes = options.max_bytes;
   setup.out = options.json == "-" ? stderr : stdout;
   return setup;

@@ -28,13 +28,15 @@ struct RunOptions {
   std::optional<std::string> prompt;
   std::string file;           // "-": stdin
   int64_t prompt_tokens = 0;  // only so many of the prompt's; 0: all
-  int64_t tokens = -1;        // -1: 256, or to the end of the answer with --chat
+  int64_t tokens = -1;        // -1: 256, or to the end of the answer in a chat
   std::vector<std::string> plans = {"f16"};
-  bool has_plan = false;  // --kv was given
-  std::string load;       // .varve file to continue
-  std::string save;       // .varve file to leave behind
-  int64_t ctx = 0;        // 0: the model's context
-  bool chat = false;
+  bool has_plan = false;    // --kv was given
+  std::string load;         // .varve file to continue
+  std::string save;         // .varve file to leave behind
+  int64_t ctx = 0;          // 0: the model's context
+  bool chat = false;        // --chat: the prompt is a message, wherever it comes from
+  bool raw = false;         // --raw: text to continue, whatever the model is
+  bool special = false;     // what a prompt spells as special tokens are such tokens
   std::string chat_format;  // empty: what the file says
   std::string system;
   std::optional<float> temperature;
@@ -56,6 +58,8 @@ struct RunSetup {
   std::unique_ptr<DecoderRunner> runner;
   std::vector<Plan> plans;   // as options.plans
   GenerateOptions generate;  // limits, sampler, end tokens
+  std::string chat_format;   // empty: the prompt is text to continue
+  bool is_chat() const { return !chat_format.empty(); }
   uint64_t max_bytes = 0;
   std::FILE* out = nullptr;  // where text goes: stdout, unless JSON goes there
 

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "cli/report/output.h"
+
 namespace varve::cli {
 namespace {
 
@@ -12,6 +14,45 @@ Result<std::vector<int32_t>> RefuseNoTokens(const LoadedModel& model, std::vecto
   if (!tokens.empty()) return tokens;
   return InvalidArgument(
       fmt::format("prompt: the vocabulary of {} has no token for this text", model.name));
+}
+
+Result<std::vector<int32_t>> EncodePrompt(const RunOptions& options, const LoadedModel& model,
+                                          const std::string& text) {
+  const Tokenizer& tokenizer = *model.tokenizer;
+  const bool begins = options.load.empty();
+  std::vector<int32_t> tokens =
+      tokenizer.Encode(text, {.add_special = begins, .parse_special = options.special});
+  if (!begins) return tokens;
+  if (!text.empty()) return RefuseNoTokens(model, std::move(tokens));
+  if (tokenizer.bos() < 0) {
+    return InvalidArgument(fmt::format(
+        "prompt: empty, and {} has no token that begins a text; give -p or -f", model.name));
+  }
+  return std::vector<int32_t>{tokenizer.bos()};
+}
+
+Result<std::string> AskedFormat(const RunOptions& options, const LoadedModel& model) {
+  if (!options.chat_format.empty()) {
+    // Unknown names are refused here, before anything runs.
+    const ChatMessage probe{"user", ""};
+    VARVE_RETURN_IF_ERROR(FormatChat(options.chat_format, {&probe, 1}).status());
+    return options.chat_format;
+  }
+  Result<std::string_view> format = DetectChatFormat(*model.file);
+  if (format.ok()) return std::string(*format);
+  std::string names;
+  for (const std::string_view name : ChatFormatNames()) names += fmt::format(" {}", name);
+  return Status(format.status().code(), fmt::format("{}: {}; name a format with --chat:{}",
+                                                    options.chat ? "--chat" : "--system",
+                                                    format.status().message(), names));
+}
+
+// Why the prompt of a model that chats is no message; nullptr if it is one.
+const char* WhyText(const RunOptions& options) {
+  if (!options.load.empty()) return "what follows a loaded text";
+  if (options.prompt_tokens > 0) return "a prompt of --prompt-tokens";
+  if (PromptIsFromStdin(options)) return "text from stdin";
+  return options.file.empty() ? nullptr : "the text of a file";
 }
 
 }  // namespace
@@ -30,44 +71,34 @@ Result<std::string> ReadPromptText(const RunOptions& options) {
   return text;
 }
 
-Result<std::vector<int32_t>> EncodePrompt(const LoadedModel& model, const std::string& text) {
-  if (!text.empty()) return RefuseNoTokens(model, model.tokenizer->Encode(text, {}));
-  if (model.tokenizer->bos() < 0) {
-    return InvalidArgument(fmt::format(
-        "prompt: empty, and {} has no token that begins a text; give -p or -f", model.name));
-  }
-  return std::vector<int32_t>{model.tokenizer->bos()};
-}
-
 Result<std::string> ChatFormatOf(const RunOptions& options, const LoadedModel& model) {
-  if (!options.chat_format.empty()) {
-    // Unknown names are refused here, before anything runs.
-    const ChatMessage probe{"user", ""};
-    VARVE_RETURN_IF_ERROR(FormatChat(options.chat_format, {&probe, 1}).status());
-    return options.chat_format;
+  if (options.chat || !options.system.empty()) return AskedFormat(options, model);
+  if (options.raw) return std::string();
+  const Result<std::string_view> format = DetectChatFormat(*model.file);
+  if (format.status().code() == StatusCode::kUnimplemented) {
+    WriteNote(fmt::format("varve: {}: {}; the prompt is continued as text\n", model.name,
+                          format.status().message()));
   }
-  Result<std::string_view> format = DetectChatFormat(*model.file);
-  if (format.ok()) return std::string(*format);
-  std::string names;
-  for (const std::string_view name : ChatFormatNames()) names += fmt::format(" {}", name);
-  return Status(format.status().code(),
-                fmt::format("--chat: {}; name a format:{}", format.status().message(), names));
+  if (!format.ok()) return std::string();
+  const char* why_text = WhyText(options);
+  if (why_text == nullptr) return std::string(*format);
+  WriteNote(fmt::format("varve: {} is continued; --chat makes it a message to {}\n", why_text,
+                        model.name));
+  return std::string();
 }
 
-Result<std::vector<int32_t>> EncodeChat(const RunOptions& options, const LoadedModel& model,
-                                        const std::string& format,
+Result<std::vector<int32_t>> EncodeChat(const RunOptions& options, const RunSetup& setup,
                                         std::span<const ChatMessage> messages) {
-  VARVE_ASSIGN_OR_RETURN(std::string text, FormatChat(format, messages));
-  return RefuseNoTokens(model, model.tokenizer->Encode(text, {.add_special = options.load.empty(),
-                                                              .parse_special = true}));
+  VARVE_ASSIGN_OR_RETURN(ChatPrompt prompt, FormatChat(setup.chat_format, messages));
+  EncodeOptions encode{.add_special = options.load.empty(), .parse_special = true};
+  if (!options.special) encode.literal = prompt.messages;
+  return RefuseNoTokens(setup.model, setup.model.tokenizer->Encode(prompt.text, encode));
 }
 
-Result<std::vector<int32_t>> PromptTokens(const RunOptions& options, const LoadedModel& model,
+Result<std::vector<int32_t>> PromptTokens(const RunOptions& options, const RunSetup& setup,
                                           const std::string& text) {
-  if (!options.chat) {
-    Result<std::vector<int32_t>> tokens =
-        options.load.empty() ? EncodePrompt(model, text)
-                             : model.tokenizer->Encode(text, {.add_special = false});
+  if (!setup.is_chat()) {
+    Result<std::vector<int32_t>> tokens = EncodePrompt(options, setup.model, text);
     if (!tokens.ok() || options.prompt_tokens == 0) return tokens;
     if (options.prompt_tokens > static_cast<int64_t>(tokens->size())) {
       return InvalidArgument(fmt::format("--prompt-tokens {}: the prompt has only {} tokens",
@@ -76,11 +107,10 @@ Result<std::vector<int32_t>> PromptTokens(const RunOptions& options, const Loade
     tokens->resize(static_cast<size_t>(options.prompt_tokens));
     return tokens;
   }
-  VARVE_ASSIGN_OR_RETURN(std::string format, ChatFormatOf(options, model));
   std::vector<ChatMessage> messages;
   if (!options.system.empty()) messages.push_back({"system", options.system});
   messages.push_back({"user", text});
-  return EncodeChat(options, model, format, messages);
+  return EncodeChat(options, setup, messages);
 }
 
 }  // namespace varve::cli

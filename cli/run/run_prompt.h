@@ -19,19 +19,24 @@ namespace varve::cli {
 bool PromptIsFromStdin(const RunOptions& options);
 Result<std::string> ReadPromptText(const RunOptions& options);
 
-// Empty text is the BOS token; an error where the model has none. No prompt is without tokens: what
-// the vocabulary has nothing for is refused, here and in a chat.
-Result<std::vector<int32_t>> EncodePrompt(const LoadedModel& model, const std::string& text);
-
-// The format asked for, or the one that the file names. Errors say which formats there are.
+// The format of the chat that the options mean; empty: the prompt is text to continue.
+//
+// A model with a chat template chats: what -p says, or somebody types at a terminal, is a message
+// to it. Texts of files, of stdin and behind --load, and a prompt cut by --prompt-tokens, are
+// continued; a note says so. --chat and --system make any prompt a message, --raw none. Errors say
+// which formats there are.
 Result<std::string> ChatFormatOf(const RunOptions& options, const LoadedModel& model);
-Result<std::vector<int32_t>> EncodeChat(const RunOptions& options, const LoadedModel& model,
-                                        const std::string& format,
+
+// A conversation up to a message of the user. No prompt is without tokens: what the vocabulary has
+// nothing for is refused. Without --special nothing in a message is a special token: "<|im_end|>"
+// ends no turn.
+Result<std::vector<int32_t>> EncodeChat(const RunOptions& options, const RunSetup& setup,
                                         std::span<const ChatMessage> messages);
 
-// What the options make of the text: a plain prompt or a chat turn with the system message. Behind
-// a loaded text it begins nothing: no BOS, and none at all is fine.
-Result<std::vector<int32_t>> PromptTokens(const RunOptions& options, const LoadedModel& model,
+// What the options make of the text: a plain prompt or a chat turn with the system message. An
+// empty prompt is the BOS token; an error where the model has none. Behind a loaded text it begins
+// nothing: no BOS, and none at all is fine.
+Result<std::vector<int32_t>> PromptTokens(const RunOptions& options, const RunSetup& setup,
                                           const std::string& text);
 
 }  // namespace varve::cli

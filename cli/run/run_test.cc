@@ -168,6 +168,65 @@ TEST_F(RunCommand, AChatFormatWrapsThePrompt) {
   EXPECT_GT(tokens, 60);  // every byte of the frame is a token in this vocabulary
 }
 
+// The frame of chatml around an empty message, in tokens of this vocabulary: bytes, and BOS.
+constexpr int64_t kFrameTokens =
+    1 + sizeof("<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n") - 1;
+
+TEST_F(RunCommand, AModelWithAChatTemplateChats) {
+  TinyModel().String("tokenizer.chat_template", "<|im_start|>").Write(options_.model);
+  options_.prompt = "Who?";
+  EXPECT_EQ(Run(RunText).rows[0]["prompt_tokens"], kFrameTokens + 4);
+  options_.plans = {"f16", "q8_0"};
+  EXPECT_EQ(Run(RunCompare).rows[1]["prompt_tokens"], kFrameTokens + 4);
+  options_.plans = {"f16"};
+  options_.raw = true;
+  const Output raw = Run(RunText);
+  EXPECT_EQ(raw.rows[0]["prompt_tokens"], 5);
+  EXPECT_EQ(raw.errors.find("--chat"), std::string::npos) << raw.errors;
+}
+
+TEST_F(RunCommand, TheTextOfAFileIsContinuedUnlessChatIsAskedFor) {
+  TinyModel().String("tokenizer.chat_template", "<|im_start|>").Write(options_.model);
+  std::ofstream(folder_.File("p.txt")) << "Who?";
+  options_.prompt.reset();
+  options_.file = folder_.File("p.txt");
+  const Output text = Run(RunText);
+  EXPECT_EQ(text.rows[0]["prompt_tokens"], 5);
+  EXPECT_NE(
+      text.errors.find("the text of a file is continued; --chat makes it a message to tiny.gguf"),
+      std::string::npos)
+      << text.errors;
+  options_.chat = true;
+  EXPECT_EQ(Run(RunText).rows[0]["prompt_tokens"], kFrameTokens + 4);
+  options_.chat = false;
+  options_.prompt = "Who?";
+  options_.file.clear();
+  options_.prompt_tokens = 3;
+  EXPECT_EQ(Run(RunText).rows[0]["prompt_tokens"], 3);
+}
+
+TEST_F(RunCommand, ATemplateThatIsNotOursIsSaid) {
+  TinyModel().String("tokenizer.chat_template", "{{ messages }}").Write(options_.model);
+  options_.prompt = "Who?";
+  const Output output = Run(RunText);
+  EXPECT_EQ(output.rows[0]["prompt_tokens"], 5);
+  EXPECT_NE(output.errors.find("the prompt is continued as text"), std::string::npos);
+  options_.system = "Be brief.";
+  ExpectRefused("--system: tokenizer.chat_template: none of chatml");
+}
+
+TEST_F(RunCommand, SpecialTokensInAPromptAreCharactersUnlessAskedFor) {
+  TinyModel().String("tokenizer.chat_template", "<|im_start|>").Write(options_.model);
+  options_.prompt = "a<eos>";
+  EXPECT_EQ(Run(RunText).rows[0]["prompt_tokens"], kFrameTokens + 6);
+  options_.special = true;
+  EXPECT_EQ(Run(RunText).rows[0]["prompt_tokens"], kFrameTokens + 2);
+  options_.raw = true;
+  EXPECT_EQ(Run(RunText).rows[0]["prompt_tokens"], 3);
+  options_.special = false;
+  EXPECT_EQ(Run(RunText).rows[0]["prompt_tokens"], 7);
+}
+
 TEST_F(RunCommand, APolicyIsTracedAndItsFiguresAreInTheRow) {
   options_.prompt = std::string(500, 'x') + " and the tide came in over the grey stones.";
   options_.plans = {"1: evict=h2o,ratio=3,page=16,sink=16,recent=48,trigger=128"};

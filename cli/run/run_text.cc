@@ -75,7 +75,7 @@ class TextRun {
   // it is an answer.
   Result<std::string> Show(std::span<const int32_t> prompt, bool is_answer);
   // One turn of a conversation; the last message is the user's. False: the context is full.
-  Result<bool> Answer(const std::string& format, std::vector<ChatMessage>* messages);
+  Result<bool> Answer(std::vector<ChatMessage>* messages);
   void Write(const std::string& text);
   void NoteStop();
   Status Save() const;
@@ -176,21 +176,20 @@ Status TextRun::Save() const {
 Status TextRun::Once() {
   VARVE_ASSIGN_OR_RETURN(std::string text, ReadPromptText(options_));
   if (PromptIsFromStdin(options_)) since_start_.Restart();
-  VARVE_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, PromptTokens(options_, setup_.model, text));
+  VARVE_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, PromptTokens(options_, setup_, text));
   prompt.insert(prompt.begin(), waiting_.begin(), waiting_.end());
   if (prompt.empty()) {
     return InvalidArgument(fmt::format(
         "prompt: empty, and {} has no token that waits to be continued", options_.load));
   }
   const InterruptScope scope;
-  VARVE_RETURN_IF_ERROR(Show(prompt, options_.chat).status());
+  VARVE_RETURN_IF_ERROR(Show(prompt, setup_.is_chat()).status());
   NoteStop();
   return Status();
 }
 
-Result<bool> TextRun::Answer(const std::string& format, std::vector<ChatMessage>* messages) {
-  VARVE_ASSIGN_OR_RETURN(std::vector<int32_t> tokens,
-                         EncodeChat(options_, setup_.model, format, *messages));
+Result<bool> TextRun::Answer(std::vector<ChatMessage>* messages) {
+  VARVE_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, EncodeChat(options_, setup_, *messages));
   tokens.insert(tokens.begin(), loaded_.begin(), loaded_.end());
   // The cache keeps what the new prompt begins with; the last token must give its logits anew.
   const size_t most = std::min(fed_.size(), tokens.size() - 1);
@@ -218,11 +217,10 @@ Result<bool> TextRun::Answer(const std::string& format, std::vector<ChatMessage>
 }
 
 Status TextRun::Converse() {
-  VARVE_ASSIGN_OR_RETURN(std::string format, ChatFormatOf(options_, setup_.model));
   std::vector<ChatMessage> messages;
   if (!options_.system.empty()) messages.push_back({"system", options_.system});
   WriteNote(fmt::format("{}, chat format {}; Ctrl-D ends, Ctrl-C stops an answer\n",
-                        setup_.model.name, format));
+                        setup_.model.name, setup_.chat_format));
   for (bool goes_on = true; goes_on;) {
     std::string line;
     {
@@ -234,7 +232,7 @@ Status TextRun::Converse() {
     if (line.empty()) continue;
     since_start_.Restart();
     messages.push_back({"user", line});
-    VARVE_ASSIGN_OR_RETURN(goes_on, Answer(format, &messages));
+    VARVE_ASSIGN_OR_RETURN(goes_on, Answer(&messages));
   }
   WriteNote("\n");
   return Status();
@@ -325,7 +323,7 @@ Status RunText(const RunOptions& asked) {
       RunSetup::Lane lane,
       setup.MakeLane(setup.plans[0], options.trace.empty() ? nullptr : &recorder));
   const bool converse =
-      options.chat && !options.prompt && options.file.empty() && isatty(STDIN_FILENO) != 0;
+      setup.is_chat() && !options.prompt && options.file.empty() && isatty(STDIN_FILENO) != 0;
   TextRun run(options, std::move(setup), std::move(lane), &recorder, since_start);
   VARVE_RETURN_IF_ERROR(run.Load());
   if (!converse) {

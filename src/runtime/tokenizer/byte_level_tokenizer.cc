@@ -46,7 +46,7 @@ class ByteLevelTokenizer final : public Tokenizer {
   std::vector<int32_t> Encode(std::string_view text, const EncodeOptions& options) const override {
     std::vector<int32_t> ids;
     if (options.add_special && adds_bos_) ids.push_back(bos());
-    for (const TextFragment& fragment : vocabulary_->special(options.parse_special).Split(text)) {
+    for (const TextFragment& fragment : vocabulary_->Split(text, options)) {
       if (fragment.id >= 0) {
         ids.push_back(fragment.id);
       } else {

@@ -40,8 +40,26 @@ constexpr Format kRoleFormats[] = {
     {"phi3", "<|", "|>\n", "<|end|>\n"},
 };
 
-std::string FormatRoles(const Format& format, std::span<const ChatMessage> messages) {
-  std::string prompt;
+class PromptWriter {
+ public:
+  template <typename... Parts>
+  void Frame(const Parts&... parts) {
+    (prompt_.text.append(parts), ...);
+  }
+  void Message(std::string_view text) {
+    const size_t begin = prompt_.text.size();
+    prompt_.text += text;
+    prompt_.messages.push_back({begin, prompt_.text.size()});
+  }
+  bool empty() const { return prompt_.text.empty(); }
+  ChatPrompt Finish() { return std::move(prompt_); }
+
+ private:
+  ChatPrompt prompt_;
+};
+
+ChatPrompt FormatRoles(const Format& format, std::span<const ChatMessage> messages) {
+  PromptWriter prompt;
   std::string system;
   for (const ChatMessage& message : messages) {
     if (message.role == "system" && format.system_in_user) {
@@ -50,12 +68,13 @@ std::string FormatRoles(const Format& format, std::span<const ChatMessage> messa
     }
     const std::string_view role = message.role == "assistant" ? format.assistant : message.role;
     const std::string_view text = format.trims ? Trim(message.content) : message.content;
-    prompt += fmt::format("{}{}{}{}{}{}", format.before_role, role, format.after_role, system, text,
-                          format.after_text);
+    prompt.Frame(format.before_role, role, format.after_role);
+    prompt.Message(system.append(text));
+    prompt.Frame(format.after_text);
     system.clear();
   }
-  prompt += fmt::format("{}{}{}", format.before_role, format.assistant, format.after_role);
-  return prompt;
+  prompt.Frame(format.before_role, format.assistant, format.after_role);
+  return prompt.Finish();
 }
 
 // Users speak inside [INST] … [/INST]; the assistant's text follows and ends with EOS.
@@ -78,8 +97,10 @@ constexpr InstFormat kInstFormats[] = {
     {"mistral-tekken", "[INST]", "[/INST]", "", "</s>"},
 };
 
-std::string FormatInst(const InstFormat& format, std::span<const ChatMessage> messages) {
-  std::string prompt;
+// What frames a system message ("<<SYS>>") is no special token in these families: it counts as
+// said.
+ChatPrompt FormatInst(const InstFormat& format, std::span<const ChatMessage> messages) {
+  PromptWriter prompt;
   std::string system;
   for (const ChatMessage& message : messages) {
     if (message.role == "system") {
@@ -88,15 +109,14 @@ std::string FormatInst(const InstFormat& format, std::span<const ChatMessage> me
     }
     const std::string full = system + message.content;
     const std::string_view text = format.trims ? Trim(full) : full;
-    if (message.role == "user") {
-      prompt += fmt::format("{}{}{}{}", prompt.empty() ? "" : format.before_later_turn, format.open,
-                            text, format.close);
-    } else {
-      prompt += fmt::format("{}{}{}", format.before_answer, text, format.after_answer);
-    }
+    const bool is_user = message.role == "user";
+    if (is_user && !prompt.empty()) prompt.Frame(format.before_later_turn);
+    prompt.Frame(is_user ? format.open : format.before_answer);
+    prompt.Message(text);
+    prompt.Frame(is_user ? format.close : format.after_answer);
     system.clear();
   }
-  return prompt;
+  return prompt.Finish();
 }
 
 Status CheckMessages(std::span<const ChatMessage> messages) {
@@ -154,7 +174,7 @@ Result<std::string_view> DetectChatFormat(const GgufFile& file) {
   return Unimplemented(fmt::format("tokenizer.chat_template: none of {}", ListNames()));
 }
 
-Result<std::string> FormatChat(std::string_view format, std::span<const ChatMessage> messages) {
+Result<ChatPrompt> FormatChat(std::string_view format, std::span<const ChatMessage> messages) {
   VARVE_RETURN_IF_ERROR(CheckMessages(messages));
   for (const Format& known : kRoleFormats) {
     if (known.name == format) return FormatRoles(known, messages);

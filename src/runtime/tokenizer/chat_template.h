@@ -7,8 +7,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/gguf/gguf_file.h"
+#include "runtime/tokenizer/tokenizer.h"
 #include "varve/status.h"
 
 namespace varve {
@@ -27,12 +29,17 @@ std::span<const std::string_view> ChatFormatNames();
 // kUnimplemented if it is none of ours.
 Result<std::string_view> DetectChatFormat(const GgufFile& file);
 
-// The prompt that makes the model answer as the assistant. Special tokens are in it as text:
-// encode with parse_special. The BOS token is not in front of it: encode with add_special.
-//
+// The prompt that makes the model answer as the assistant. Special tokens are in it as text: encode
+// with parse_special, and with the messages as literal ranges, so that nobody's words end a turn.
+// The BOS token is not in front of it: encode with add_special.
+struct ChatPrompt {
+  std::string text;
+  std::vector<TextRange> messages;  // what was said; the rest is the format's
+};
+
 // A system message can only be the first; families without one get it in front of the first user
 // message. kInvalidArgument names an unknown format, role or a message at a wrong place.
-Result<std::string> FormatChat(std::string_view format, std::span<const ChatMessage> messages);
+Result<ChatPrompt> FormatChat(std::string_view format, std::span<const ChatMessage> messages);
 
 }  // namespace varve
 

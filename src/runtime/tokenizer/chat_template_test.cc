@@ -26,18 +26,39 @@ Result<std::string_view> Detect(std::string_view source) {
 TEST(ChatTemplate, EveryNameIsAFormatThatEndsWhereTheAssistantBegins) {
   const std::vector<ChatMessage> messages = {{"system", "Rule."}, {"user", "Question?"}};
   for (const std::string_view name : ChatFormatNames()) {
-    const Result<std::string> prompt = FormatChat(name, messages);
+    const Result<ChatPrompt> prompt = FormatChat(name, messages);
     ASSERT_TRUE(prompt.ok()) << prompt.status().ToString();
-    EXPECT_NE(prompt->find("Rule."), std::string::npos) << name;
-    EXPECT_LT(prompt->find("Rule."), prompt->find("Question?")) << name;
+    EXPECT_NE(prompt->text.find("Rule."), std::string::npos) << name;
+    EXPECT_LT(prompt->text.find("Rule."), prompt->text.find("Question?")) << name;
+  }
+}
+
+TEST(ChatTemplate, TellsTheMessagesFromTheFrame) {
+  const std::vector<ChatMessage> talk = {
+      {"system", "Rule."}, {"user", " q "}, {"assistant", "a"}, {"user", "r"}};
+  for (const std::string_view name : ChatFormatNames()) {
+    const ChatPrompt prompt = *FormatChat(name, talk);
+    std::string said;
+    size_t end = 0;
+    for (const TextRange& range : prompt.messages) {
+      EXPECT_GE(range.begin, end) << name;
+      end = range.end;
+      said += prompt.text.substr(range.begin, range.end - range.begin);
+    }
+    EXPECT_LE(end, prompt.text.size());
+    // In the order in which it was said, and nothing that could be a special token of the frame.
+    for (const char* text : {"Rule.", "q", "a", "r"}) EXPECT_NE(said.find(text), std::string::npos);
+    for (const char* text : {"<|", "|>", "[INST]", "</s>", "_turn>"}) {
+      EXPECT_EQ(said.find(text), std::string::npos) << name;
+    }
   }
 }
 
 TEST(ChatTemplate, MistralsDifferInBlanks) {
   const std::vector<ChatMessage> talk = {{"user", "q"}, {"assistant", "a"}, {"user", "r"}};
-  EXPECT_EQ(*FormatChat("mistral", talk), "[INST] q [/INST] a</s>[INST] r [/INST]");
-  EXPECT_EQ(*FormatChat("mistral-v3", talk), "[INST] q[/INST] a</s>[INST] r[/INST]");
-  EXPECT_EQ(*FormatChat("mistral-tekken", talk), "[INST]q[/INST]a</s>[INST]r[/INST]");
+  EXPECT_EQ(FormatChat("mistral", talk)->text, "[INST] q [/INST] a</s>[INST] r [/INST]");
+  EXPECT_EQ(FormatChat("mistral-v3", talk)->text, "[INST] q[/INST] a</s>[INST] r[/INST]");
+  EXPECT_EQ(FormatChat("mistral-tekken", talk)->text, "[INST]q[/INST]a</s>[INST]r[/INST]");
   EXPECT_EQ(*Detect("{{ '[INST] ' + m + ' [/INST]' }}"), "mistral");
   EXPECT_EQ(*Detect("{{ '[INST] ' + m + '[/INST]' }}"), "mistral-v3");
   EXPECT_EQ(*Detect("{{ '[INST]' + m + '[/INST]' }}"), "mistral-tekken");
@@ -64,14 +85,14 @@ TEST(ChatTemplate, NamesWhatIsWrongWithTheMessages) {
       {{{"user", "x"}, {"assistant", "y"}}, "last message"},
   };
   for (const auto& [messages, named] : wrong) {
-    const Result<std::string> prompt = FormatChat("chatml", messages);
+    const Result<ChatPrompt> prompt = FormatChat("chatml", messages);
     ASSERT_FALSE(prompt.ok()) << named;
     EXPECT_EQ(prompt.status().code(), StatusCode::kInvalidArgument);
     EXPECT_NE(prompt.status().message().find(named), std::string::npos)
         << prompt.status().message();
   }
   const std::vector<ChatMessage> question = {{"user", "x"}};
-  const Result<std::string> prompt = FormatChat("vicuna", question);
+  const Result<ChatPrompt> prompt = FormatChat("vicuna", question);
   EXPECT_EQ(prompt.status().code(), StatusCode::kInvalidArgument);
   EXPECT_NE(prompt.status().message().find("vicuna"), std::string::npos);
 }

@@ -115,8 +115,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::vector<int32_t> Encode(std::string_view text, const EncodeOptions& options) const override {
     std::vector<int32_t> ids;
     if (options.add_special && options_.adds_bos) ids.push_back(bos());
-    const std::vector<TextFragment> fragments =
-        vocabulary_->special(options.parse_special).Split(text);
+    const std::vector<TextFragment> fragments = vocabulary_->Split(text, options);
     bool after_special = true;
     for (const TextFragment& fragment : fragments) {
       if (fragment.id >= 0) {

@@ -19,9 +19,18 @@
 
 namespace varve {
 
+// Bytes [begin, end) of a text.
+struct TextRange {
+  size_t begin = 0;
+  size_t end = 0;
+};
+
 struct EncodeOptions {
   bool add_special = true;     // BOS (and EOS) where the model asks for them
   bool parse_special = false;  // "<|im_end|>" in the text is that token, not ten characters
+  // Where it is ten characters all the same, with parse_special: what a stranger wrote into a chat.
+  // Ascending, apart, inside the text. The ranges cut nothing: words may cross their borders.
+  std::span<const TextRange> literal = {};
 };
 
 class Tokenizer {

@@ -91,9 +91,9 @@ TEST(ChatTemplate, WritesWhatTheTemplatesOfTheFamiliesWrite) {
           {message["role"].get<std::string>(), message["content"].get<std::string>()});
     }
     const std::string format = golden["format"].get<std::string>();
-    const Result<std::string> prompt = FormatChat(format, messages);
+    const Result<ChatPrompt> prompt = FormatChat(format, messages);
     ASSERT_TRUE(prompt.ok()) << prompt.status().ToString();
-    EXPECT_EQ(*prompt, golden["prompt"].get<std::string>()) << format;
+    EXPECT_EQ(prompt->text, golden["prompt"].get<std::string>()) << format;
 
     const std::vector<std::byte> bytes =
         GgufBuilder()

@@ -156,6 +156,31 @@ Status Vocabulary::CollectSpecial() {
   return Status();
 }
 
+std::vector<TextFragment> Vocabulary::Split(std::string_view text,
+                                            const EncodeOptions& options) const {
+  std::vector<TextFragment> fragments;
+  const auto add = [&](size_t begin, size_t end, bool parse_special) {
+    for (const TextFragment& fragment :
+         special(parse_special).Split(text.substr(begin, end - begin))) {
+      if (fragment.id < 0 && !fragments.empty() && fragments.back().id < 0) {
+        // Plain text goes on behind the border of a range: the two views touch.
+        std::string_view& before = fragments.back().text;
+        before = {before.data(), before.size() + fragment.text.size()};
+      } else {
+        fragments.push_back(fragment);
+      }
+    }
+  };
+  size_t begin = 0;
+  for (const TextRange& range : options.literal) {
+    add(begin, range.begin, options.parse_special);
+    add(range.begin, range.end, false);
+    begin = range.end;
+  }
+  add(begin, text.size(), options.parse_special);
+  return fragments;
+}
+
 bool Vocabulary::IsText(int32_t id) const {
   return IsNormal(type(id)) || type(id) == TokenType::kUserDefined || type(id) == TokenType::kByte;
 }

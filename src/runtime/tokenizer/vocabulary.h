@@ -16,6 +16,7 @@
 
 #include "runtime/gguf/gguf_file.h"
 #include "runtime/tokenizer/special_tokens.h"
+#include "runtime/tokenizer/tokenizer.h"
 #include "varve/status.h"
 
 namespace varve {
@@ -71,12 +72,14 @@ class Vocabulary {
   int32_t eos = -1;
   int32_t unknown = -1;
 
+  // The special tokens of a text, and the plain text between them.
+  std::vector<TextFragment> Split(std::string_view text, const EncodeOptions& options) const;
+
+ private:
   // Matched in every text, and in a text that may hold special tokens.
   const SpecialTokens& special(bool parse_special) const {
     return parse_special ? all_special_ : user_defined_;
   }
-
- private:
   Vocabulary() = default;
   Status ReadTexts(const GgufFile& file);
   Status ReadTypes(const GgufFile& file);
