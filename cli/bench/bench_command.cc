@@ -44,18 +44,20 @@ constexpr const char* kBenchDecodeFooter =
     "are ranked by age until the steps begin, and by the steps' attention\nfrom then on: speed "
     "and "
     "bytes are real, which pages stay is not.\n\n"
+    "  tokens/s     of all sequences together; `of each`, with --batch, of one\n"
     "  x f16        median of the repetitions' own ratios to the f16 row\n"
     "  p99          of single steps: 99 of 100 take no longer; sealing pages makes some long\n"
     "  cache        all that the page pool holds, and the tables\n"
     "  resident     the process with the model and this cache alone\n"
     "  weights, attention, cache work (append is attention; sealing is cache work), other: "
     "shares of the time\n"
-    "  of read      weights and cache read per token, as a part of the read bandwidth\n"
+    "  of read      weights and cache read per step, as a part of the read bandwidth\n"
     "  logit error  of the first step, RMS against f16; synthetic rows exaggerate it\n\n"
     "Examples:\n"
     "  varve bench decode --depths 0,2048,4096                # the embedded model\n"
     "  varve bench decode --random-model qwen3-0.6b --kv q8_0 q4_0r --json out.json\n"
     "  varve bench decode -m model.gguf --kv 'k=q8_0,v=q4_0' --depths 8192 --threads 2\n"
+    "  varve bench decode -m smollm2 --batch 8 --kv q8_0 --depths 2048\n"
     "  varve bench decode --random-model qwen3-0.6b --kv 'h2o,ratio=3.5' --depths "
     "1024,4096,16384";
 
@@ -138,8 +140,15 @@ void AddDecode(CLI::App& bench, int* exit_code) {
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 24));
   command
-      ->add_option("--steps", options->steps,
-                   "Tokens per repetition (default: 64 where a step is quick, down to 8)")
+      ->add_option("--batch", options->batch,
+                   "Sequences that are decoded together: a step reads the weights once for all of "
+                   "them, and the cache of each")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 512));
+  command
+      ->add_option(
+          "--steps", options->steps,
+          "Tokens of a sequence per repetition (default: 64 where a step is quick, down to 8)")
       ->check(CLI::Range(1, 1 << 20));
   command->add_option("--reps", options->reps, "Repetitions, all plans interleaved")
       ->capture_default_str()

@@ -106,9 +106,11 @@ Result<std::vector<std::vector<size_t>>> DecodeBench::Groups() const {
       return Status(estimate.status().code(),
                     fmt::format("--kv \"{}\": {}", names_[i], estimate.status().message()));
     }
-    bytes.push_back(*estimate);
+    bytes.push_back(*estimate * static_cast<uint64_t>(options_.batch));
   }
-  const std::string depth = fmt::format("--depths {}", depths_.back());
+  const std::string depth =
+      fmt::format("--depths {}{}", depths_.back(),
+                  options_.batch == 1 ? "" : fmt::format(", --batch {}", options_.batch));
   VARVE_RETURN_IF_ERROR(CheckMemory(depth + ": the pages of f16", bytes[0]));
   const uint64_t usable = UsableBytes();
   std::vector<std::vector<size_t>> groups(1);
@@ -199,6 +201,7 @@ Status DecodeBench::RunDepth(int64_t depth, std::vector<std::unique_ptr<DecodeLa
   progress.Clear();
   const DecodeCase at = {name_,
                          depth,
+                         options_.batch,
                          steps,
                          executor_->num_threads(),
                          Median(bandwidths),
@@ -215,7 +218,7 @@ Status DecodeBench::RunGroup(const std::vector<size_t>& group) {
   indices.insert(indices.end(), group.begin(), group.end());
   for (const size_t i : indices) {
     VARVE_ASSIGN_OR_RETURN(std::unique_ptr<DecodeLane> lane,
-                           DecodeLane::Make(names_[i], caches_[i], *model_));
+                           DecodeLane::Make(names_[i], caches_[i], *model_, options_.batch));
     lanes.push_back(std::move(lane));
   }
   for (const int64_t depth : depths_) {
@@ -235,7 +238,7 @@ Status DecodeBench::Run() {
   runner_ = model_->MakeRunner(*executor_);
   synthetic_ = std::make_unique<SyntheticRows>(model_->cache_shape(), options_.seed, *executor_);
   VARVE_ASSIGN_OR_RETURN(std::unique_ptr<DecodeLane> trial,
-                         DecodeLane::Make("f16", caches_[0], *model_));
+                         DecodeLane::Make("f16", caches_[0], *model_, options_.batch));
   std::vector<int32_t> tokens;
   VARVE_RETURN_IF_ERROR(trial->TimeSteps(*runner_, 1, &tokens).status());
   trial.reset();

@@ -27,7 +27,8 @@ struct BenchDecodeOptions {
   std::string weights = "q8_0";
   std::vector<std::string> plans = {"f16", "q8_0", "q4_0r"};
   std::vector<int64_t> depths = {0, 4096, 16384, 32768};
-  int steps = 0;  // tokens per repetition; 0: 64 where a step is quick, down to 8
+  int batch = 1;  // sequences that are decoded together
+  int steps = 0;  // tokens of a sequence per repetition; 0: 64 where a step is quick, down to 8
   int reps = 5;
   int threads = 0;  // 0: all cores
   uint64_t seed = 1;

@@ -109,6 +109,40 @@ TEST_F(BenchDecodeTest, EveryStepIsTimed) {
   EXPECT_DOUBLE_EQ(*mean, sum / 20);
 }
 
+TEST_F(BenchDecodeTest, ABatchDecodesATokenOfEachSequenceInAStep) {
+  std::unique_ptr<Executor> executor = MakeThreadPool(2);
+  const SyntheticRows synthetic(model_->cache_shape(), 1, *executor);
+  const std::unique_ptr<DecoderRunner> runner = model_->MakeRunner(*executor);
+  const auto one = DecodeLane::Make("q8_0", *ParsePlan("q8_0"), *model_, *executor).value();
+  const auto three = DecodeLane::Make("q8_0", *ParsePlan("q8_0"), *model_, *executor, 3).value();
+  ASSERT_TRUE(one->SetDepth(synthetic, 130).ok());
+  ASSERT_TRUE(three->SetDepth(synthetic, 130).ok());
+  EXPECT_EQ(three->cache().Report().bytes_used, 3 * one->cache().Report().bytes_used);
+  std::vector<int32_t> alone;
+  std::vector<int32_t> together;
+  ASSERT_TRUE(one->TimeSteps(*runner, 10, &alone).ok());
+  ASSERT_TRUE(three->TimeSteps(*runner, 10, &together).ok());
+  ASSERT_EQ(together.size(), 30u);
+  // The first sequence writes what it writes alone, whoever else is there.
+  for (size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(together[3 * i], alone[i]) << i;
+
+  options_.batch = 3;
+  options_.plans = {"q8_0"};
+  options_.depths = {130};
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  const Status status = BenchDecodeModel(options_, model_, sink_, rows);
+  ASSERT_TRUE(status.ok()) << status.message();
+  for (const auto& row : rows) {
+    EXPECT_EQ(row["batch"], 3);
+    EXPECT_DOUBLE_EQ(row["tokens_per_s"], 3 * row["tokens_per_s_each"].get<double>());
+  }
+  std::string table(1 << 13, '\0');
+  std::rewind(sink_);
+  table.resize(std::fread(table.data(), 1, table.size(), sink_));
+  EXPECT_NE(table.find("depth 130, 3 sequences together"), std::string::npos) << table;
+  EXPECT_NE(table.find("of each"), std::string::npos) << table;
+}
+
 TEST_F(BenchDecodeTest, ABreakdownIsASecondTableAndKeysOfTheRows) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   options_.plans = {"q8_0"};

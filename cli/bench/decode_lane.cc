@@ -36,40 +36,48 @@ Result<uint64_t> EstimateLane(const CacheOptions& options, const CacheShape& sha
 }
 
 Result<std::unique_ptr<DecodeLane>> DecodeLane::Make(std::string name, const Plan& plan,
-                                                     const DecoderModel& model,
-                                                     Executor& executor) {
+                                                     const DecoderModel& model, Executor& executor,
+                                                     int batch) {
   VARVE_ASSIGN_OR_RETURN(CacheOptions options, LaneOptions(plan, model, executor));
-  return Make(std::move(name), std::move(options), model);
+  return Make(std::move(name), std::move(options), model, batch);
 }
 
 Result<std::unique_ptr<DecodeLane>> DecodeLane::Make(std::string name, CacheOptions options,
-                                                     const DecoderModel& model) {
+                                                     const DecoderModel& model, int batch) {
   Result<std::unique_ptr<Cache>> cache = Cache::Create(model.cache_shape(), std::move(options));
   if (!cache.ok()) {
     return Status(cache.status().code(),
                   fmt::format("--kv \"{}\": {}", name, cache.status().message()));
   }
-  VARVE_ASSIGN_OR_RETURN(SequenceId sequence, (*cache)->CreateSequence());
   std::unique_ptr<DecodeLane> lane(new DecodeLane);
   lane->name_ = std::move(name);
   lane->cache_ = std::move(*cache);
-  lane->sequence_ = sequence;
-  lane->logits_.resize(static_cast<size_t>(model.vocab_size()));
+  for (int i = 0; i < batch; ++i) {
+    VARVE_ASSIGN_OR_RETURN(SequenceId sequence, lane->cache_->CreateSequence());
+    lane->sequences_.push_back(sequence);
+  }
+  lane->logits_.resize(static_cast<size_t>(model.vocab_size()) * static_cast<size_t>(batch));
   return lane;
+}
+
+Status DecodeLane::SetDepthOf(SequenceId* sequence, const SyntheticRows& rows, int64_t depth) {
+  if (cache_->Report().fold.layers > 0) {
+    // A depth is one prompt: all of it is folded, not what it has more than the depth before.
+    VARVE_RETURN_IF_ERROR(cache_->Free(*sequence));
+    VARVE_ASSIGN_OR_RETURN(*sequence, cache_->CreateSequence());
+  }
+  VARVE_ASSIGN_OR_RETURN(int64_t position, cache_->NextPosition(*sequence));
+  if (position > depth) VARVE_RETURN_IF_ERROR(cache_->Truncate(*sequence, depth));
+  VARVE_RETURN_IF_ERROR(rows.Extend(*cache_, *sequence, depth));
+  return cache_->EndPrompt(*sequence);
 }
 
 Status DecodeLane::SetDepth(const SyntheticRows& rows, int64_t depth) {
   const uint64_t before = ResidentBytes();
   const StageTimes stages_before = cache_->Report().stages;
-  if (cache_->Report().fold.layers > 0) {
-    // A depth is one prompt: all of it is folded, not what it has more than the depth before.
-    VARVE_RETURN_IF_ERROR(cache_->Free(sequence_));
-    VARVE_ASSIGN_OR_RETURN(sequence_, cache_->CreateSequence());
+  for (SequenceId& sequence : sequences_) {
+    VARVE_RETURN_IF_ERROR(SetDepthOf(&sequence, rows, depth));
   }
-  VARVE_ASSIGN_OR_RETURN(int64_t position, cache_->NextPosition(sequence_));
-  if (position > depth) VARVE_RETURN_IF_ERROR(cache_->Truncate(sequence_, depth));
-  VARVE_RETURN_IF_ERROR(rows.Extend(*cache_, sequence_, depth));
-  VARVE_RETURN_IF_ERROR(cache_->EndPrompt(sequence_));
   cache_->WaitForPacking();
   stats_ = cache_->Report();
   AddStages(StagesBetween(stages_before, stats_.stages), &fill_stages_);
@@ -80,17 +88,25 @@ Status DecodeLane::SetDepth(const SyntheticRows& rows, int64_t depth) {
 
 Result<double> DecodeLane::TimeSteps(DecoderRunner& runner, int steps,
                                      std::vector<int32_t>* tokens) {
-  VARVE_ASSIGN_OR_RETURN(int64_t depth, cache_->NextPosition(sequence_));
+  VARVE_ASSIGN_OR_RETURN(int64_t depth, cache_->NextPosition(sequences_[0]));
   tokens->clear();
   step_us_.clear();
-  DecodeEntry entry{sequence_, 1};
+  const size_t vocab = logits_.size() / sequences_.size();
+  std::vector<DecodeEntry> entries;
+  for (const SequenceId sequence : sequences_) {
+    // Texts that differ, as those of several users do.
+    const auto first = static_cast<int32_t>(1 + entries.size());
+    entries.push_back({sequence, first % static_cast<int32_t>(vocab)});
+  }
   const StageTimes before = cache_->Report().stages;
   Timer timer;
   for (int step = 0; step < steps; ++step) {
-    VARVE_RETURN_IF_ERROR(runner.Decode(*cache_, {&entry, 1}, logits_.data()));
-    const auto best = std::max_element(logits_.begin(), logits_.end());
-    entry.token = static_cast<int32_t>(best - logits_.begin());
-    tokens->push_back(entry.token);
+    VARVE_RETURN_IF_ERROR(runner.Decode(*cache_, entries, logits_.data()));
+    for (size_t i = 0; i < entries.size(); ++i) {
+      const float* row = logits_.data() + i * vocab;
+      entries[i].token = static_cast<int32_t>(std::max_element(row, row + vocab) - row);
+      tokens->push_back(entries[i].token);
+    }
     step_us_.push_back(timer.LapUs());
   }
   if (!std::all_of(logits_.begin(), logits_.end(), [](float x) { return std::isfinite(x); })) {
@@ -98,7 +114,9 @@ Result<double> DecodeLane::TimeSteps(DecoderRunner& runner, int steps,
   }
   stats_ = cache_->Report();
   step_stages_ = StagesBetween(before, stats_.stages);
-  VARVE_RETURN_IF_ERROR(cache_->Truncate(sequence_, depth));
+  for (const SequenceId sequence : sequences_) {
+    VARVE_RETURN_IF_ERROR(cache_->Truncate(sequence, depth));
+  }
   return std::accumulate(step_us_.begin(), step_us_.end(), 0.0) / steps;
 }
 

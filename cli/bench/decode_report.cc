@@ -30,14 +30,14 @@ StageRow StagesOf(const DecodeCase& at, const DecodeRow& row) {
   stages.wall_us = Median(row.us);
   stages.threads = at.threads;
   stages.token_heads = (static_cast<double>(at.depth) + (at.steps + 1) / 2.0) * shape.num_layers *
-                       shape.num_kv_heads;
+                       shape.num_kv_heads * at.batch;
   stages.filling = row.lane->fill_stages();
   return stages;
 }
 
 // What the table and the JSON of a row both show.
 struct DecodeFigures {
-  double tokens_per_s = 0;
+  double tokens_per_s = 0;  // of all sequences together
   double ratio_to_f16 = 0;
   double p50_us = 0;  // of single steps
   double p99_us = 0;
@@ -57,7 +57,8 @@ DecodeFigures FiguresOf(const DecodeCase& at, const DecodeRow& baseline, const D
   for (size_t i = 0; i < row.us.size(); ++i) ratios.push_back(baseline.us[i] / row.us[i]);
   const CacheReport stats = row.lane->cache().Report();
   DecodeFigures figures;
-  figures.tokens_per_s = 1e6 / Median(row.us);
+  const double steps_per_s = 1e6 / Median(row.us);
+  figures.tokens_per_s = steps_per_s * at.batch;
   figures.ratio_to_f16 = Median(ratios);
   figures.p50_us = Quantile(row.step_us, 0.5);
   figures.p99_us = Quantile(row.step_us, 0.99);
@@ -65,8 +66,7 @@ DecodeFigures FiguresOf(const DecodeCase& at, const DecodeRow& baseline, const D
   figures.cache_bytes_read = stats.bytes_used;
   figures.resident_bytes = at.resident_before + row.lane->resident_growth();
   const uint64_t read_bytes = at.weight_bytes_per_token + stats.bytes_used;
-  figures.bandwidth_fraction =
-      static_cast<double>(read_bytes) * figures.tokens_per_s / at.read_bandwidth;
+  figures.bandwidth_fraction = static_cast<double>(read_bytes) * steps_per_s / at.read_bandwidth;
   const double all = row.times.total_us();
   if (all > 0) {
     figures.weights = row.times.linear_us / all;
@@ -77,20 +77,29 @@ DecodeFigures FiguresOf(const DecodeCase& at, const DecodeRow& baseline, const D
   return figures;
 }
 
-std::vector<std::string> CellsOf(const DecodeRow& row, const DecodeFigures& figures) {
+// A batch has a column more: tokens per second of each sequence.
+std::vector<std::string> HeadersOf(const DecodeCase& at) {
+  std::vector<std::string> headers = {"plan", ">tokens/s"};
+  if (at.batch > 1) headers.push_back(">of each");
+  Extend(headers, {">x f16", ">p99", ">cache", ">resident", ">weights", ">attention", ">cache work",
+                   ">other", ">of read", ">logit error"});
+  return headers;
+}
+
+std::vector<std::string> CellsOf(const DecodeCase& at, const DecodeRow& row,
+                                 const DecodeFigures& figures) {
   const auto percent = [](double part) { return fmt::format("{:.1f} %", 100 * part); };
-  return {row.noise ? "f16 again (noise)" : row.lane->name(),
-          fmt::format("{:.2f}", figures.tokens_per_s),
-          fmt::format("{:.2f}", figures.ratio_to_f16),
-          fmt::format("{:.2f} ms", figures.p99_us / 1e3),
-          HumanBytes(static_cast<double>(figures.cache_bytes)),
-          HumanBytes(static_cast<double>(figures.resident_bytes)),
-          percent(figures.weights),
-          percent(figures.attention),
-          percent(figures.cache_work),
-          percent(figures.other),
-          fmt::format("{:.0f} %", 100 * figures.bandwidth_fraction),
-          fmt::format("{:.1e}", row.logit_error)};
+  std::vector<std::string> cells = {row.noise ? "f16 again (noise)" : row.lane->name(),
+                                    fmt::format("{:.2f}", figures.tokens_per_s)};
+  if (at.batch > 1) cells.push_back(fmt::format("{:.2f}", figures.tokens_per_s / at.batch));
+  Extend(cells, {fmt::format("{:.2f}", figures.ratio_to_f16),
+                 fmt::format("{:.2f} ms", figures.p99_us / 1e3),
+                 HumanBytes(static_cast<double>(figures.cache_bytes)),
+                 HumanBytes(static_cast<double>(figures.resident_bytes)), percent(figures.weights),
+                 percent(figures.attention), percent(figures.cache_work), percent(figures.other),
+                 fmt::format("{:.0f} %", 100 * figures.bandwidth_fraction),
+                 fmt::format("{:.1e}", row.logit_error)});
+  return cells;
 }
 
 nlohmann::ordered_json JsonOf(const DecodeCase& at, const DecodeRow& row, const char* role,
@@ -99,10 +108,12 @@ nlohmann::ordered_json JsonOf(const DecodeCase& at, const DecodeRow& row, const 
           {"role", role},
           {"model", at.model},
           {"depth", at.depth},
+          {"batch", at.batch},
           {"threads", at.threads},
           {"steps", at.steps},
           {"reps", row.us.size()},
           {"tokens_per_s", figures.tokens_per_s},
+          {"tokens_per_s_each", figures.tokens_per_s / at.batch},
           {"ratio_to_f16", figures.ratio_to_f16},
           {"p50_us", figures.p50_us},
           {"p99_us", figures.p99_us},
@@ -136,14 +147,15 @@ void PrintDetails(const std::vector<DecodeRow>& rows, const std::vector<Retentio
 
 void ReportDecode(const DecodeCase& at, const std::vector<DecodeRow>& rows, std::FILE* out,
                   nlohmann::ordered_json& json) {
-  fmt::print(out, "\ndepth {}, {} steps x {} repetitions; read bandwidth {:.1f} GB/s in this run\n",
-             at.depth, at.steps, rows[0].us.size(), at.read_bandwidth / 1e9);
-  TextTable table({"plan", ">tokens/s", ">x f16", ">p99", ">cache", ">resident", ">weights",
-                   ">attention", ">cache work", ">other", ">of read", ">logit error"});
+  fmt::print(out,
+             "\ndepth {}{}, {} steps x {} repetitions; read bandwidth {:.1f} GB/s in this run\n",
+             at.depth, at.batch == 1 ? "" : fmt::format(", {} sequences together", at.batch),
+             at.steps, rows[0].us.size(), at.read_bandwidth / 1e9);
+  TextTable table(HeadersOf(at));
   std::vector<RetentionReport> reports;
   for (const DecodeRow& row : rows) {
     const DecodeFigures figures = FiguresOf(at, rows[0], row);
-    table.AddRow(CellsOf(row, figures));
+    table.AddRow(CellsOf(at, row, figures));
     const bool is_baseline = &row == rows.data();
     json.push_back(
         JsonOf(at, row, row.noise ? "noise" : (is_baseline ? "baseline" : "candidate"), figures));

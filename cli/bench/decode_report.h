@@ -31,6 +31,7 @@ struct DecodeRow {
 struct DecodeCase {
   std::string model;
   int64_t depth = 0;
+  int batch = 1;
   int steps = 0;
   int threads = 0;
   double read_bandwidth = 0;  // bytes per second
