@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "cli/inspect/read_time.h"
 #include "cli/model_argument.h"
 #include "cli/plan_use.h"
 #include "cli/report/output.h"
@@ -147,14 +148,22 @@ Json ReportJson(const PlanReportOptions& options, const Plan& plan, const PlanCo
   return rows;
 }
 
+std::string DeviceNames() {
+  std::string names;
+  for (const ReadDevice& device : NamedDevices()) {
+    names += (names.empty() ? "" : " ") + device.name;
+  }
+  return names;
+}
+
 }  // namespace
 
 void AddPlanReportOptions(CLI::App* command, PlanReportOptions* options) {
   command->add_option("PLAN", options->plan, "a plan, or @file.json")->required();
   CLI::Option* model =
-      command->add_option("-m,--model", options->model, "GGUF file whose shape and codebook count")
-          ->type_name("FILE")
-          ->check(CLI::ExistingFile);
+      AddModelOption(*command, options->model)
+          ->description(
+              "GGUF file or name (`varve models`) whose shape, weights and codebook count");
   CLI::Option* embedded =
       command->add_flag("--embedded-model", options->embedded_model, "those of the embedded model")
           ->excludes(model);
@@ -174,6 +183,14 @@ void AddPlanReportOptions(CLI::App* command, PlanReportOptions* options) {
   command->add_option("--ctx", options->ctx, "tokens in the sequence")
       ->check(CLI::Range(int64_t{0}, kMaxContext))
       ->capture_default_str();
+  options->devices = {std::string(kThisDevice)};
+  command
+      ->add_option("--device", options->devices,
+                   "devices whose time of reading a token's bytes is told: \"here\" is measured; " +
+                       DeviceNames() + "; or all")
+      ->capture_default_str()
+      ->delimiter(',')
+      ->allow_extra_args(false);  // the plan may follow
   command->add_option("--json", options->json,
                       "write JSON to FILE (- is stdout, without the table)");
 }
@@ -193,10 +210,12 @@ int ReportPlan(const PlanReportOptions& asked) {
   shape.key_dim = options.dim;
   shape.value_dim = options.dim;
   PlanResources resources;
+  uint64_t weight_bytes = 0;  // read per token; 0: no model was named
   if (options.embedded_model || !options.model.empty()) {
     Result<LoadedModel> model = LoadModel(options.model);
     if (!model.ok()) return ReportError(model.status());
     shape = model->model->cache_shape();
+    weight_bytes = model->model->weight_bytes_per_token();
     const CacheOptions cache_options = CacheOptionsFor(*model->model);
     resources = {cache_options.codebook, cache_options.compressor, cache_options.model_fingerprint};
     options.layers = shape.num_layers;
@@ -212,9 +231,17 @@ int ReportPlan(const PlanReportOptions& asked) {
   }
   Result<PlanUse> use = UseOfPlan(*plan, shape, resources, *cost);
   if (!use.ok()) return ReportError(use.status());
-  if (options.json != "-") PrintReport(options, *plan, *cost, *use);
+  const Result<std::vector<ReadDevice>> devices = ResolveDevices(options.devices);
+  if (!devices.ok()) return ReportError(devices.status());
+  const ReadBytes read = {cost->payload, cost->bytes_f16, weight_bytes};
+  if (options.json != "-") {
+    PrintReport(options, *plan, *cost, *use);
+    PrintReadTimes(read, *devices, stdout);
+  }
   if (!options.json.empty()) {
-    const Status written = WriteJson(options.json, "plan", ReportJson(options, *plan, *cost, *use));
+    Json rows = ReportJson(options, *plan, *cost, *use);
+    rows[0]["read_times"] = ReadTimesJson(read, *devices);
+    const Status written = WriteJson(options.json, "plan", rows);
     if (!written.ok()) return ReportError(written);
   }
   return kExitDone;

@@ -27,7 +27,8 @@ struct PlanReportOptions {
   int kv_heads = 8;
   int dim = 128;
   int64_t ctx = 4096;
-  std::string json;  // file, "-", or empty
+  std::vector<std::string> devices;  // whose read times to tell: see read_time.h
+  std::string json;                  // file, "-", or empty
 };
 
 // Registers the options on a subcommand; `options` must outlive the parse.
