@@ -59,6 +59,25 @@ void AddPromptOptions(CLI::App* command, RunOptions* options) {
           "-f stdin is read unless it is a terminal")
       ->type_name("FILE")
       ->excludes(prompt);
+  CLI::Option* prompts =
+      command
+          ->add_option("--prompts", options->prompts,
+                       "Each file of a folder is a prompt (text to continue; with --chat a "
+                       "message); texts come in the order of the files' names")
+          ->type_name("DIR")
+          ->excludes(prompt)
+          ->excludes("--file");
+  command
+      ->add_option("-j,--together", options->together,
+                   "With --prompts: sequences that are decoded together, in one cache")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 512))
+      ->needs(prompts);
+  command
+      ->add_option("-o,--output", options->output,
+                   "With --prompts: write each text to a file of the prompt's name in DIR")
+      ->type_name("DIR")
+      ->needs(prompts);
   CLI::Option* prompt_tokens =
       command
           ->add_option("--prompt-tokens", options->prompt_tokens,
@@ -181,14 +200,17 @@ void AddRunCommand(CLI::App& app, int* exit_code) {
       "  varve run -f story.txt --kv f16 q8_0 q4_0r 'k=q8_0,v=q4_0' --report compare.html\n"
       "  varve run -f story.txt --kv 'evict=demote,ratio=3.5' --trace trace.html\n"
       "  varve run -f story.txt --kv q8_0 --save story.varve\n"
+      "  varve run -m smollm2 --chat --prompts questions/ -j 8 -o answers/ --json run.json\n"
       "  varve run --load story.varve -p ' The next day'     # no prompt is read twice");
   command->callback([command, options, exit_code] {
     options->chat = command->count("--chat") > 0;
     options->has_plan = command->count("--kv") > 0;
     options->command = CommandLine();
     const bool is_comparison = options->plans.size() > 1 || !options->report.empty();
-    const varve::Status status =
-        is_comparison ? varve::cli::RunCompare(*options) : varve::cli::RunText(*options);
+    const auto run = !options->prompts.empty() ? varve::cli::RunPrompts
+                     : is_comparison           ? varve::cli::RunCompare
+                                               : varve::cli::RunText;
+    const varve::Status status = run(*options);
     if (!status.ok()) *exit_code = varve::cli::ReportError(status);
   });
 }

@@ -29,6 +29,9 @@ struct RunOptions {
   std::string file;           // "-": stdin
   int64_t prompt_tokens = 0;  // only so many of the prompt's; 0: all
   int64_t tokens = -1;        // -1: 256, or to the end of the answer in a chat
+  std::string prompts;        // a folder: each of its files is a prompt
+  int together = 1;           // of them, at most so many at a time
+  std::string output;         // folder for a text per prompt; empty: stdout, with headings
   std::vector<std::string> plans = {"f16"};
   bool has_plan = false;    // --kv was given
   std::string load;         // .varve file to continue
@@ -83,9 +86,10 @@ struct CacheFigures {
 };
 CacheFigures FiguresOf(const Cache& cache, int64_t num_tokens);
 
-// The part of `varve run` that has a file of its own each.
+// The parts of `varve run`, a file each.
 Status RunText(const RunOptions& options);     // one plan: run_text.cc
 Status RunCompare(const RunOptions& options);  // several: run_compare.cc
+Status RunPrompts(const RunOptions& options);  // a folder of prompts: run_prompts.cc
 
 }  // namespace varve::cli
 

@@ -51,6 +51,7 @@ Result<std::string> AskedFormat(const RunOptions& options, const LoadedModel& mo
 const char* WhyText(const RunOptions& options) {
   if (!options.load.empty()) return "what follows a loaded text";
   if (options.prompt_tokens > 0) return "a prompt of --prompt-tokens";
+  if (!options.prompts.empty()) return "the text of each file";
   if (PromptIsFromStdin(options)) return "text from stdin";
   return options.file.empty() ? nullptr : "the text of a file";
 }

@@ -13,22 +13,6 @@ double PerSecond(int64_t count, double us) {
   return us > 0 ? static_cast<double>(count) * 1e6 / us : 0.0;
 }
 
-Status CheckPrompt(std::span<const int32_t> prompt, int64_t position, int64_t context,
-                   int vocab_size) {
-  if (prompt.empty()) return InvalidArgument("prompt: no tokens");
-  for (size_t i = 0; i < prompt.size(); ++i) {
-    if (prompt[i] >= 0 && prompt[i] < vocab_size) continue;
-    return InvalidArgument(fmt::format(
-        "prompt: token {} at index {} is outside the vocabulary of {}", prompt[i], i, vocab_size));
-  }
-  const auto count = static_cast<int64_t>(prompt.size());
-  if (position > context || count > context - position) {
-    return InvalidArgument(
-        fmt::format("prompt: {} tokens at position {} > context {}", count, position, context));
-  }
-  return Status();
-}
-
 // One call of Generate: the prompt, then the loop.
 class GenerateRun {
  public:
@@ -123,6 +107,22 @@ Status GenerateRun::Decode() {
 }
 
 }  // namespace
+
+Status CheckPrompt(std::span<const int32_t> prompt, int64_t position, int64_t context,
+                   int vocab_size) {
+  if (prompt.empty()) return InvalidArgument("prompt: no tokens");
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    if (prompt[i] >= 0 && prompt[i] < vocab_size) continue;
+    return InvalidArgument(fmt::format(
+        "prompt: token {} at index {} is outside the vocabulary of {}", prompt[i], i, vocab_size));
+  }
+  const auto count = static_cast<int64_t>(prompt.size());
+  if (position > context || count > context - position) {
+    return InvalidArgument(
+        fmt::format("prompt: {} tokens at position {} > context {}", count, position, context));
+  }
+  return Status();
+}
 
 const char* StopReasonName(StopReason reason) {
   switch (reason) {

@@ -64,6 +64,10 @@ struct Generation {
   double decode_tokens_per_s() const;
 };
 
+// That a prompt has tokens, all of the vocabulary, and fits into the context behind `position`.
+Status CheckPrompt(std::span<const int32_t> prompt, int64_t position, int64_t context,
+                   int vocab_size);
+
 // Feeds `prompt` (at least one token) behind what the sequence holds and generates. Errors: an
 // empty prompt, a token outside the vocabulary, a prompt that does not fit into the context
 // ("prompt: 5000 tokens at position 0 > context 4096"), sampler options out of range; what Forward

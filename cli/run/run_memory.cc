@@ -1,0 +1,57 @@
+#include "cli/run/run_memory.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "cli/report/output.h"
+
+namespace varve::cli {
+namespace {
+
+constexpr size_t kPrintedSamples = 8;
+
+}  // namespace
+
+void MemoryTrack::Add(const MemorySample& sample) {
+  peak_bytes_ = std::max(peak_bytes_, sample.bytes);
+  sum_bytes_ += static_cast<double>(sample.bytes);
+  sum_bytes_f16_ += static_cast<double>(sample.bytes_f16);
+  if (added_++ % stride_ != 0) return;
+  if (samples_.size() == kMaxSamples) {
+    // Every second one goes; this one would be the next of those that stay.
+    for (size_t i = 0; 2 * i < samples_.size(); ++i) samples_[i] = samples_[2 * i];
+    samples_.resize(kMaxSamples / 2);
+    stride_ *= 2;
+  }
+  samples_.push_back(sample);
+}
+
+double MemoryTrack::mean_ratio() const { return sum_bytes_ > 0 ? sum_bytes_f16_ / sum_bytes_ : 0; }
+
+void MemoryTrack::Print(std::FILE* out) const {
+  if (samples_.empty()) return;
+  TextTable table({">seconds", ">sequences", ">tokens", ">cache", ">f16"});
+  const size_t count = std::min(samples_.size(), kPrintedSamples);
+  for (size_t i = 0; i < count; ++i) {
+    const size_t index = count == 1 ? 0 : i * (samples_.size() - 1) / (count - 1);
+    const MemorySample& sample = samples_[index];
+    table.AddRow({fmt::format("{:.1f}", sample.seconds), fmt::format("{}", sample.sequences),
+                  fmt::format("{}", sample.tokens), HumanBytes(static_cast<double>(sample.bytes)),
+                  HumanBytes(static_cast<double>(sample.bytes_f16))});
+  }
+  WriteNote(table.Render(UseColour(out)), out);
+}
+
+void MemoryTrack::AddRows(nlohmann::ordered_json* rows) const {
+  for (const MemorySample& sample : samples_) {
+    rows->push_back({{"role", "memory"},
+                     {"seconds", sample.seconds},
+                     {"sequences", sample.sequences},
+                     {"tokens", sample.tokens},
+                     {"cache_bytes", sample.bytes},
+                     {"cache_bytes_f16", sample.bytes_f16}});
+  }
+}
+
+}  // namespace varve::cli
