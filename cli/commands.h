@@ -21,5 +21,6 @@ void AddEvalCommand(CLI::App& app, int* exit_code);
 void AddFoldCommand(CLI::App& app, int* exit_code);
 void AddModelsCommand(CLI::App& app, int* exit_code);
 void AddRunCommand(CLI::App& app, int* exit_code);
+void AddSolveCommand(CLI::App& app, int* exit_code);
 
 #endif  // VARVE_CLI_COMMANDS_H_

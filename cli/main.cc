@@ -26,6 +26,7 @@ int RunProgram(int argc, char** argv) {
       "  varve plan 'k=q8_0,v=q4_0r,open=128'   what a plan means and what it costs\n"
       "  varve bench attention --kv f16 q8_0 q4_0r --ctx 4096,32768\n"
       "  varve eval ppl --kv q8_0 q4_0r         quality against the f16 cache\n"
+      "  varve solve --ratio 4                  the plan that loses least at a size\n"
       "`varve COMMAND --help` tells the options of a command.");
 
   // Whatever the command prints then comes from other kernels than were asked for.
@@ -43,6 +44,7 @@ int RunProgram(int argc, char** argv) {
   AddModelsCommand(app, &exit_code);
   AddPlanCommand(app, &exit_code);
   AddRunCommand(app, &exit_code);
+  AddSolveCommand(app, &exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
