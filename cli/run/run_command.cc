@@ -148,6 +148,8 @@ void AddMachineOptions(CLI::App* command, RunOptions* options) {
                    "machine has AMX")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "f32", "bf16"}));
+  command->add_flag("!--no-probe", options->probe,
+                    "No short probe of a plan that may ruin the model, and no warning");
   command->add_option("--json", options->json,
                       "Write figures and texts as JSON to FILE, or - for stdout");
   command->add_option("--report", options->report,

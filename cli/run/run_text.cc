@@ -20,6 +20,7 @@
 #include "cli/report/retention_trace.h"
 #include "cli/run/run_file.h"
 #include "cli/run/run_options.h"
+#include "cli/run/run_probe.h"
 #include "cli/run/run_prompt.h"
 
 namespace varve::cli {
@@ -318,6 +319,7 @@ Status RunText(const RunOptions& asked) {
   RunOptions options = asked;
   VARVE_RETURN_IF_ERROR(TakePlanOfFile(&options));
   VARVE_ASSIGN_OR_RETURN(RunSetup setup, PrepareRun(options));
+  WarnOfLoss(options, setup);
   TraceRecorder recorder;
   VARVE_ASSIGN_OR_RETURN(
       RunSetup::Lane lane,
