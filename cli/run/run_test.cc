@@ -115,7 +115,7 @@ TEST_F(RunCommand, RefusesWhatCannotWork) {
   ExpectRefused("--kv \"q9\": plan: clause 1");
   options_.plans = {"f16"};
   options_.chat = true;
-  ExpectRefused("name a format: chatml");
+  ExpectRefused("name a format with --chat: chatml");
   options_.chat_format = "nonsense";
   ExpectRefused("nonsense");
   options_.chat = false;

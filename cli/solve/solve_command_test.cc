@@ -72,7 +72,7 @@ TEST_F(SolveCommandSlow, RefusesARatioThatCannotBeAndNamesTheLimit) {
   SolveCommandOptions options = Quick();
   options.ratios = {9};
   ExpectRefused(SolvePlans(options), "ratio 9");
-  ExpectRefused(SolvePlans(options), "a ratio of 3.5");
+  ExpectRefused(SolvePlans(options), "a ratio of 3.4");
 }
 
 TEST(SolveCommand, RefusesWhatDoesNotGoTogether) {
