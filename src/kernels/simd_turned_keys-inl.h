@@ -24,7 +24,7 @@ template <int kRows>
 struct TurnedRows {
   alignas(64) std::byte codes[kRows][kMaxDim];
   float step[kRows];
-  int32_t offset[kRows];
+  float offset[kRows];
   alignas(16) float mean[kReducedRows];  // query . mean
 };
 
@@ -38,7 +38,9 @@ HWY_INLINE void ReadRows(const KeyScoresArgs& args, int row, TurnedRows<kRows>& 
   for (int r = 0; r < kRows; ++r) {
     const std::byte* query = args.query + (row + r) * TurnedQueryBytes(args.dim);
     std::memcpy(&rows.step[r], query, 4);
-    std::memcpy(&rows.offset[r], query + 4, 4);
+    int32_t offset;
+    std::memcpy(&offset, query + 4, 4);
+    rows.offset[r] = static_cast<float>(offset);
     rows.step[r] *= kTurnedUnit;
     exact[r] = reinterpret_cast<const float*>(query + kTurnedQueryHeaderBytes);
     sum[r] = hn::Zero(df);
@@ -87,10 +89,11 @@ HWY_INLINE void ScoreTurnedTiles(const KeyScoresArgs& args, const TurnedRows<kRo
       const size_t token = static_cast<size_t>(tile + t) * kTileTokens + lane;
       const VF scale = LoadValues<FloatType::kF16>(args.strip, args.dim + token);
       Unrolled<kRows>([&]<int r>() HWY_ATTR {
-        const VI total = hn::Add(hn::Add(sum[r][t], sum[r][t]), hn::Set(di, rows.offset[r]));
+        // 2 * sum + offset: exact in f32.
+        const VF total = hn::MulAdd(hn::ConvertTo(df, sum[r][t]), hn::Set(df, 2.0f),
+                                    hn::Set(df, rows.offset[r]));
         const VF score =
-            hn::MulAdd(hn::ConvertTo(df, total), hn::Mul(scale, hn::Set(df, rows.step[r])),
-                       hn::Set(df, rows.mean[r]));
+            hn::MulAdd(total, hn::Mul(scale, hn::Set(df, rows.step[r])), hn::Set(df, rows.mean[r]));
         hn::StoreU(score, df, args.scores + (row + r) * args.scores_stride + token);
       });
     });

@@ -28,6 +28,17 @@ struct TurnedWeights {
   bool all_coarse;
 };
 
+// Stores the low bytes of 64 levels that fit 7 bits.
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+HWY_INLINE void StoreLevels(const VI (&level)[4], uint8_t* to) {
+  const __m512i packed = _mm512_packus_epi16(_mm512_packs_epi32(level[0].raw, level[1].raw),
+                                             _mm512_packs_epi32(level[2].raw, level[3].raw));
+  // Packing works within 128 bits: dword 4 i + j is that of quad i + 4 j.
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  _mm512_store_si512(to, _mm512_permutexvar_epi32(order, packed));
+}
+#endif
+
 template <int kRows>
 HWY_INLINE void RoundTurnedWeights(const AddValuesArgs& args, int row, TurnedWeights<kRows>& out) {
   const DF df;
@@ -65,14 +76,26 @@ HWY_INLINE void RoundTurnedWeights(const AddValuesArgs& args, int row, TurnedWei
     const VF factor = hn::Set(df, adds ? levels / largest[r] : 0.0f);
     const float unit = out.all_coarse ? kTurnedUnit * kTurnedPlaneWeights : kTurnedUnit;
     out.step[r] = adds ? largest[r] * (unit / kTurnedWeights) : 0.0f;
-    for (size_t t = 0; t < tokens; t += n) {
-      const VF scaled = hn::Mul(hn::Load(df, &products[r][t]), factor);
+    size_t t = 0;
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+    for (; out.all_coarse && t + 64 <= tokens; t += 64) {
+      VI level[4];
+      Unrolled<4>([&]<int i>() HWY_ATTR {
+        level[i] = NearestLevel(hn::Add(hn::Mul(hn::Load(df, &products[r][t + 16 * i]), factor),
+                                        hn::Load(df, kDither.data() + t + 16 * i)));
+      });
+      StoreLevels(level, &out.high[r][t]);
+    }
+#endif
+    for (; t < tokens; t += n) {
+      const VF product = hn::Load(df, &products[r][t]);
       if (coarse[r]) {
-        const VI level = NearestLevel(hn::Add(scaled, hn::Load(df, kDither.data() + t)));
+        const VI level =
+            NearestLevel(hn::Add(hn::Mul(product, factor), hn::Load(df, kDither.data() + t)));
         StoreLowBytes(level, &out.high[r][t]);
         if (!out.all_coarse) StoreLowBytes(hn::Zero(di), &out.low[r][t]);
       } else {
-        const VI level = NearestLevel(scaled);
+        const VI level = NearestLevel(hn::Mul(product, factor));
         StoreLowBytes(hn::And(level, hn::Set(di, kTurnedPlaneWeights - 1)), &out.low[r][t]);
         StoreLowBytes(hn::ShiftRight<7>(level), &out.high[r][t]);
       }
