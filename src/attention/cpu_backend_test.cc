@@ -104,7 +104,8 @@ class CpuBackendTest : public testing::Test {
   const Rung& q8_ = TestRung("q8_0");
   TestRandom random_{11};
   PageStore store_{shape_, PoolShare(SystemPageMemory(), 0)};
-  PageTable table_;
+  PageSchedule schedule_{.page_tokens = 16, .open_rung = &f16_, .from_age = {0}};
+  PageTable table_{&schedule_};
   LayerSpaces spaces_;
   std::vector<float> queries_;
   std::unique_ptr<Executor> executor_;

@@ -208,7 +208,6 @@ TEST_F(RetentionDriverTest, ASharedPageIsDemotedWhenAllItsHoldersHaveDecidedSo) 
   Driver().Decide(second, 0);
   Driver().ApplyDecisions(SequenceId{2}, second);
   EXPECT_TRUE(second.layers[0].entries()[2].page->HasRungs(&q8_, &q8_));
-  EXPECT_EQ(second.layers[0].entries()[0].stage, -1);  // the floor
   // The first follows at its next decision, and encodes nothing again.
   const size_t encoded = backend_.batches.size();
   Driver().Decide(first, 0);
