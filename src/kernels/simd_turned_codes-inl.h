@@ -87,12 +87,14 @@ class TurnedCell {
   HWY_INLINE VI Codes() const {
     if constexpr (kBits == 4) {
       return Shifted<kPlane % 2 * 4>(Line(kPlane / 2));
+    } else if constexpr (kBits == 2) {
+      return Shifted<kPlane % 4 * 2>(Line(kPlane / 4));
+    } else if constexpr (kPlane < 6) {
+      return Shifted<kPlane % 2 * 3>(Line(kPlane / 2));
     } else {
-      const VI low = Shifted<kPlane % 4 * 2>(Line(kPlane / 4));
-      if constexpr (kBits == 2) return low;
+      const VI low = Shifted<6>(Line(kPlane == 6 ? 0 : 2));
       // The high bit, brought to bit 2.
-      const VI high = kPlane < 2 ? hn::ShiftLeft<(kPlane < 2 ? 2 - kPlane : 0)>(Line(kBits - 1))
-                                 : Shifted<(kPlane < 2 ? 0 : kPlane - 2)>(Line(kBits - 1));
+      const VI high = Shifted<kPlane - 2>(Line(1));
       const VI low_bits = hn::Set(DI(), 0x03030303);
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
       return VI{_mm512_ternarylogic_epi32(low_bits.raw, low.raw, high.raw, 0xCA)};

@@ -19,8 +19,9 @@
 // Byte j of line i (64 bytes):
 //   4 bits   planes 2i (low half) and 2i + 1, i = 0 … 3
 //   2 bits   planes 4i, 4i + 1, 4i + 2, 4i + 3 from the lowest bits up, i = 0, 1
-//   3 bits   the low two bits of the codes as with 2 bits, then line 2: bit p is the high bit of
-//            plane p
+//   3 bits   planes 2i (bits 0 to 2) and 2i + 1 (bits 3 to 5), i = 0, 1, 2. The two bits above:
+//            in line 0 the low bits of plane 6, in line 2 those of plane 7, in line 1 the high bits
+//            of both. So six planes of eight need no bits from elsewhere.
 //
 // One table of functions per instruction set, named as those of kernels.h; `scalar` is the
 // specification. Pure functions, safe to run at once.
@@ -152,8 +153,9 @@ std::span<const TurnedKernels* const> AvailableTurnedKernels();
 inline int ReadTurnedCode(int bits, const std::byte* cell, int p, int j) {
   const auto line = [&](int i) { return std::to_integer<int>(cell[64 * i + j]); };
   if (bits == 4) return line(p / 2) >> (4 * (p % 2)) & 15;
-  const int low = line(p / 4) >> (2 * (p % 4)) & 3;
-  return bits == 2 ? low : low | (line(2) >> p & 1) << 2;
+  if (bits == 2) return line(p / 4) >> (2 * (p % 4)) & 3;
+  if (p < 6) return line(p / 2) >> (3 * (p % 2)) & 7;
+  return line(p == 6 ? 0 : 2) >> 6 | (line(1) >> p & 1) << 2;
 }
 
 }  // namespace varve

@@ -69,9 +69,10 @@ Strip RandomStrip(int bits, bool key, int dim, int page_tokens, TestRandom& rand
         return std::to_integer<int>(
             s.bytes[codes + static_cast<size_t>(cell) * 64 * bits + 64 * i + j]);
       };
-      const int code = bits == 4   ? line(p / 2) >> (p % 2 * 4) & 15
-                       : bits == 2 ? line(p / 4) >> (p % 4 * 2) & 3
-                                   : (line(p / 4) >> (p % 4 * 2) & 3) + (line(2) >> p & 1) * 4;
+      int code = line(bits == 2 ? p / 4 : p / 2 % bits) >> (bits == 2 ? p % 4 * 2 : p % 2 * bits);
+      if (bits == 3 && p == 6) code = line(0) / 64 + line(1) / 64 % 2 * 4;
+      if (bits == 3 && p == 7) code = line(2) / 64 + line(1) / 128 * 4;
+      code &= (1 << bits) - 1;
       s.levels.push_back(2 * BytesOf(bits)[code] - 127);
     }
   }

@@ -220,11 +220,11 @@ TEST_P(Turned, CodesReturnFromTheirCells) {
 }
 
 TEST(TurnedStrip, CodesLieWhereTheFormatSays) {
-  // docs/format/pages.md: T = 64, D = 128, channel 77 of row 21 has the highest code.
+  // docs/format/pages.md: T = 64, D = 128, one channel of row 21 has the highest code.
   const StripShape shape{0, 0, 128, 64};
-  const auto bytes_of = [&](int bits, Part part) {
+  const auto bytes_of = [&](int bits, Part part, int channel = 77) {
     std::vector<uint8_t> codes(64 * 128, 0);
-    codes[21 * 128 + 77] = static_cast<uint8_t>((1 << bits) - 1);
+    codes[21 * 128 + channel] = static_cast<uint8_t>((1 << bits) - 1);
     std::vector<std::byte> strip(
         TurnedStripBytes(bits, part == Part::kKey, shape.dim, shape.page_tokens), std::byte{0});
     PackTurnedCodes(bits, part, shape, codes.data(), 64, strip.data());
@@ -239,12 +239,15 @@ TEST(TurnedStrip, CodesLieWhereTheFormatSays) {
   // 4 * 13 + 1.
   EXPECT_EQ(bytes_of(4, Part::kKey), std::to_string(384 + 6 * 256 + 64 + 21) + ":240 ");
   EXPECT_EQ(bytes_of(2, Part::kKey), std::to_string(384 + 6 * 128 + 21) + ":192 ");
-  EXPECT_EQ(bytes_of(3, Part::kKey), std::to_string(384 + 6 * 192 + 21) + ":192 " +
-                                         std::to_string(384 + 6 * 192 + 128 + 21) + ":8 ");
+  EXPECT_EQ(bytes_of(3, Part::kKey), std::to_string(384 + 6 * 192 + 64 + 21) + ":56 ");
   EXPECT_EQ(bytes_of(4, Part::kValue), std::to_string(128 + 9 * 256 + 64 + 53) + ":15 ");
   EXPECT_EQ(bytes_of(2, Part::kValue), std::to_string(128 + 9 * 128 + 53) + ":48 ");
-  EXPECT_EQ(bytes_of(3, Part::kValue), std::to_string(128 + 9 * 192 + 53) + ":48 " +
-                                           std::to_string(128 + 9 * 192 + 128 + 53) + ":4 ");
+  EXPECT_EQ(bytes_of(3, Part::kValue), std::to_string(128 + 9 * 192 + 64 + 53) + ":7 ");
+  // Channel 89 of K is in plane 25 / 4 = 6, channel 93 in plane 7.
+  EXPECT_EQ(bytes_of(3, Part::kKey, 89), std::to_string(384 + 6 * 192 + 21) + ":192 " +
+                                             std::to_string(384 + 6 * 192 + 64 + 21) + ":64 ");
+  EXPECT_EQ(bytes_of(3, Part::kKey, 93), std::to_string(384 + 6 * 192 + 64 + 21) + ":128 " +
+                                             std::to_string(384 + 6 * 192 + 128 + 21) + ":192 ");
 }
 
 TEST(TurnedLevels, AreOddSymmetricAndInOrder) {

@@ -48,18 +48,22 @@ void GatherPlanes(Part part, const uint8_t* const (&rows)[kTileTokens], Planes& 
   }
 }
 
+// line |= bits `mask` of the plane's codes, moved up by `shift`.
+void AddBits(const uint8_t* plane, int mask, int shift, uint8_t* line) {
+  for (int j = 0; j < kTurnedPlaneCodes; ++j)
+    line[j] = static_cast<uint8_t>(line[j] | (plane[j] & mask) << shift);
+}
+
 void WriteCell(int bits, const Planes& planes, std::byte* cell) {
   uint8_t lines[kMaxTurnedBits][kTurnedPlaneCodes] = {};
-  const int low_bits = bits == 4 ? 4 : 2;
-  const int low_mask = (1 << low_bits) - 1;
-  const int planes_per_line = 8 / low_bits;
+  const int planes_per_line = bits == 2 ? 4 : 2;
   for (int p = 0; p < kTurnedPlanes; ++p) {
-    uint8_t* line = lines[p / planes_per_line];
-    const int shift = p % planes_per_line * low_bits;
-    for (int j = 0; j < kTurnedPlaneCodes; ++j)
-      line[j] = static_cast<uint8_t>(line[j] | (planes[p][j] & low_mask) << shift);
-    for (int j = 0; bits == 3 && j < kTurnedPlaneCodes; ++j)
-      lines[2][j] = static_cast<uint8_t>(lines[2][j] | planes[p][j] >> 2 << p);
+    if (bits == 3 && p >= 6) {
+      AddBits(planes[p], 3, 6, lines[p == 6 ? 0 : 2]);
+      AddBits(planes[p], 4, p - 2, lines[1]);
+    } else {
+      AddBits(planes[p], (1 << bits) - 1, p % planes_per_line * bits, lines[p / planes_per_line]);
+    }
   }
   std::memcpy(cell, lines, TurnedCellBytes(bits));
 }
