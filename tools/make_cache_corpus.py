@@ -14,7 +14,8 @@ from pathlib import Path
 
 NUM_PLANS = 11  # without codebooks, first in the fuzzer's list
 NUM_PQ_PLANS = 5  # after them
-NUM_EXACT_PLANS = 2  # with exact=, last
+NUM_EXACT_PLANS = 2  # with exact=, after those
+NUM_TURNED_PLANS = 3  # t4, t3, t2, last
 STEP = 11  # and above
 # Name, number of operations, and the operations that make up a third of the program besides steps.
 KINDS = [
@@ -61,6 +62,11 @@ def main() -> int:
             data = program(rng, plan, flags[number % len(flags)], 60, operations)
             (folder / f"exact_{number:02}").write_bytes(data)
             number += 1
+    first = NUM_PLANS + NUM_PQ_PLANS + NUM_EXACT_PLANS
+    for plan in range(first, first + NUM_TURNED_PLANS):
+        data = program(rng, plan, flags[number % len(flags)], 80, list(range(11)))
+        (folder / f"turned_{number:02}").write_bytes(data)
+        number += 1
     return 0
 
 
