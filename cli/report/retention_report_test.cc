@@ -38,10 +38,11 @@ TEST(RetentionReport, TheBoundIsWhatTheFloorsLeave) {
 }
 
 TEST(RetentionReport, TheBoundOfDemoteCountsEveryPageInItsLowestRung) {
-  // At 1024 tokens one exact page, 15 in 4.5 bits, and one that begins with the next token.
+  // At 1024 tokens one exact page, 15 in t4 (K 4.5 bits a value, V 4.25), and one that begins with
+  // the next token.
   const Plan plan = *ParsePlan("2-: evict=demote,ratio=3.5");
   EXPECT_DOUBLE_EQ(MakeRetentionReport(plan, Shape(), Stats(2), 2.0, 1024).ratio_bound,
-                   16.0 * 32 / (32 + 15 * 9 + 32));
+                   16.0 * 32 / (32 + 15 * 8.75 + 32));
 }
 
 TEST(RetentionReport, SaysWhenFloorsMakeTheTargetImpossible) {

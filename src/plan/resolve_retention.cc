@@ -30,8 +30,14 @@ RetentionLevel LevelOf(const LayerForm::Stage& stage, const CacheShape& shape, i
           (stage.k->ExpectedError(key) + stage.v->ExpectedError(value)) / 2};
 }
 
-// What evict=demote lowers pages to, below what the plan seals them in.
-constexpr std::string_view kDemotions[] = {"q8_0r", "q4_0r"};
+// What evict=demote lowers pages to, below what the plan seals them in. Keys need more bits than
+// values, so they keep more.
+struct RungNames {
+  std::string_view k;
+  std::string_view v;
+};
+constexpr RungNames kDemotions[] = {{"q8_0", "q8_0"}, {"t4", "t4"}, {"t4", "t3"},
+                                    {"t3", "t3"},     {"t3", "t2"}, {"t2", "t2"}};
 // Below this a level loses nothing that matters.
 constexpr double kFaithful = 1e-3;
 
@@ -45,12 +51,12 @@ Result<std::vector<DemotionLevel>> DemotionsOf(const LayerRule& rule, const Cach
                                                const RetentionLevel& sealed) {
   std::vector<DemotionLevel> found;
   Status refused;
-  for (std::string_view name : kDemotions) {
-    const RungDescriptor* rung = FindRung(name);
-    Status status = rung->CheckDim(shape.key_dim);
+  for (const RungNames& names : kDemotions) {
+    const LayerForm::Stage stage{FindRung(names.k), FindRung(names.v), LayerForm::kNeverByAge};
+    Status status = stage.k->CheckDim(shape.key_dim);
     std::string_view part = "k";
     if (status.ok()) {
-      status = rung->CheckDim(shape.value_dim);
+      status = stage.v->CheckDim(shape.value_dim);
       part = "v";
     }
     if (!status.ok()) {
@@ -59,7 +65,6 @@ Result<std::vector<DemotionLevel>> DemotionsOf(const LayerRule& rule, const Cach
                                             LayersText(rule), part, status.message()));
       continue;
     }
-    const LayerForm::Stage stage{rung, rung, LayerForm::kNeverByAge};
     const RetentionLevel level = LevelOf(stage, shape, shape.page_tokens);
     const RetentionLevel& above = found.empty() ? sealed : found.back().level;
     if (level.bytes < above.bytes && level.distortion > above.distortion)

@@ -112,9 +112,10 @@ TEST_F(EmbeddedModelSlow, DemotionIsNotDominatedByOneRungForAll) {
   EncodeOptions plain;
   plain.add_special = false;
   const std::vector<int32_t> tokens = tokenizer_->Encode(EmbeddedEvalText(), plain);
-  const std::vector<std::string> rungs = {"q8_0r", "q4_0r"};
+  const std::vector<std::string> rungs = {"q8_0", "q4_0r",     "t4", "k=t4,v=t3",
+                                          "t3",   "k=t3,v=t2", "t2"};
   std::vector<std::string> plans = rungs;
-  for (const char* ratio : {"1.8", "2.2", "3", "3.5", "5"})
+  for (const char* ratio : {"1.8", "3", "4", "5", "6.5"})
     plans.push_back(std::string("evict=demote,ratio=") + ratio);
   for (const int ctx : {700, 1500}) {
     const auto windows = CutWindows(tokens, ctx, tokenizer_->bos(), /*max_windows=*/1);

@@ -230,8 +230,8 @@ TEST(CacheFileCorrupt, EntryFieldsAreNamed) {
   entry([](EntryRecord& r) { r.live[1] = uint64_t{1} << 63; },
         "entry 1: a live row behind the 32 rows");
   entry([](EntryRecord& r) { r.live[0] = 0; }, "entry 1: no live row");
-  entry([](EntryRecord& r) { r.stage = -2; }, "entry 1: stage -2 is outside -1 … 1");
-  entry([](EntryRecord& r) { r.stage = 2; }, "entry 1: stage 2 is outside -1 … 1");
+  entry([](EntryRecord& r) { r.stage = -2; }, "entry 1: stage -2 is outside -1 … 5");
+  entry([](EntryRecord& r) { r.stage = 6; }, "entry 1: stage 6 is outside -1 … 5");
   entry([](EntryRecord& r) { r.stage = -1; },
         "entry 1: stage -1 of layer 0 has the rungs f16 and f16, not q8_0 and q8_0");
   entry([](EntryRecord& r) { r.wish = 0; }, "entry 1: wish 0 is no stage that a policy could want");

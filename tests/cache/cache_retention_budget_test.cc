@@ -30,7 +30,6 @@ INSTANTIATE_TEST_SUITE_P(Policies, CacheRetentionBudget,
                                          BudgetCase{"exact=0", "demote", 2},
                                          BudgetCase{"q8_0,exact=0", "demote", 2},
                                          BudgetCase{"q8_0,open=20,exact=0", "demote", 2},
-                                         BudgetCase{"exact=0", "demote", 3.6},
                                          BudgetCase{"age=f16:64/q8_0:160/q4_0", "h2o"},
                                          BudgetCase{"f16", "window"}, BudgetCase{"f16", "random"},
                                          BudgetCase{"q4_0r", "tova"}),
@@ -103,9 +102,24 @@ TEST(CacheRetentionBudgets, DemoteDropsNothingWhereARungMeetsTheRatio) {
   EXPECT_EQ(stats.pages_evicted, 0u);
   EXPECT_GT(stats.plans_bound, 0u);
   // As many bytes as the rung for all has, and no more.
-  RetentionRun uniform(shape, "q4_0r", work);
+  RetentionRun uniform(shape, "t4", work);
   uniform.Feed(*uniform.cache->CreateSequence(), 900, 5);
   EXPECT_LE(run.cache->Report().bytes_used, uniform.cache->Report().bytes_used);
+}
+
+TEST(CacheRetentionBudgets, DemoteDropsPagesBeyondTheLowestRung) {
+  const CacheShape shape = Shape(16);
+  const RetentionWork work(shape, 900);
+  RetentionRun run(shape, "evict=demote,ratio=9,sink=16,recent=32,trigger=512,exact=0", work);
+  const SequenceId id = *run.cache->CreateSequence();
+  run.Feed(id, 900, 5);
+  const CacheReport report = run.cache->Report();
+  EXPECT_GT(report.retention.pages_evicted, 0u);
+  EXPECT_GE(report.retention.lossy_ratio, 9.0);
+  EXPECT_FALSE(run.log.events.back().floors_bind);
+  for (const RungBytes& rung : report.rungs) {
+    EXPECT_TRUE(rung.rung.ends_with("t2") || rung.state == PageState::kFilling) << rung.rung;
+  }
 }
 
 TEST(CacheRetentionBudgets, BudgetIsOfAllLayersOfASequence) {

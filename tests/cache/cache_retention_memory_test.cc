@@ -22,7 +22,8 @@ TEST(CacheRetentionMemory, BytesHeldFallWhenPagesAreDropped) {
     CountingMemory memory;
     CacheOptions options;
     options.memory = &memory;
-    RetentionRun run(shape, "ratio=4,sink=16,recent=64,trigger=1024,evict=" + std::string(policy),
+    RetentionRun run(shape,
+                     "exact=0,ratio=4,sink=16,recent=64,trigger=1024,evict=" + std::string(policy),
                      work, options);
     run.attends = std::string(policy) != "window";  // needs no attention
     const SequenceId id = *run.cache->CreateSequence();
@@ -31,7 +32,9 @@ TEST(CacheRetentionMemory, BytesHeldFallWhenPagesAreDropped) {
     EXPECT_GE(before.bytes_held, uint64_t{16} << 20);
     run.Feed(id, 1025);
     const CacheStats after = run.cache->Stats();
-    EXPECT_LE(after.bytes_used, before.bytes_used / 4 + 64);
+    // Demotion goes no lower than the rung that meets the ratio, beside the page that was begun.
+    const uint64_t begun = std::string(policy) == "demote" ? 2 * (512 << 10) : 0;
+    EXPECT_LE(after.bytes_used, before.bytes_used / 4 + begun + 64);
     // What the pool keeps warm is bounded.
     EXPECT_LE(after.bytes_held, after.bytes_used + (uint64_t{4} << 20));
     EXPECT_LT(after.bytes_held, before.bytes_held / 2);

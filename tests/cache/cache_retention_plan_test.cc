@@ -71,8 +71,10 @@ TEST(RetentionClauses, DemoteHasALadderBelowWhatThePlanSeals) {
     const std::vector<LayerForm> layers = Layers(text);
     const LayerForm& plan = layers[0];
     std::string names;
-    for (const LayerForm::Stage& stage : plan.stages)
+    for (const LayerForm::Stage& stage : plan.stages) {
       names += (names.empty() ? "" : " ") + std::string(stage.k->name);
+      if (stage.v != stage.k) names += "/" + std::string(stage.v->name);
+    }
     const std::vector<RetentionLevel>& levels = plan.retention->levels;
     EXPECT_EQ(levels.size(), plan.stages.size() - plan.first_demotion + 1) << text;
     for (size_t i = 1; i < levels.size(); ++i) {
@@ -83,16 +85,18 @@ TEST(RetentionClauses, DemoteHasALadderBelowWhatThePlanSeals) {
     }
     return names;
   };
-  EXPECT_EQ(ladder("evict=demote"), "f16 q8_0r q4_0r");
-  EXPECT_EQ(ladder("q8_0,evict=demote"), "q8_0 q4_0r");
+  EXPECT_EQ(ladder("evict=demote"), "f16 q8_0 t4");
+  EXPECT_EQ(ladder("q8_0,evict=demote"), "q8_0 t4");
   EXPECT_EQ(ladder("q4_0,evict=demote"), "q4_0");
-  EXPECT_EQ(ladder("age=f16:64/q8_0,evict=demote"), "f16 q8_0 q4_0r");
-  EXPECT_EQ(ladder("f32,open_rung=f32,evict=demote"), "f32 q8_0r q4_0r");
+  EXPECT_EQ(ladder("age=f16:64/q8_0,evict=demote"), "f16 q8_0 t4");
+  EXPECT_EQ(ladder("f32,open_rung=f32,evict=demote"), "f32 q8_0 t4");
   // No lower than the ratio asks, unless no rung is low enough.
-  EXPECT_EQ(ladder("evict=demote,ratio=1.8"), "f16 q8_0r");
+  EXPECT_EQ(ladder("evict=demote,ratio=1.8"), "f16 q8_0");
   EXPECT_EQ(ladder("q8_0,evict=demote,ratio=1.8"), "q8_0");
-  EXPECT_EQ(ladder("evict=demote,ratio=30"), "f16 q8_0r q4_0r");
-  EXPECT_EQ(ladder("evict=demote,budget=64MiB"), "f16 q8_0r q4_0r");
+  EXPECT_EQ(ladder("evict=demote,ratio=4"), "f16 q8_0 t4/t3");
+  EXPECT_EQ(ladder("evict=demote,ratio=4.4"), "f16 q8_0 t3");
+  EXPECT_EQ(ladder("evict=demote,ratio=30"), "f16 q8_0 t4 t4/t3 t3 t3/t2 t2");
+  EXPECT_EQ(ladder("evict=demote,budget=64MiB"), "f16 q8_0 t4 t4/t3 t3 t3/t2 t2");
 }
 
 TEST(RetentionClauses, KeysOfTheH2oSystemGiveTheSameLayers) {
@@ -142,9 +146,9 @@ TEST(RetentionClausesError, NameClauseValueAndLimit) {
       {"evict=h2o,budget=1MiB,sink=32,recent=96",
        "plan: layers 0-, clause \"budget=1048576\": sink 32 and recent 96 tokens alone take "
        "1572864 bytes"},
-      // Demotion can bring them down to 4.5 bits: but for the exact page, in 2 layers.
+      // Demotion can bring them down to two bits: but for the exact page, in 2 layers.
       {"2-3: evict=demote,budget=1B",
-       "plan: layers 2-3, clause \"budget=1\": sink 32 and recent 256 tokens alone take 425984 "
+       "plan: layers 2-3, clause \"budget=1\": sink 32 and recent 256 tokens alone take 294912 "
        "bytes"},
   };
   for (const auto& [text, message] : cases) EXPECT_EQ(ErrorOf(text), message) << text;
