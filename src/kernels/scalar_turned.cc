@@ -150,10 +150,10 @@ uint64_t Quantize(const float* rows, int num_rows, int dim, uint16_t* scales, ui
     float norms[kTurnedSumLanes] = {};
     for (int d = 0; d < dim; ++d) {
       const float magnitude = std::abs(rows[d] * factor);
-      // Midpoints of odd levels are integers.
+      // Doubling is exact: the same as comparing with the midpoint.
       int place = 0;
       for (int i = 0; i + 1 < kHalf; ++i)
-        place += magnitude > static_cast<float>((levels[i] + levels[i + 1]) / 2) ? 1 : 0;
+        place += 2.0f * magnitude > static_cast<float>(levels[i] + levels[i + 1]) ? 1 : 0;
       codes[d] = static_cast<uint8_t>(rows[d] < 0.0f ? kHalf - 1 - place : kHalf + place);
       const auto level = static_cast<float>(levels[static_cast<size_t>(place)]);
       products[d % kTurnedSumLanes] += level * std::abs(rows[d]);

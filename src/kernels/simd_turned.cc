@@ -52,7 +52,7 @@ HWY_INLINE void QuantizeTurnedRow(const float* row, size_t dim, float factor, ui
     VI place = hn::Zero(di);
     VF level = hn::Set(df, static_cast<float>(kLevels[0]));
     for (int i = 0; i + 1 < kHalf; ++i) {
-      const auto middle = hn::Set(df, static_cast<float>((kLevels[i] + kLevels[i + 1]) / 2));
+      const auto middle = hn::Set(df, 0.5f * static_cast<float>(kLevels[i] + kLevels[i + 1]));
       const auto above = hn::Gt(magnitude, middle);
       place = hn::Sub(place, hn::VecFromMask(di, hn::RebindMask(di, above)));
       level = hn::IfThenElse(above, hn::Set(df, static_cast<float>(kLevels[i + 1])), level);
