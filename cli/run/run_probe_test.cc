@@ -68,11 +68,12 @@ TEST(ProbeMemory, ALineThatIsNoProbeIsSkipped) {
 }
 
 TEST(NeedsProbe, OnlyOfRungsThatMayRuinAModel) {
-  for (const char* safe :
-       {"", "f16", "q8_0", "k=q8_0", "age=f16:64/q8_0", "q4_0,evict=h2o,ratio=2", "fold"}) {
+  for (const char* safe : {"", "f16", "q8_0", "k=q8_0", "balanced", "age=f16:64/q8_0",
+                           "q4_0,evict=h2o,ratio=2", "fold"}) {
     EXPECT_FALSE(NeedsProbe(*ParsePlan(safe))) << safe;
   }
-  for (const char* lossy : {"q4_0", "v=q4_0r", "age=f16:64/q4_0", "0-1: q8_0; 2-: q4_0r", "pq4"}) {
+  for (const char* lossy :
+       {"q4_0", "t3", "v=q4_0r", "age=f16:64/q4_0", "0-1: q8_0; 2-: q4_0r", "pq4"}) {
     EXPECT_TRUE(NeedsProbe(*ParsePlan(lossy))) << lossy;
   }
 }
