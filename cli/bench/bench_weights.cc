@@ -63,9 +63,8 @@ class WeightsBench {
               const std::vector<WeightCandidate>& candidates);
 
   uint64_t ReadBufferBytes() const { return std::max<uint64_t>(working_set_, uint64_t{64} << 20); }
-  ProductPrecision precision() const {
-    return options_.bf16 ? ProductPrecision::kBF16 : ProductPrecision::kF32;
-  }
+  // The most that a product may differ, relative to the RMS of the exact output.
+  double ErrorLimit(WeightType type, int tokens) const;
 
   const BenchWeightsOptions& options_;
   std::vector<WeightType> types_;
@@ -123,10 +122,17 @@ WeightCandidate WeightsBench::MakeCandidate(WeightType type) const {
   return candidate;
 }
 
+double WeightsBench::ErrorLimit(WeightType type, int tokens) const {
+  const bool few = tokens <= LinearLayers::kMaxFewTokens;
+  if (few) return IsInteger(type) ? 2e-4 : 1e-5;  // activations of 16 bits
+  if (options_.precision == ProductPrecision::kBF16) return 5e-2;
+  return options_.precision == ProductPrecision::kI16 && IsInteger(type) ? 8e-4 : 1e-5;
+}
+
 Status WeightsBench::Check(WeightCandidate& candidate, int tokens, Executor& executor) const {
   const WeightMatrix& matrix = candidate.matrices[0];
   std::vector<float> output(static_cast<size_t>(tokens * options_.rows));
-  LinearLayers linear(executor, precision());
+  LinearLayers linear(executor, options_.precision);
   const LinearTask task = {.weights = &matrix, .input = input_.data(), .output = output.data()};
   linear.Run(tokens, {&task, 1});
   // The first and the last token stand for all.
@@ -150,10 +156,7 @@ Status WeightsBench::Check(WeightCandidate& candidate, int tokens, Executor& exe
   for (const double s : squares) square += s;
   for (const double e : errors) worst = e <= worst ? worst : e;
   candidate.max_error = worst / std::sqrt(square / static_cast<double>(options_.rows));
-  const bool few = tokens <= LinearLayers::kMaxFewTokens;
-  const bool rounded =
-      ActiveWeightKernels().multiply_rounded[static_cast<int>(matrix.type)] != nullptr;
-  const double limit = few ? (rounded ? 2e-4 : 1e-5) : options_.bf16 ? 5e-2 : 1e-5;
+  const double limit = ErrorLimit(matrix.type, tokens);
   if (candidate.max_error <= limit) return Status();
   return Internal(fmt::format("{}: error {:.1e} of the product exceeds {:.0e}",
                               LowerName(candidate.type), candidate.max_error, limit));
@@ -180,7 +183,7 @@ Status WeightsBench::RunCase(int threads, int tokens) {
     candidates.push_back(MakeCandidate(type));
     VARVE_RETURN_IF_ERROR(Check(candidates.back(), tokens, *all_cores));
   }
-  LinearLayers linear(*executor, precision());
+  LinearLayers linear(*executor, options_.precision);
   ReadBandwidth read(ReadBufferBytes());
   std::vector<double> bandwidths;
   read.Measure(*executor);  // warm up
@@ -219,7 +222,7 @@ void WeightsBench::Report(int threads, int tokens, double bandwidth,
                      {"cols", options_.cols},
                      {"threads", threads},
                      {"tokens", tokens},
-                     {"precision", options_.bf16 ? "bf16" : "f32"},
+                     {"precision", NameOf(options_.precision)},
                      {"median_us", us},
                      {"min_us", min_us},
                      {"gbps", gbps},
@@ -309,7 +312,13 @@ void AddBenchWeights(CLI::App& bench, int* exit_code) {
       ->delimiter(',')
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));
-  command->add_flag("--bf16", options->bf16, "Prefill: multiply in bf16");
+  command
+      ->add_option_function<std::string>(
+          "--precision",
+          [options](const std::string& text) { options->precision = *FindPrecision(text); },
+          "Prefill: products in f32, i16 (integers) or bf16")
+      ->default_str("f32")
+      ->check(CLI::IsMember({"f32", "i16", "bf16"}));
   command->add_option("--reps", options->reps, "Repetitions, all types interleaved")
       ->capture_default_str()
       ->check(CLI::Range(1, 100000));
@@ -334,7 +343,7 @@ void AddBenchWeights(CLI::App& bench, int* exit_code) {
       "bandwidth measured right before each timing.\n\n"
       "Examples:\n"
       "  varve bench weights --types f16 q8_0 --threads 1,2\n"
-      "  varve bench weights --types q8_0 --tokens 64 --bf16");
+      "  varve bench weights --types q4_k --tokens 512 --precision i16");
   command->callback([options, exit_code] {
     const Status status = BenchWeights(*options);
     if (!status.ok()) *exit_code = ReportError(status);

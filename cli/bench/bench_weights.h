@@ -11,19 +11,21 @@
 
 #include <CLI/CLI.hpp>
 
+#include "runtime/kernels/linear.h"
 #include "runtime/kernels/weights.h"
 #include "varve/status.h"
 
 namespace varve::cli {
 
 struct BenchWeightsOptions {
-  std::vector<std::string> types = {"f16", "q8_0", "q4_0", "q4_k", "q6_k"};
+  std::vector<std::string> types = {"f16",  "q8_0", "q4_0", "q4_1", "q5_0",
+                                    "q5_1", "q4_k", "q5_k", "q6_k"};
   int64_t rows = 3072;
   int64_t cols = 1024;
   std::vector<int> threads;  // empty: all cores
   std::vector<int> tokens = {1};
-  bool bf16 = false;         // many tokens: products in bf16
-  bool small_pages = false;  // weights on pages of 4 KiB
+  ProductPrecision precision = ProductPrecision::kF32;  // of many tokens
+  bool small_pages = false;                             // weights on pages of 4 KiB
   int reps = 15;
   int64_t working_set = -1;  // bytes; -1: twice the last-level cache and a bit
   uint64_t seed = 1;

@@ -66,14 +66,29 @@ TEST(BenchWeights, EveryTypePassesItsCheckAndGetsARow) {
                             "bandwidth_fraction", "gflops", "max_error"}) {
       EXPECT_TRUE(row.contains(key)) << key;
     }
-    // One token: inputs of 16 bits where the type takes them.
-    const auto type = static_cast<int>(*ParseWeightType("type", row["type"].get<std::string>()));
+    // One token: inputs of 16 bits where the weights are integers.
     const bool rounded =
-        row["tokens"] == 1 && ActiveWeightKernels().multiply_rounded[type] != nullptr;
+        row["tokens"] == 1 && IsInteger(*ParseWeightType("type", row["type"].get<std::string>()));
     EXPECT_LT(row["max_error"].get<double>(), rounded ? 2e-4 : 1e-5) << row["type"];
     EXPECT_GT(row["max_error"].get<double>(), 0.0) << row["type"];
   }
   std::remove(options.json.c_str());
+}
+
+TEST(BenchWeights, PrecisionsOfManyTokensPassTheirChecks) {
+  for (const ProductPrecision precision : {ProductPrecision::kI16, ProductPrecision::kBF16}) {
+    BenchWeightsOptions options;
+    options.types = {"f16", "q4_1", "q4_k", "q6_k"};
+    options.rows = 33;
+    options.cols = 256;
+    options.threads = {2};
+    options.tokens = {9, 64};
+    options.precision = precision;
+    options.reps = 1;
+    options.working_set = 0;
+    const Status status = BenchWeights(options);
+    EXPECT_TRUE(status.ok()) << NameOf(precision) << ": " << status.message();
+  }
 }
 
 }  // namespace bench_weights_test

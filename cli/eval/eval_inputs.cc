@@ -60,9 +60,10 @@ void AddEvalOptions(CLI::App& command, EvalOptions& options) {
       ->check(CLI::Range(1, 1024));
   command
       .add_option("--precision", options.precision,
-                  "Products of many tokens: f32, or bf16 (faster, less exact)")
+                  "Products of many tokens: f32, i16 (integers, activations of 14 bits), or bf16 "
+                  "(rounds more)")
       ->capture_default_str()
-      ->check(CLI::IsMember({"f32", "bf16"}));
+      ->check(CLI::IsMember({"f32", "i16", "bf16"}));
   command.add_option("--json", options.json, "Write the rows as JSON to FILE, or - for stdout");
 }
 
@@ -72,7 +73,7 @@ Result<EvalInputs> PrepareEval(const EvalOptions& options) {
   VARVE_ASSIGN_OR_RETURN(inputs.plans, ReadPlans(options.plans));
   VARVE_RETURN_IF_ERROR(ReadText(options, inputs));
   VARVE_ASSIGN_OR_RETURN(inputs.model, LoadModel(options.model));
-  inputs.precision = options.precision == "bf16" ? ProductPrecision::kBF16 : ProductPrecision::kF32;
+  inputs.precision = FindPrecision(options.precision).value_or(ProductPrecision::kF32);
   inputs.executor = MakeThreadPool(options.threads);
   inputs.out = options.json == "-" ? stderr : stdout;
   return inputs;

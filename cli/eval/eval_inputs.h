@@ -35,7 +35,7 @@ struct EvalOptions {
   std::vector<std::string> plans;  // as typed; f16 comes first in any case
   int64_t ctx = 0;                 // 0: what suits model and command
   int threads = 0;                 // 0: all cores
-  std::string precision = "f32";   // of products with many tokens: f32, bf16
+  std::string precision = "f32";   // of products with many tokens: f32, i16, bf16
   std::string json;
 };
 

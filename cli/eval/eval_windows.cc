@@ -34,7 +34,7 @@ std::string Difference(const PlanQuality& plan) {
 void PrintHeader(const EvalInputs& inputs, const WindowEvalResult& result) {
   fmt::print(inputs.out, "{}, {}: {} of {} tokens, {} tokens scored, {} products\n",
              inputs.model.name, inputs.text_name, Count(result.windows, "window"), result.ctx,
-             result.tokens, inputs.precision == ProductPrecision::kF32 ? "f32" : "bf16");
+             result.tokens, NameOf(inputs.precision));
   if (result.prompt_half) {
     fmt::print(inputs.out,
                "the first half of each window is the prompt; the second half is scored, for all "

@@ -143,11 +143,12 @@ void AddMachineOptions(CLI::App* command, RunOptions* options) {
       },
       "Cap of each cache, such as 64MiB; 0: none");
   command
-      ->add_option("--precision", options->precision,
-                   "Products of the prompt: f32, bf16 (faster, rounds), or auto: bf16 where the "
-                   "machine has AMX")
+      ->add_option(
+          "--precision", options->precision,
+          "Products of the prompt: f32, i16 (integers, activations of 14 bits), bf16 (rounds "
+          "more), or auto: bf16 with AMX, i16 with AVX-512 VNNI, else f32")
       ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "f32", "bf16"}));
+      ->check(CLI::IsMember({"auto", "f32", "i16", "bf16"}));
   command->add_flag("!--no-probe", options->probe,
                     "No short probe of a plan that may ruin the model, and no warning");
   command->add_option("--json", options->json,

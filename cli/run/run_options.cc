@@ -77,10 +77,8 @@ Result<RunSetup> PrepareRun(const RunOptions& options) {
   VARVE_ASSIGN_OR_RETURN(std::vector<Plan> plans, ReadPlans(options, *model.model));
   RunSetup setup;
   setup.executor = MakeThreadPool(options.threads);
-  setup.runner = model.model->MakeRunner(*setup.executor,
-                                         options.precision == "auto"   ? FastestPrecision()
-                                         : options.precision == "bf16" ? ProductPrecision::kBF16
-                                                                       : ProductPrecision::kF32);
+  setup.runner = model.model->MakeRunner(
+      *setup.executor, FindPrecision(options.precision).value_or(FastestPrecision()));
   setup.model = std::move(model);
   setup.plans = std::move(plans);
   setup.generate = std::move(generate);

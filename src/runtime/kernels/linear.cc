@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include <hwy/aligned_allocator.h>
-
-#include "kernels/kernels.h"
+#include "runtime/kernels/linear_inputs.h"
 #include "runtime/kernels/linear_product.h"
 
 namespace varve {
@@ -47,12 +45,10 @@ struct Tile {
   const LinearTask* task;
   int64_t begin;
   int64_t end;
-  const RoundedInput* inputs;  // [num_tokens], or null: as they are
+  const RoundedInput* inputs;  // few tokens: [num_tokens], or null: as they are
+  const PackedInputs* packed;  // many tokens: or null: as they are
 };
 
-ptrdiff_t InputStride(const LinearTask& task) {
-  return task.input_stride != 0 ? task.input_stride : task.weights->cols;
-}
 ptrdiff_t OutputStride(const LinearTask& task) {
   return task.output_stride != 0 ? task.output_stride : task.weights->rows;
 }
@@ -77,6 +73,28 @@ void Finish(const Tile& tile, int first, int num_tokens, const float* products) 
   }
 }
 
+// Integers with f32 inputs, decoded block by block: slow, for when there is no memory to round
+// them.
+void MultiplyWithoutMemory(const WeightKernels& kernels, const Tile& tile,
+                           const float* const* inputs, int num_tokens, float* products) {
+  const WeightMatrix& weights = *tile.task->weights;
+  const WeightTypeInfo& info = InfoOf(weights.type);
+  const int64_t rows = tile.end - tile.begin;
+  std::fill(products, products + num_tokens * rows, 0.0f);
+  for (int64_t r = 0; r < rows; ++r) {
+    const std::byte* at = weights.row(tile.begin + r);
+    for (int64_t i = 0; i < weights.cols; i += info.block_values, at += info.block_bytes) {
+      float block[256];
+      kernels.decode[static_cast<int>(weights.type)](at, info.block_values, block);
+      for (int t = 0; t < num_tokens; ++t) {
+        for (int j = 0; j < info.block_values; ++j) {
+          products[t * rows + r] += block[j] * inputs[t][i + j];
+        }
+      }
+    }
+  }
+}
+
 void RunFew(const WeightKernels& kernels, const Tile& tile, int num_tokens) {
   const LinearTask& task = *tile.task;
   const int type = static_cast<int>(task.weights->type);
@@ -84,79 +102,20 @@ void RunFew(const WeightKernels& kernels, const Tile& tile, int num_tokens) {
   float products[kMaxRowTokens * kMaxFewRows];
   for (int first = 0; first < num_tokens; first += kMaxRowTokens) {
     const int count = std::min(kMaxRowTokens, num_tokens - first);
+    const float* inputs[kMaxRowTokens];
+    for (int t = 0; t < count; ++t) inputs[t] = task.input + (first + t) * InputStride(task);
     if (tile.inputs != nullptr) {
-      kernels.multiply_rounded[type](*task.weights, tile.begin, tile.end, tile.inputs + first,
-                                     count, products, rows);
-    } else {
-      const float* inputs[kMaxRowTokens];
-      for (int t = 0; t < count; ++t) inputs[t] = task.input + (first + t) * InputStride(task);
+      kernels.rounded->multiply_rounded[type](*task.weights, tile.begin, tile.end,
+                                              tile.inputs + first, count, products, rows);
+    } else if (!IsInteger(task.weights->type)) {
       kernels.multiply_rows[type](*task.weights, tile.begin, tile.end, inputs, count, products,
                                   rows);
+    } else {
+      MultiplyWithoutMemory(kernels, tile, inputs, count, products);
     }
     Finish(tile, first, count, products);
   }
 }
-
-// The inputs of a Run that are wanted rounded, each once however many tasks share it.
-class RoundedInputs {
- public:
-  // Forgets the inputs of the last Run.
-  void Start(std::span<const LinearTask> tasks, int num_tokens) {
-    num_used_ = 0;
-    if (inputs_.size() < tasks.size()) inputs_.resize(tasks.size());
-    num_tokens_ = num_tokens;
-  }
-
-  // [num_tokens], valid until the next Start; null if memory ran out.
-  const RoundedInput* Get(const WeightKernels& kernels, const LinearTask& task) {
-    const int64_t cols = task.weights->cols;
-    for (size_t i = 0; i < num_used_; ++i) {
-      const Input& input = inputs_[i];
-      if (input.values == task.input && input.cols == cols && input.stride == InputStride(task)) {
-        return input.tokens;
-      }
-    }
-    Input& input = inputs_[num_used_];
-    const size_t token_bytes = static_cast<size_t>(cols) * sizeof(int16_t) +
-                               static_cast<size_t>(cols) / kRoundedBlock * sizeof(float);
-    if (input.bytes < token_bytes * num_tokens_) {
-      input.codes = hwy::AllocateAligned<std::byte>(token_bytes * num_tokens_);
-      input.bytes = input.codes != nullptr ? token_bytes * num_tokens_ : 0;
-      if (input.codes == nullptr) return nullptr;
-    }
-    input.values = task.input;
-    input.cols = cols;
-    input.stride = InputStride(task);
-    auto* codes = reinterpret_cast<int16_t*>(input.codes.get());  // all codes, then all scales
-    auto* scales = reinterpret_cast<float*>(codes + cols * num_tokens_);
-    for (int t = 0; t < num_tokens_; ++t) {
-      input.tokens[t] = {codes + t * cols, scales + t * (cols / kRoundedBlock)};
-      kernels.round_input(task.input + t * input.stride, cols, codes + t * cols,
-                          scales + t * (cols / kRoundedBlock));
-    }
-    ++num_used_;
-    return input.tokens;
-  }
-
-  size_t bytes() const {
-    size_t bytes = inputs_.capacity() * sizeof(Input);
-    for (const Input& input : inputs_) bytes += input.bytes;
-    return bytes;
-  }
-
- private:
-  struct Input {
-    const float* values = nullptr;
-    int64_t cols = 0;
-    ptrdiff_t stride = 0;
-    RoundedInput tokens[LinearLayers::kMaxFewTokens];
-    hwy::AlignedFreeUniquePtr<std::byte[]> codes;
-    size_t bytes = 0;
-  };
-  std::vector<Input> inputs_;
-  size_t num_used_ = 0;
-  int num_tokens_ = 0;
-};
 
 }  // namespace
 
@@ -169,17 +128,23 @@ struct LinearLayers::Impl {
     const bool few = num_tokens <= kMaxFewTokens;
     const size_t few_bytes = FewTileBytes(tasks, executor.num_threads());
     tiles.clear();
-    if (few) rounded.Start(tasks, num_tokens);
+    inputs.Start(tasks.size(), num_tokens);
     for (const LinearTask& task : tasks) {
-      const RoundedInput* inputs = nullptr;
-      if (few && kernels.multiply_rounded[static_cast<int>(task.weights->type)] != nullptr) {
-        inputs = rounded.Get(kernels, task);
+      Tile tile = {.task = &task, .begin = 0, .end = 0, .inputs = nullptr, .packed = nullptr};
+      if (IsInteger(task.weights->type)) {
+        if (few) {
+          tile.inputs = inputs.Round(kernels, task);
+        } else if (precision == ProductPrecision::kI16) {
+          tile.packed = inputs.Pack(kernels, task, executor);
+        }
       }
       const int64_t rows = task.weights->rows;
       const int64_t step =
           few ? FewTileRows(*task.weights, few_bytes) : ManyTileRows(*task.weights);
       for (int64_t begin = 0; begin < rows; begin += step) {
-        tiles.push_back({&task, begin, std::min(begin + step, rows), inputs});
+        tile.begin = begin;
+        tile.end = std::min(begin + step, rows);
+        tiles.push_back(tile);
       }
     }
   }
@@ -194,11 +159,12 @@ struct LinearLayers::Impl {
     product.input_stride = InputStride(task);
     product.num_tokens = num_tokens;
     product.run = run;
+    product.packed = tile.packed;
     const float* products = workers[worker].Multiply(kernels, precision, product);
     if (products == nullptr) {  // out of memory: without scratch, then
       for (int64_t begin = tile.begin; begin < tile.end; begin += kMaxFewRows) {
         const int64_t end = std::min(begin + kMaxFewRows, tile.end);
-        RunFew(kernels, {&task, begin, end, nullptr}, num_tokens);
+        RunFew(kernels, {&task, begin, end, nullptr, nullptr}, num_tokens);
       }
       return;
     }
@@ -209,7 +175,7 @@ struct LinearLayers::Impl {
   ProductPrecision precision;
   uint64_t run = 0;  // counts calls of Run
   std::vector<Tile> tiles;
-  RoundedInputs rounded;
+  IntegerInputs inputs;
   std::vector<TileMultiplier> workers;  // by worker
 };
 
@@ -234,7 +200,7 @@ void LinearLayers::Run(int num_tokens, std::span<const LinearTask> tasks) {
 }
 
 size_t LinearLayers::scratch_bytes() const {
-  size_t bytes = impl_->tiles.capacity() * sizeof(Tile) + impl_->rounded.bytes();
+  size_t bytes = impl_->tiles.capacity() * sizeof(Tile) + impl_->inputs.bytes();
   for (const TileMultiplier& worker : impl_->workers) bytes += worker.bytes();
   return bytes;
 }

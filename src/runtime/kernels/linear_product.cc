@@ -3,7 +3,9 @@
 #include <dlfcn.h>
 
 #include <map>
+#include <string_view>
 #include <tuple>
+#include <utility>
 
 #include <hwy/aligned_allocator.h>
 #include <dnnl.hpp>
@@ -69,6 +71,13 @@ class Scratch {
   size_t count_ = 0;
 };
 
+// In the order of their values.
+constexpr std::pair<const char*, ProductPrecision> kPrecisions[] = {
+    {"f32", ProductPrecision::kF32},
+    {"bf16", ProductPrecision::kBF16},
+    {"i16", ProductPrecision::kI16},
+};
+
 const dnnl::engine& CpuEngine() {
   static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   return engine;
@@ -80,7 +89,20 @@ ProductPrecision FastestPrecision() {
   // What oneDNN will use: the processor has it, the system allows it, nobody forbade it.
   const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   const auto amx = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
-  return (isa & amx) == amx ? ProductPrecision::kBF16 : ProductPrecision::kF32;
+  if ((isa & amx) == amx) return ProductPrecision::kBF16;
+  const std::string_view table = ActiveKernels().name;
+  return table == "avx512_vnni" ? ProductPrecision::kI16 : ProductPrecision::kF32;
+}
+
+const char* NameOf(ProductPrecision precision) {
+  return kPrecisions[static_cast<int>(precision)].first;
+}
+
+std::optional<ProductPrecision> FindPrecision(std::string_view name) {
+  for (const auto& [known, precision] : kPrecisions) {
+    if (name == known) return precision;
+  }
+  return std::nullopt;
 }
 
 struct TileMultiplier::Impl {
@@ -106,6 +128,29 @@ struct TileMultiplier::Impl {
                                     .num_tokens = p.num_tokens,
                                     .out = out,
                                     .out_stride = rows});
+    return true;
+  }
+
+  bool MultiplyI16(const WeightKernels& kernels, const TileProduct& p, float* out) {
+    const WeightType type = p.weights->type;
+    IntegerTile tile;
+    tile.rows = p.end - p.begin;
+    tile.cols = p.weights->cols;
+    tile.block = InfoOf(type).block_values;
+    tile.span = IntegerSpan(type);
+    const auto count = static_cast<size_t>(tile.rows * tile.cols);
+    int16_t* values = tile_i16.Get(count);
+    float* scales = tile_f32.Get(count / tile.block + count / kRoundedRun);
+    float* sums = token_sums.Get(static_cast<size_t>(tile.rows) * kIntegerTokens);
+    if (values == nullptr || scales == nullptr || sums == nullptr) return false;
+    float* offsets = scales + count / tile.block;
+    // Rows follow each other without a gap, stored and decoded.
+    kernels.rounded->decode_integers[static_cast<int>(type)](
+        p.weights->row(p.begin), tile.rows * tile.cols, values, scales, offsets);
+    tile.values = values;
+    tile.scales = scales;
+    tile.offsets = HasOffsets(type) ? offsets : nullptr;
+    kernels.rounded->multiply_integers(tile, *p.packed, sums, out, tile.rows);
     return true;
   }
 
@@ -175,6 +220,8 @@ struct TileMultiplier::Impl {
   static constexpr size_t kMaxPrimitives = 256;
   std::map<Shape, Primitive> primitives;
   Scratch<float> tile_f32;
+  Scratch<int16_t> tile_i16;
+  Scratch<float> token_sums;
   Scratch<float> products;
   Scratch<uint16_t> tile_bf16;
   Scratch<uint16_t> input_bf16;
@@ -195,12 +242,14 @@ const float* TileMultiplier::Multiply(const WeightKernels& kernels, ProductPreci
   const bool bf16 =
       precision == ProductPrecision::kBF16 && product.weights->type != WeightType::kF32;
   if (bf16 && impl_->MultiplyBF16(kernels, product, out)) return out;
+  if (product.packed != nullptr && impl_->MultiplyI16(kernels, product, out)) return out;
   return impl_->MultiplyF32(kernels, product, out) ? out : nullptr;
 }
 
 size_t TileMultiplier::bytes() const {
-  return impl_->tile_f32.bytes() + impl_->products.bytes() + impl_->tile_bf16.bytes() +
-         impl_->input_bf16.bytes() + impl_->scratchpad.bytes();
+  return impl_->tile_f32.bytes() + impl_->tile_i16.bytes() + impl_->token_sums.bytes() +
+         impl_->products.bytes() + impl_->tile_bf16.bytes() + impl_->input_bf16.bytes() +
+         impl_->scratchpad.bytes();
 }
 
 }  // namespace varve

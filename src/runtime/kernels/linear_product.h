@@ -1,5 +1,5 @@
 // One tile of a many-token product on one thread: weights decoded into scratch and multiplied
-// there, in bf16 by oneDNN. Private to linear.cc.
+// there, as floats, as integers, or in bf16 by oneDNN. Private to linear.cc.
 //
 // oneDNN is built on a thread runtime of its own (OpenMP in Debian). It is told to use one thread
 // for the calling thread only, for the length of the call; the process's own setting stays.
@@ -23,7 +23,8 @@ struct TileProduct {
   const float* input = nullptr;  // [num_tokens, cols], input_stride apart
   ptrdiff_t input_stride = 0;
   int num_tokens = 0;
-  uint64_t run = 0;  // inputs of the same run and address hold the same values
+  uint64_t run = 0;                      // inputs of the same run and address hold the same values
+  const PackedInputs* packed = nullptr;  // the input as integers, for kI16; or null
 };
 
 // Scratch and cached primitives of one worker; one call at a time.

@@ -18,13 +18,12 @@
 namespace varve {
 namespace linear_test {
 
-// Products in bf16 round both operands to 8 bits: 2^-8 of each term, where all errors align. With
-// few tokens some types round the inputs to 16 bits.
+// Products in bf16 round both operands to 8 bits: 2^-8 of each term, where all errors align.
+// Integers round the inputs to 16 bits with few tokens and to 14 with many, of their block's
+// largest.
 double Tolerance(ProductPrecision precision, WeightType type, int num_tokens) {
-  if (num_tokens <= LinearLayers::kMaxFewTokens) {
-    const bool rounded = ActiveWeightKernels().multiply_rounded[static_cast<int>(type)] != nullptr;
-    return rounded ? 3e-5 : 1e-6;
-  }
+  if (num_tokens <= LinearLayers::kMaxFewTokens) return IsInteger(type) ? 5e-5 : 1e-6;
+  if (precision == ProductPrecision::kI16 && IsInteger(type)) return 2e-4;
   return precision == ProductPrecision::kBF16 && type != WeightType::kF32 ? 0x1p-8 : 1e-6;
 }
 
@@ -58,7 +57,7 @@ TEST_P(Linear, IsTheProductWithinRounding) {
 std::string CaseName(const testing::TestParamInfo<std::tuple<int, int, ProductPrecision>>& info) {
   const auto [type, tokens, precision] = info.param;
   return std::string(InfoOf(static_cast<WeightType>(type)).name) + "_" + std::to_string(tokens) +
-         (precision == ProductPrecision::kBF16 ? "_bf16" : "_f32");
+         "_" + NameOf(precision);
 }
 
 INSTANTIATE_TEST_SUITE_P(Few, Linear,
@@ -70,7 +69,8 @@ INSTANTIATE_TEST_SUITE_P(Many, Linear,
                          testing::Combine(testing::Range(0, kNumWeightTypes),
                                           testing::Values(LinearLayers::kMaxFewTokens + 1, 33, 64),
                                           testing::Values(ProductPrecision::kF32,
-                                                          ProductPrecision::kBF16)),
+                                                          ProductPrecision::kBF16,
+                                                          ProductPrecision::kI16)),
                          CaseName);
 
 class LinearShape : public testing::TestWithParam<std::tuple<int, ProductPrecision>> {
@@ -168,7 +168,8 @@ TEST_P(LinearShape, SeveralTasksAreTheSameAsOneAfterTheOther) {
 INSTANTIATE_TEST_SUITE_P(Ways, LinearShape,
                          testing::Combine(testing::Values(1, 6, 9, 64),
                                           testing::Values(ProductPrecision::kF32,
-                                                          ProductPrecision::kBF16)));
+                                                          ProductPrecision::kBF16,
+                                                          ProductPrecision::kI16)));
 
 TEST(LinearLayers, NothingToDoIsNothing) {
   const std::unique_ptr<Executor> executor = MakeThreadPool(2);
@@ -189,7 +190,8 @@ TEST(LinearLayers, ProductsStartNoThreadsBesideThePool) {
   std::vector<float> y(256 * 4096);
   const std::unique_ptr<Executor> executor = MakeThreadPool(3);
   const auto before = threads_now();
-  for (const ProductPrecision precision : {ProductPrecision::kF32, ProductPrecision::kBF16}) {
+  for (const ProductPrecision precision :
+       {ProductPrecision::kF32, ProductPrecision::kBF16, ProductPrecision::kI16}) {
     LinearLayers linear(*executor, precision);
     const LinearTask task = {.weights = &matrix.view(), .input = x.data(), .output = y.data()};
     linear.Run(256, {&task, 1});
@@ -235,6 +237,39 @@ TEST(LinearLayers, TasksThatShareAnAddressShareNothingElse) {
       EXPECT_TRUE(SameBits(task.output, alone.data(), 35)) << &task - tasks;
     }
   }
+}
+
+// Packed inputs too.
+TEST(LinearLayers, TasksOfManyTokensShareAnInputOnlyIfItIsTheSame) {
+  const RandomMatrix wide(WeightType::kQ4_0, 7, 256, 1);
+  const RandomMatrix large(WeightType::kQ4K, 7, 256, 2);
+  const std::unique_ptr<Executor> executor = MakeThreadPool(2);
+  LinearLayers linear(*executor, ProductPrecision::kI16);
+  for (const uint64_t seed : {3, 4}) {
+    const std::vector<float> x = TestRandom(seed).Gaussians(20 * 256);
+    std::vector<float> y(3 * 140), alone(140);
+    const LinearTask tasks[] = {
+        {.weights = &wide.view(), .input = x.data(), .output = y.data()},
+        {.weights = &large.view(), .input = x.data(), .output = y.data() + 140},
+        {.weights = &wide.view(), .input = x.data(), .output = y.data() + 280},
+    };
+    linear.Run(20, tasks);
+    for (const LinearTask& task : tasks) {
+      LinearLayers other(*executor, ProductPrecision::kI16);
+      LinearTask same = task;
+      same.output = alone.data();
+      other.Run(20, {&same, 1});
+      EXPECT_TRUE(SameBits(task.output, alone.data(), 140)) << &task - tasks;
+    }
+  }
+}
+
+TEST(LinearLayers, PrecisionsHaveNames) {
+  for (const ProductPrecision precision :
+       {ProductPrecision::kF32, ProductPrecision::kBF16, ProductPrecision::kI16}) {
+    EXPECT_EQ(FindPrecision(NameOf(precision)), precision);
+  }
+  EXPECT_EQ(FindPrecision("f16"), std::nullopt);
 }
 
 TEST(LinearLayers, ScratchIsBoundedByTilesNotByTheMatrix) {

@@ -1,9 +1,10 @@
 // Activations as 16-bit codes, for products with weights that are small integers themselves.
 //
-// The values of one token are cut into blocks of 32, the blocks of the weights. A block is its
-// largest magnitude / 32767 as an f32 scale, and the nearest integers to value / scale. A value is
-// off by at most 1.5e-5 of its block's largest; a product of two such blocks is integer arithmetic
-// up to its scales.
+// The values of one token are cut into the blocks of the weights, of 32 or 256 values. A block is
+// its largest magnitude / 32767 as an f32 scale, and the nearest integers to value / scale. A value
+// is off by at most 1.5e-5 of its block's largest; a product of two such blocks is integer
+// arithmetic up to its scales. Codes of 8 bits would be 256 times as coarse and no faster where
+// memory is the limit.
 
 #ifndef VARVE_RUNTIME_KERNELS_ROUNDED_INPUT_H_
 #define VARVE_RUNTIME_KERNELS_ROUNDED_INPUT_H_
@@ -13,12 +14,14 @@
 
 namespace varve {
 
-inline constexpr int kRoundedBlock = 32;
+inline constexpr int kRoundedRun = 32;      // values that share a sum
+inline constexpr int kRoundedMost = 32767;  // the largest code
 
 // One token; a view.
 struct RoundedInput {
   const int16_t* codes;  // [cols], -32767 … 32767
-  const float* scales;   // [cols / 32]
+  const float* scales;   // [cols / block]
+  const float* sums;     // [cols / 32]: of 32 codes, exact, for weights with an offset
 };
 
 struct RoundingStep {
@@ -26,11 +29,12 @@ struct RoundingStep {
   float inverse;  // 0: all codes are 0
 };
 
-// Of a block with this largest magnitude. If that is NaN or infinite the whole block counts as NaN;
-// below 2^-110, where the inverse would overflow, as zero.
-inline RoundingStep StepOf(float largest) {
+// Of a block with this largest magnitude, for codes up to `most`. If the magnitude is NaN or
+// infinite the whole block counts as NaN; below 2^-110, where the inverse would overflow, as zero.
+inline RoundingStep StepOf(float largest, int most) {
+  const float steps = static_cast<float>(most);
   if (largest < 0x1p-110f) return {0.0f, 0.0f};
-  if (largest <= std::numeric_limits<float>::max()) return {largest / 32767, 32767 / largest};
+  if (largest <= std::numeric_limits<float>::max()) return {largest / steps, steps / largest};
   return {std::numeric_limits<float>::quiet_NaN(), 0.0f};
 }
 

@@ -1,15 +1,14 @@
-// The specification: every weight format decoded, and rows multiplied, in plain C++. Ships as the
-// table "scalar"; the vector tables are tested against it.
+// The specification: every weight format decoded, and rows of floats multiplied, in plain C++.
+// Ships as the table "scalar"; the vector tables are tested against it. Integers:
+// scalar_rounded.cc.
 //
 // Decoding is exact in all of them: a code times its scale has at most 11 + 7 + 5 significant bits
 // (Q6_K), so the product never rounds, and a minimum is added with one rounding, fused or not.
 
-#include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstring>
 
 #include "base/half.h"
+#include "runtime/kernels/run_scale.h"
 #include "runtime/kernels/weights_tables.h"
 
 namespace varve {
@@ -37,10 +36,6 @@ void DecodeQ8_0(const uint8_t* block, float* out) {
   for (int i = 0; i < 32; ++i) out[i] = scale * static_cast<int8_t>(block[2 + i]);
 }
 
-void CodesQ8_0(const uint8_t* block, int* codes) {
-  for (int i = 0; i < 32; ++i) codes[i] = static_cast<int8_t>(block[2 + i]);
-}
-
 // f16 scale, (kMin: f16 minimum,) (kFifth: u32 of fifth bits,) 16 bytes: the low nibbles are values
 // 0-15, the high ones 16-31. Without a minimum the codes are centred.
 template <bool kMin, bool kFifth>
@@ -62,17 +57,6 @@ void DecodeNibbles(const uint8_t* block, float* out) {
   }
 }
 
-// Scale and minimum of run j (of eight) from the 12 bytes of Q4_K and Q5_K, 6 bits each.
-void RunScale(const uint8_t* packed, int j, int* scale, int* min) {
-  if (j < 4) {
-    *scale = packed[j] & 63;
-    *min = packed[j + 4] & 63;
-  } else {
-    *scale = (packed[j + 4] & 15) | (packed[j - 4] >> 6) << 4;
-    *min = (packed[j + 4] >> 4) | (packed[j] >> 6) << 4;
-  }
-}
-
 // f16 scale, f16 minimum, 12 bytes of run scales, (kFifth: 32 bytes, bit j of byte i belongs to
 // value i of run j,) 128 bytes: of each 32, the low nibbles are run 2g, the high ones run 2g + 1.
 template <bool kFifth>
@@ -84,7 +68,7 @@ void DecodeQ45K(const uint8_t* block, float* out) {
   for (int j = 0; j < 8; ++j) {
     int run_scale;
     int run_min;
-    RunScale(block + 4, j, &run_scale, &run_min);
+    UnpackRunScale(block + 4, j, &run_scale, &run_min);
     const float d = scale * static_cast<float>(run_scale);
     const float m = min * static_cast<float>(run_min);
     for (int i = 0; i < 32; ++i) {
@@ -115,54 +99,16 @@ void Decode(const std::byte* blocks, int64_t count, float* out) {
   for (int64_t i = 0; i < count; i += kValues, block += kBytes) kDecodeBlock(block, out + i);
 }
 
-template <auto kDecodeBlock, int kValues, int kBytes>
+template <auto kDecodeValue, int kBytes>
 void MultiplyRows(const WeightMatrix& matrix, int64_t begin, int64_t end,
                   const float* const* inputs, int num_tokens, float* out, ptrdiff_t out_stride) {
   for (int64_t row = begin; row < end; ++row) {
-    const uint8_t* block = reinterpret_cast<const uint8_t*>(matrix.row(row));
+    const uint8_t* at = reinterpret_cast<const uint8_t*>(matrix.row(row));
     float sums[kMaxRowTokens] = {};
-    for (int64_t i = 0; i < matrix.cols; i += kValues, block += kBytes) {
-      float weights[kValues];
-      kDecodeBlock(block, weights);
-      for (int t = 0; t < num_tokens; ++t) {
-        for (int j = 0; j < kValues; ++j) sums[t] += weights[j] * inputs[t][i + j];
-      }
-    }
-    for (int t = 0; t < num_tokens; ++t) out[t * out_stride + (row - begin)] = sums[t];
-  }
-}
-
-void RoundInput(const float* values, int64_t count, int16_t* codes, float* scales) {
-  for (int64_t i = 0; i < count; i += kRoundedBlock) {
-    uint32_t most = 0;  // magnitudes as integers: the same order, NaN above infinity above all else
-    for (int j = 0; j < kRoundedBlock; ++j) {
-      most = std::max(most, std::bit_cast<uint32_t>(values[i + j]) & 0x7FFFFFFF);
-    }
-    const RoundingStep step = StepOf(std::bit_cast<float>(most));
-    scales[i / kRoundedBlock] = step.scale;
-    for (int j = 0; j < kRoundedBlock; ++j) {
-      const float scaled = step.inverse == 0 ? 0.0f : values[i + j] * step.inverse;
-      codes[i + j] = static_cast<int16_t>(std::nearbyint(scaled));
-    }
-  }
-}
-
-// kCodes: the centred codes of a block of 32 values that begins with its f16 scale.
-template <auto kCodes, int kBytes>
-void MultiplyRounded(const WeightMatrix& matrix, int64_t begin, int64_t end,
-                     const RoundedInput* inputs, int num_tokens, float* out, ptrdiff_t out_stride) {
-  for (int64_t row = begin; row < end; ++row) {
-    const uint8_t* block = reinterpret_cast<const uint8_t*>(matrix.row(row));
-    float sums[kMaxRowTokens] = {};
-    for (int64_t i = 0; i < matrix.cols; i += kRoundedBlock, block += kBytes) {
-      int codes[kRoundedBlock];
-      kCodes(block, codes);
-      for (int t = 0; t < num_tokens; ++t) {
-        int32_t sum = 0;  // at most 32 * 128 * 32767
-        for (int j = 0; j < kRoundedBlock; ++j) sum += codes[j] * inputs[t].codes[i + j];
-        const float scale = LoadF16(block) * inputs[t].scales[i / kRoundedBlock];
-        sums[t] += scale * static_cast<float>(sum);
-      }
+    for (int64_t i = 0; i < matrix.cols; ++i, at += kBytes) {
+      float weight;
+      kDecodeValue(at, &weight);
+      for (int t = 0; t < num_tokens; ++t) sums[t] += weight * inputs[t][i];
     }
     for (int t = 0; t < num_tokens; ++t) out[t * out_stride + (row - begin)] = sums[t];
   }
@@ -183,18 +129,10 @@ const WeightKernels& ScalarWeightKernels() {
                  Decode<DecodeNibbles<false, true>, 32, 22>,
                  Decode<DecodeNibbles<true, true>, 32, 24>, Decode<DecodeQ45K<false>, 256, 144>,
                  Decode<DecodeQ45K<true>, 256, 176>, Decode<DecodeQ6K, 256, 210>},
-      .multiply_rows = {MultiplyRows<DecodeF32, 1, 4>, MultiplyRows<DecodeF16, 1, 2>,
-                        MultiplyRows<DecodeBF16, 1, 2>, MultiplyRows<DecodeQ8_0, 32, 34>,
-                        MultiplyRows<DecodeNibbles<false, false>, 32, 18>,
-                        MultiplyRows<DecodeNibbles<true, false>, 32, 20>,
-                        MultiplyRows<DecodeNibbles<false, true>, 32, 22>,
-                        MultiplyRows<DecodeNibbles<true, true>, 32, 24>,
-                        MultiplyRows<DecodeQ45K<false>, 256, 144>,
-                        MultiplyRows<DecodeQ45K<true>, 256, 176>,
-                        MultiplyRows<DecodeQ6K, 256, 210>},
-      .round_input = RoundInput,
-      .multiply_rounded = {nullptr, nullptr, nullptr, MultiplyRounded<CodesQ8_0, 34>},
+      .multiply_rows = {MultiplyRows<DecodeF32, 4>, MultiplyRows<DecodeF16, 2>,
+                        MultiplyRows<DecodeBF16, 2>},
       .narrow_bf16 = NarrowBF16,
+      .rounded = nullptr,
   };
   return table;
 }

@@ -1,4 +1,5 @@
-// Rows of stored weights decoded, or multiplied with a few tokens, for every target.
+// Rows of stored weights decoded, and rows of floats multiplied with a few tokens, for every
+// target.
 //
 // A row's sum has four chains per token, the same for any range of rows and any number of tokens:
 // whoever splits the work gets the same bits.
@@ -16,13 +17,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace varve {
 namespace HWY_NAMESPACE {
-
-// Tokens that share one pass over a row: as many as chains fit in the register file.
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-inline constexpr int kTokenTile = 4;
-#else
-inline constexpr int kTokenTile = 2;
-#endif
 
 // How far ahead lines are fetched.
 inline constexpr size_t kAheadBytes = 4096;
@@ -56,15 +50,6 @@ struct DotUse {
   HWY_INLINE void Add(size_t i, VF w) {
     for (int t = 0; t < kTokens; ++t) {
       sums[k][t] = hn::MulAdd(w, hn::LoadU(DF(), inputs[t] + i), sums[k][t]);
-    }
-  }
-  // Two vectors of codes that share a scale: one product with it, not two.
-  template <int k>
-  HWY_INLINE void AddScaled(size_t i, VF a, size_t j, VF b, VF scale) {
-    for (int t = 0; t < kTokens; ++t) {
-      const VF first = hn::Mul(a, hn::LoadU(DF(), inputs[t] + i));
-      const VF both = hn::MulAdd(b, hn::LoadU(DF(), inputs[t] + j), first);
-      sums[k][t] = hn::MulAdd(both, scale, sums[k][t]);
     }
   }
   HWY_INLINE float Sum(int t) const {

@@ -15,7 +15,6 @@
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128 && !HWY_HAVE_SCALABLE
 
 #include "runtime/kernels/simd_weights-inl.h"
-#include "runtime/kernels/simd_weights_rounded-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace varve {
@@ -38,13 +37,9 @@ const WeightKernels& WeightTable(const char* name) {
       .decode = {DecodeWeights<F32>, DecodeWeights<F16>, DecodeWeights<BF16>, DecodeWeights<Q8_0>,
                  DecodeWeights<Q4_0>, DecodeWeights<Q4_1>, DecodeWeights<Q5_0>, DecodeWeights<Q5_1>,
                  DecodeWeights<Q4K>, DecodeWeights<Q5K>, DecodeWeights<Q6K>},
-      .multiply_rows = {MultiplyWeights<F32>, MultiplyWeights<F16>, MultiplyWeights<BF16>,
-                        MultiplyWeights<Q8_0>, MultiplyWeights<Q4_0>, MultiplyWeights<Q4_1>,
-                        MultiplyWeights<Q5_0>, MultiplyWeights<Q5_1>, MultiplyWeights<Q4K>,
-                        MultiplyWeights<Q5K>, MultiplyWeights<Q6K>},
-      .round_input = RoundInput,
-      .multiply_rounded = {nullptr, nullptr, nullptr, MultiplyRounded<RoundedQ8_0>},
+      .multiply_rows = {MultiplyWeights<F32>, MultiplyWeights<F16>, MultiplyWeights<BF16>},
       .narrow_bf16 = NarrowToBF16,
+      .rounded = nullptr,
   };
   return table;
 }

@@ -27,6 +27,13 @@ using VI8x16 = hn::Vec<DI8x16>;
 
 inline constexpr size_t kLanes = HWY_LANES(float) < 16 ? HWY_LANES(float) : 16;  // of a VF
 
+// Tokens that share one pass over a row: as many as chains fit in the register file.
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+inline constexpr int kTokenTile = 4;
+#else
+inline constexpr int kTokenTile = 2;
+#endif
+
 HWY_INLINE uint32_t LoadU32(const uint8_t* from) {
   uint32_t bits;
   __builtin_memcpy(&bits, from, 4);

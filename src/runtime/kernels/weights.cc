@@ -15,10 +15,16 @@ constexpr WeightTypeInfo kInfo[kNumWeightTypes] = {
     {"Q4_K", 256, 144}, {"Q5_K", 256, 176}, {"Q6_K", 256, 210},
 };
 
-const std::vector<const WeightKernels*>& Tables() {
-  static const std::vector<const WeightKernels*> tables = [] {
-    std::vector<const WeightKernels*> all = {&ScalarWeightKernels()};
-    for (const WeightKernels* table : SimdWeightKernels()) all.push_back(table);
+const std::vector<WeightKernels>& Tables() {
+  static const std::vector<WeightKernels> tables = [] {
+    std::vector<WeightKernels> all = {ScalarWeightKernels()};
+    all[0].rounded = &ScalarRoundedKernels();
+    for (const WeightKernels* table : SimdWeightKernels()) all.push_back(*table);
+    for (const RoundedKernels* rounded : SimdRoundedKernels()) {
+      for (WeightKernels& table : all) {
+        if (std::string_view(table.name) == rounded->name) table.rounded = rounded;
+      }
+    }
     return all;
   }();
   return tables;
@@ -28,14 +34,40 @@ const std::vector<const WeightKernels*>& Tables() {
 
 const WeightTypeInfo& InfoOf(WeightType type) { return kInfo[static_cast<int>(type)]; }
 
-const WeightKernels& ActiveWeightKernels() {
-  const std::string_view name = ActiveKernels().name;
-  for (const WeightKernels* table : Tables()) {
-    if (name == table->name) return *table;
-  }
-  return ScalarWeightKernels();
+bool HasOffsets(WeightType type) {
+  return type == WeightType::kQ4_1 || type == WeightType::kQ5_1 || type == WeightType::kQ4K ||
+         type == WeightType::kQ5K;
 }
 
-std::span<const WeightKernels* const> AvailableWeightKernels() { return Tables(); }
+int IntegerSpan(WeightType type) {
+  // span * largest value * kPackedMost < 2^31.
+  switch (type) {
+    case WeightType::kQ4K:
+      return 256;
+    case WeightType::kQ5K:
+      return 128;
+    case WeightType::kQ6K:
+      return 64;
+    default:
+      return 32;
+  }
+}
+
+const WeightKernels& ActiveWeightKernels() {
+  const std::string_view name = ActiveKernels().name;
+  for (const WeightKernels& table : Tables()) {
+    if (name == table.name) return table;
+  }
+  return Tables().front();
+}
+
+std::span<const WeightKernels* const> AvailableWeightKernels() {
+  static const std::vector<const WeightKernels*> pointers = [] {
+    std::vector<const WeightKernels*> all;
+    for (const WeightKernels& table : Tables()) all.push_back(&table);
+    return all;
+  }();
+  return pointers;
+}
 
 }  // namespace varve

@@ -6,10 +6,10 @@
 //
 // Two ways to multiply, one meaning, y = W x (+ bias), with sums in f32:
 //  - few tokens (decode): each stored row is read once, decoded in registers and used for all
-//    tokens. Types with a multiply_rounded take activations of 16 bits (rounded_input.h), the
-//    others f32;
+//    tokens. Weights that are integers take activations of 16 bits (rounded_input.h), floats take
+//    f32;
 //  - many tokens (prefill): tiles of rows are decoded into a worker's scratch and multiplied there,
-//    with f32 activations (linear.h).
+//    as floats or as integers (linear.h).
 // Results depend on the instruction set and on which of the two ways was taken (within rounding),
 // never on the number of threads.
 
@@ -21,6 +21,7 @@
 #include <span>
 #include <string_view>
 
+#include "runtime/kernels/integer_tile.h"
 #include "runtime/kernels/rounded_input.h"
 
 namespace varve {
@@ -63,28 +64,56 @@ struct WeightMatrix {
   const std::byte* row(int64_t index) const { return data + index * row_bytes(); }
 };
 
+// Whether the weights are integers with scales, not floats.
+constexpr bool IsInteger(WeightType type) { return type >= WeightType::kQ8_0; }
+
 // Most tokens that one call of multiply_rows or multiply_rounded takes.
 inline constexpr int kMaxRowTokens = 4;
+
+// Products with activations as integers. Entries by type are null for floats.
+struct RoundedKernels {
+  const char* name;
+  // x as rounded_input.h says, in blocks of 32 or 256 values that divide `count`. The same bits in
+  // every table.
+  void (*round_input)(const float* values, int64_t count, int block, int16_t* codes, float* scales,
+                      float* sums);
+  // out[t * out_stride + r] = dot(row begin + r, inputs[t]) for rows [begin, end) and tokens
+  // t < num_tokens <= kMaxRowTokens, with inputs rounded in blocks of block_values. Products within
+  // a block are exact integers.
+  void (*multiply_rounded[kNumWeightTypes])(const WeightMatrix& matrix, int64_t begin, int64_t end,
+                                            const RoundedInput* inputs, int num_tokens, float* out,
+                                            ptrdiff_t out_stride);
+  // `count` values of one row, whole blocks, as an IntegerTile has them. `offsets` is written by
+  // the types that have them (HasOffsets). The same bits in every table.
+  void (*decode_integers[kNumWeightTypes])(const std::byte* blocks, int64_t count, int16_t* values,
+                                           float* scales, float* offsets);
+  // One group of num_tokens <= kPackedTokens tokens, `stride` floats apart, as PackedInputs has
+  // them. The same bits in every table.
+  void (*pack_inputs)(const float* values, ptrdiff_t stride, int num_tokens, int64_t cols,
+                      int block, int16_t* codes, float* scales, float* sums);
+  // out[t * out_stride + r] = dot(row r, token t) for all rows and tokens. sums is scratch of
+  // [rows, kIntegerTokens], aligned as everything in PackedInputs is, to 64 bytes.
+  void (*multiply_integers)(const IntegerTile& tile, const PackedInputs& inputs, float* sums,
+                            float* out, ptrdiff_t out_stride);
+};
+
+// Whether a row is scale * integer + offset, not scale * integer.
+bool HasOffsets(WeightType type);
+// IntegerTile::span of a type of integers.
+int IntegerSpan(WeightType type);
 
 // One table per instruction set, with the names and the choice of kernels.h.
 struct WeightKernels {
   const char* name;
   // Decodes `count` values (a multiple of block_values) of one row, exactly as the format says.
   void (*decode[kNumWeightTypes])(const std::byte* blocks, int64_t count, float* out);
-  // out[t * out_stride + r] = dot(row begin + r, inputs[t]) for rows [begin, end) and tokens
-  // t < num_tokens <= kMaxRowTokens. inputs[t] has matrix.cols values.
+  // As multiply_rounded, with inputs [matrix.cols] of f32; null for integers.
   void (*multiply_rows[kNumWeightTypes])(const WeightMatrix& matrix, int64_t begin, int64_t end,
                                          const float* const* inputs, int num_tokens, float* out,
                                          ptrdiff_t out_stride);
-  // x as rounded_input.h says; count is a multiple of 32. The same bits in every table.
-  void (*round_input)(const float* values, int64_t count, int16_t* codes, float* scales);
-  // multiply_rows with rounded inputs; null for types that do without. Products within a block are
-  // exact.
-  void (*multiply_rounded[kNumWeightTypes])(const WeightMatrix& matrix, int64_t begin, int64_t end,
-                                            const RoundedInput* inputs, int num_tokens, float* out,
-                                            ptrdiff_t out_stride);
   // f32 -> bf16 bits, round to nearest even, as F32ToBF16.
   void (*narrow_bf16)(const float* values, int64_t count, uint16_t* out);
+  const RoundedKernels* rounded;  // of the same instruction set
 };
 
 // The table that belongs to ActiveKernels().

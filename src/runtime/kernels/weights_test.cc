@@ -55,6 +55,8 @@ TEST(WeightSelection, ScalarComesFirstAndEveryKernelTableHasItsWeights) {
   for (const Kernels* table : AllTables()) {
     const ScopedKernels scope(*table);
     EXPECT_STREQ(ActiveWeightKernels().name, table->name);
+    ASSERT_NE(ActiveWeightKernels().rounded, nullptr);
+    EXPECT_STREQ(ActiveWeightKernels().rounded->name, table->name);
   }
 }
 
@@ -63,9 +65,15 @@ TEST(WeightSelection, TablesAreDifferentCode) {
   for (size_t i = 0; i < tables.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
       for (int type = 0; type < kNumWeightTypes; ++type) {
-        EXPECT_NE(tables[i]->multiply_rows[type], tables[j]->multiply_rows[type]);
         EXPECT_NE(tables[i]->decode[type], tables[j]->decode[type]);
+        if (IsInteger(static_cast<WeightType>(type))) {
+          EXPECT_NE(tables[i]->rounded->multiply_rounded[type],
+                    tables[j]->rounded->multiply_rounded[type]);
+        } else {
+          EXPECT_NE(tables[i]->multiply_rows[type], tables[j]->multiply_rows[type]);
+        }
       }
+      EXPECT_NE(tables[i]->rounded->multiply_integers, tables[j]->rounded->multiply_integers);
     }
   }
 }
@@ -113,7 +121,10 @@ TEST_P(Weights, DecodesAnyNumberOfBlocksLikeTheScalarTable) {
   }
 }
 
-TEST_P(Weights, ProductsAreWithinRoundingOfDoublePrecision) {
+// One table, one type of floats.
+class FloatWeights : public Weights {};
+
+TEST_P(FloatWeights, ProductsAreWithinRoundingOfDoublePrecision) {
   for (const int blocks : {1, 2, 3, 7, 33, 65}) {
     const int64_t cols = static_cast<int64_t>(blocks) * block_values();
     const RandomMatrix matrix(type(), 5, cols, static_cast<uint64_t>(blocks));
@@ -136,7 +147,7 @@ TEST_P(Weights, ProductsAreWithinRoundingOfDoublePrecision) {
 }
 
 // What the determinism of linear.h stands on.
-TEST_P(Weights, ARowsProductDoesNotDependOnItsRangeNorOnTheOtherTokens) {
+TEST_P(FloatWeights, ARowsProductDoesNotDependOnItsRangeNorOnTheOtherTokens) {
   constexpr int kRows = 13;
   const int64_t cols = std::max(3 * block_values(), 83);
   const int64_t whole = cols / block_values() * block_values();
@@ -159,7 +170,7 @@ TEST_P(Weights, ARowsProductDoesNotDependOnItsRangeNorOnTheOtherTokens) {
   }
 }
 
-TEST_P(Weights, ANanInTheInputShows) {
+TEST_P(FloatWeights, ANanInTheInputShows) {
   const RandomMatrix matrix(type(), 2, 2 * std::max(block_values(), 20), 3);
   std::vector<float> x(matrix.view().cols, 1.0f);
   x[matrix.view().cols - 1] = std::numeric_limits<float>::quiet_NaN();
@@ -252,14 +263,20 @@ std::vector<const WeightKernels*> AllWeightTables() {
 INSTANTIATE_TEST_SUITE_P(All, DecodedWeights, testing::ValuesIn(AllWeightTables()),
                          [](const auto& each) { return std::string(each.param->name); });
 
+std::string TableAndType(
+    const testing::TestParamInfo<std::tuple<const WeightKernels*, int>>& each) {
+  const auto type = static_cast<WeightType>(std::get<1>(each.param));
+  return std::string(std::get<0>(each.param)->name) + "_" + InfoOf(type).name;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Weights,
                          testing::Combine(testing::ValuesIn(AllWeightTables()),
                                           testing::Range(0, kNumWeightTypes)),
-                         [](const auto& each) {
-                           const auto type = static_cast<WeightType>(std::get<1>(each.param));
-                           return std::string(std::get<0>(each.param)->name) + "_" +
-                                  InfoOf(type).name;
-                         });
+                         TableAndType);
+INSTANTIATE_TEST_SUITE_P(All, FloatWeights,
+                         testing::Combine(testing::ValuesIn(AllWeightTables()),
+                                          testing::Range(0, 3)),
+                         TableAndType);
 
 }  // namespace weights_test
 }  // namespace varve

@@ -1,0 +1,86 @@
+#include "runtime/kernels/linear_inputs.h"
+
+#include <algorithm>
+
+namespace varve {
+
+void IntegerInputs::Start(size_t num_tasks, int num_tokens) {
+  num_used_ = 0;
+  if (inputs_.size() < num_tasks) inputs_.resize(num_tasks);
+  num_tokens_ = num_tokens;
+}
+
+IntegerInputs::Key IntegerInputs::KeyOf(const LinearTask& task) {
+  return {task.input, task.weights->cols, InputStride(task),
+          InfoOf(task.weights->type).block_values};
+}
+
+IntegerInputs::Input* IntegerInputs::Find(const Key& key) {
+  for (size_t i = 0; i < num_used_; ++i) {
+    if (inputs_[i].key == key) return &inputs_[i];
+  }
+  return nullptr;
+}
+
+bool IntegerInputs::Input::Reserve(int64_t num_tokens) {
+  const int64_t floats = key.cols / key.block + key.cols / kRoundedRun;
+  const size_t wanted =
+      static_cast<size_t>(num_tokens) * (static_cast<size_t>(key.cols) * sizeof(int16_t) +
+                                         static_cast<size_t>(floats) * sizeof(float));
+  if (bytes >= wanted) return true;
+  memory.reset();
+  memory = hwy::AllocateAligned<std::byte>(wanted);
+  bytes = memory != nullptr ? wanted : 0;
+  return memory != nullptr;
+}
+
+const RoundedInput* IntegerInputs::Round(const WeightKernels& kernels, const LinearTask& task) {
+  const Key key = KeyOf(task);
+  if (const Input* found = Find(key)) return found->rounded;
+  Input& input = inputs_[num_used_];
+  input.key = key;
+  if (!input.Reserve(num_tokens_)) return nullptr;
+  int16_t* codes = input.codes();
+  float* scales = input.scales(num_tokens_);
+  float* sums = input.sums(num_tokens_);
+  for (int t = 0; t < num_tokens_; ++t) {
+    kernels.rounded->round_input(key.values + t * key.stride, key.cols, key.block, codes, scales,
+                                 sums);
+    input.rounded[t] = {codes, scales, sums};
+    codes += key.cols;
+    scales += key.cols / key.block;
+    sums += key.cols / kRoundedRun;
+  }
+  ++num_used_;
+  return input.rounded;
+}
+
+const PackedInputs* IntegerInputs::Pack(const WeightKernels& kernels, const LinearTask& task,
+                                        Executor& executor) {
+  const Key key = KeyOf(task);
+  if (const Input* found = Find(key)) return &found->packed;
+  Input& input = inputs_[num_used_];
+  input.key = key;
+  const int num_groups = (num_tokens_ + kPackedTokens - 1) / kPackedTokens;
+  const int64_t padded = int64_t{num_groups} * kPackedTokens;
+  if (!input.Reserve(padded)) return nullptr;
+  input.packed = {input.codes(), input.scales(padded), input.sums(padded), num_tokens_};
+  executor.ParallelFor(static_cast<size_t>(num_groups), [&](size_t group, int) {
+    const int64_t first = static_cast<int64_t>(group) * kPackedTokens;
+    const int count = std::min(kPackedTokens, num_tokens_ - static_cast<int>(first));
+    kernels.rounded->pack_inputs(key.values + first * key.stride, key.stride, count, key.cols,
+                                 key.block, input.codes() + first * key.cols,
+                                 input.scales(padded) + first * (key.cols / key.block),
+                                 input.sums(padded) + first * (key.cols / kRoundedRun));
+  });
+  ++num_used_;
+  return &input.packed;
+}
+
+size_t IntegerInputs::bytes() const {
+  size_t bytes = inputs_.capacity() * sizeof(Input);
+  for (const Input& input : inputs_) bytes += input.bytes;
+  return bytes;
+}
+
+}  // namespace varve

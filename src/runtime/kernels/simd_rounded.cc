@@ -1,0 +1,65 @@
+// Products with activations as integers, one table per Highway target; see simd_kernels.cc. Apart
+// from simd_weights.cc, so that both compile at once.
+
+#define HWY_WANT_AVX3_DL 1  // AVX-512 with VNNI: Ice Lake, Zen 4 and later
+
+#include <vector>
+
+#include "kernels/simd_table_list.h"
+#include "runtime/kernels/weights_tables.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "runtime/kernels/simd_rounded.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128 && !HWY_HAVE_SCALABLE
+
+#include "runtime/kernels/simd_integers-inl.h"
+#include "runtime/kernels/simd_weights_runs-inl.h"
+#include "runtime/kernels/simd_weights_short-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace varve {
+namespace HWY_NAMESPACE {
+
+const RoundedKernels& RoundedTable(const char* name) {
+  using Q8_0 = RoundedQ8_0;
+  using Q4_0 = RoundedNibbles<false, false>;
+  using Q4_1 = RoundedNibbles<true, false>;
+  using Q5_0 = RoundedNibbles<false, true>;
+  using Q5_1 = RoundedNibbles<true, true>;
+  using Q4K = RunsQ45K<false>;
+  using Q5K = RunsQ45K<true>;
+  using Q6K = RunsQ6K;
+  static const RoundedKernels table = {
+      .name = name,
+      .round_input = RoundInput,
+      .multiply_rounded = {nullptr, nullptr, nullptr, MultiplyShort<Q8_0>, MultiplyShort<Q4_0>,
+                           MultiplyShort<Q4_1>, MultiplyShort<Q5_0>, MultiplyShort<Q5_1>,
+                           MultiplyRuns<Q4K>, MultiplyRuns<Q5K>, MultiplyRuns<Q6K>},
+      .decode_integers = {nullptr, nullptr, nullptr, DecodeShortIntegers<Q8_0>,
+                          DecodeShortIntegers<Q4_0>, DecodeShortIntegers<Q4_1>,
+                          DecodeShortIntegers<Q5_0>, DecodeShortIntegers<Q5_1>,
+                          DecodeRunIntegers<Q4K>, DecodeRunIntegers<Q5K>, DecodeRunIntegers<Q6K>},
+      .pack_inputs = PackInputs,
+      .multiply_integers = MultiplyIntegers,
+  };
+  return table;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace varve
+HWY_AFTER_NAMESPACE();
+
+#endif  // a target with vectors of fixed size
+
+#if HWY_ONCE
+namespace varve {
+
+std::vector<const RoundedKernels*> SimdRoundedKernels() {
+  VARVE_SIMD_TABLES(RoundedKernels, RoundedTable);
+}
+
+}  // namespace varve
+#endif  // HWY_ONCE
