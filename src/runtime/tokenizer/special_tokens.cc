@@ -15,6 +15,7 @@ SpecialTokens::SpecialTokens(std::vector<std::pair<std::string_view, int32_t>> t
 // ends here is the first of them.
 TextFragment SpecialTokens::Match(std::string_view text) const {
   TextFragment best;
+  if (text.empty() || !starts_[static_cast<unsigned char>(text[0])]) return best;
   auto first = tokens_.begin();
   auto last = tokens_.end();
   for (size_t depth = 0; first != last; ++depth) {
@@ -37,8 +38,7 @@ std::vector<TextFragment> SpecialTokens::Split(std::string_view text) const {
   std::vector<TextFragment> fragments;
   size_t plain_begin = 0;
   for (size_t pos = 0; pos < text.size();) {
-    TextFragment match;
-    if (starts_[static_cast<unsigned char>(text[pos])]) match = Match(text.substr(pos));
+    const TextFragment match = Match(text.substr(pos));
     if (match.id < 0) {
       ++pos;
       continue;

@@ -30,11 +30,10 @@ class SpecialTokens {
   explicit SpecialTokens(std::vector<std::pair<std::string_view, int32_t>> tokens);
 
   std::vector<TextFragment> Split(std::string_view text) const;
-
- private:
-  // The longest token that `text` begins with; its id, or -1.
+  // The longest token that `text` begins with; id -1 and no text if there is none.
   TextFragment Match(std::string_view text) const;
 
+ private:
   std::vector<std::pair<std::string_view, int32_t>> tokens_;  // sorted by bytes
   std::array<bool, 256> starts_{};                            // bytes that some token begins with
 };

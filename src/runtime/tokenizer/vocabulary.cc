@@ -158,26 +158,33 @@ Status Vocabulary::CollectSpecial() {
 
 std::vector<TextFragment> Vocabulary::Split(std::string_view text,
                                             const EncodeOptions& options) const {
+  if (!options.parse_special) return user_defined_.Split(text);
+  if (options.literal.empty()) return all_special_.Split(text);
   std::vector<TextFragment> fragments;
-  const auto add = [&](size_t begin, size_t end, bool parse_special) {
-    for (const TextFragment& fragment :
-         special(parse_special).Split(text.substr(begin, end - begin))) {
-      if (fragment.id < 0 && !fragments.empty() && fragments.back().id < 0) {
-        // Plain text goes on behind the border of a range: the two views touch.
-        std::string_view& before = fragments.back().text;
-        before = {before.data(), before.size() + fragment.text.size()};
-      } else {
-        fragments.push_back(fragment);
-      }
-    }
+  size_t plain_begin = 0;
+  const auto add_plain = [&](size_t end) {
+    if (end > plain_begin) fragments.push_back({text.substr(plain_begin, end - plain_begin), -1});
   };
-  size_t begin = 0;
-  for (const TextRange& range : options.literal) {
-    add(begin, range.begin, options.parse_special);
-    add(range.begin, range.end, false);
-    begin = range.end;
+  auto range = options.literal.begin();
+  for (size_t pos = 0; pos < text.size();) {
+    while (range != options.literal.end() && range->end <= pos) ++range;
+    const size_t frame_end = range == options.literal.end() ? text.size() : range->begin;
+    // Any special token that lies in the frame, or one of the user's that lies anywhere.
+    TextFragment match = user_defined_.Match(text.substr(pos));
+    if (pos < frame_end) {
+      const TextFragment framed = all_special_.Match(text.substr(pos, frame_end - pos));
+      if (framed.text.size() > match.text.size()) match = framed;
+    }
+    if (match.id < 0) {
+      ++pos;
+      continue;
+    }
+    add_plain(pos);
+    fragments.push_back(match);
+    pos += match.text.size();
+    plain_begin = pos;
   }
-  add(begin, text.size(), options.parse_special);
+  add_plain(text.size());
   return fragments;
 }
 

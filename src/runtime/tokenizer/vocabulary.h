@@ -76,10 +76,6 @@ class Vocabulary {
   std::vector<TextFragment> Split(std::string_view text, const EncodeOptions& options) const;
 
  private:
-  // Matched in every text, and in a text that may hold special tokens.
-  const SpecialTokens& special(bool parse_special) const {
-    return parse_special ? all_special_ : user_defined_;
-  }
   Vocabulary() = default;
   Status ReadTexts(const GgufFile& file);
   Status ReadTypes(const GgufFile& file);
@@ -97,8 +93,8 @@ class Vocabulary {
   bool has_types_ = false;
   size_t longest_text_bytes_ = 0;
   std::unordered_map<std::string_view, int32_t> ids_;  // not the empty text
-  SpecialTokens all_special_;
-  SpecialTokens user_defined_;
+  SpecialTokens all_special_;   // matched in a text that may hold special tokens
+  SpecialTokens user_defined_;  // matched in every text
 };
 
 }  // namespace varve
