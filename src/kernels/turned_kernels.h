@@ -84,8 +84,11 @@ constexpr std::array<uint8_t, 64> MakeTurnedBytes() {
   }
   return bytes;
 }
+// Hidden by word: an instance of a std:: template is visible otherwise, whatever the compiler's
+// flag.
 template <int kBits>
-alignas(64) inline constexpr std::array<uint8_t, 64> kTurnedBytes = MakeTurnedBytes<kBits>();
+[[gnu::visibility("hidden")]] alignas(64) inline constexpr std::array<uint8_t, 64> kTurnedBytes =
+    MakeTurnedBytes<kBits>();
 // The levels themselves, likewise.
 template <int kBits>
 constexpr std::array<int8_t, 64> MakeTurnedSigned() {
@@ -95,7 +98,8 @@ constexpr std::array<int8_t, 64> MakeTurnedSigned() {
   return levels;
 }
 template <int kBits>
-alignas(64) inline constexpr std::array<int8_t, 64> kTurnedSigned = MakeTurnedSigned<kBits>();
+[[gnu::visibility("hidden")]] alignas(64) inline constexpr std::array<int8_t, 64> kTurnedSigned =
+    MakeTurnedSigned<kBits>();
 
 constexpr size_t TurnedCellBytes(int bits) { return static_cast<size_t>(bits) * 64; }
 constexpr size_t TurnedCodesOffset(bool key, int dim, int page_tokens) {
