@@ -241,10 +241,7 @@ void AddBenchCodec(CLI::App& bench, int* exit_code) {
       "Examples:\n"
       "  varve bench codec\n"
       "  varve bench codec -m model.gguf -f book.txt --ctx 4096 --dtypes f16 --json out.json");
-  command->callback([options, exit_code] {
-    const Status status = BenchCodec(*options);
-    if (!status.ok()) *exit_code = ReportError(status);
-  });
+  command->callback(Action(options, BenchCodec, exit_code));
 }
 
 }  // namespace varve::cli

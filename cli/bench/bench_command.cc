@@ -112,10 +112,7 @@ void AddAttention(CLI::App& bench, int* exit_code) {
                     "encode, append)");
   command->add_option("--json", options->json, "Write the rows as JSON to FILE, or - for stdout");
   command->footer(kBenchAttentionFooter);
-  command->callback([options, exit_code] {
-    const varve::Status status = varve::cli::BenchAttention(*options);
-    if (!status.ok()) *exit_code = varve::cli::ReportError(status);
-  });
+  command->callback(varve::cli::Action(options, varve::cli::BenchAttention, exit_code));
 }
 
 void AddDecode(CLI::App& bench, int* exit_code) {
@@ -163,10 +160,7 @@ void AddDecode(CLI::App& bench, int* exit_code) {
                     "encode, append)");
   command->add_option("--json", options->json, "Write the rows as JSON to FILE, or - for stdout");
   command->footer(kBenchDecodeFooter);
-  command->callback([options, exit_code] {
-    const varve::Status status = varve::cli::BenchDecode(*options);
-    if (!status.ok()) *exit_code = varve::cli::ReportError(status);
-  });
+  command->callback(varve::cli::Action(options, varve::cli::BenchDecode, exit_code));
 }
 
 }  // namespace

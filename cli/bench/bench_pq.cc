@@ -316,10 +316,7 @@ void AddBenchPq(CLI::App& bench, int* exit_code) {
       "Examples:\n"
       "  varve bench pq\n"
       "  VARVE_ISA=avx2 varve bench pq --sizes 64x8 16x8 --group 1 --ctx 1024,32768");
-  command->callback([options, exit_code] {
-    const Status status = BenchPq(*options);
-    if (!status.ok()) *exit_code = ReportError(status);
-  });
+  command->callback(Action(options, BenchPq, exit_code));
 }
 
 }  // namespace varve::cli

@@ -230,10 +230,7 @@ void AddBenchReload(CLI::App& bench, int* exit_code) {
       "Examples:\n"
       "  varve bench reload                                          # the embedded model\n"
       "  varve bench reload --random-model small-1024 --tokens 16384 --kv q8_0");
-  command->callback([options, exit_code] {
-    const Status status = BenchReload(*options);
-    if (!status.ok()) *exit_code = ReportError(status);
-  });
+  command->callback(Action(options, BenchReload, exit_code));
 }
 
 }  // namespace varve::cli

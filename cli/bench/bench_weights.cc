@@ -344,10 +344,7 @@ void AddBenchWeights(CLI::App& bench, int* exit_code) {
       "Examples:\n"
       "  varve bench weights --types f16 q8_0 --threads 1,2\n"
       "  varve bench weights --types q4_k --tokens 512 --precision i16");
-  command->callback([options, exit_code] {
-    const Status status = BenchWeights(*options);
-    if (!status.ok()) *exit_code = ReportError(status);
-  });
+  command->callback(Action(options, BenchWeights, exit_code));
 }
 
 }  // namespace varve::cli

@@ -224,10 +224,7 @@ void AddSample(CLI::App* parent, int* exit_code) {
       "Examples:\n"
       "  varve codebook sample -f books.txt --tokens 65536 -o rows\n"
       "  varve codebook train --samples rows -M 64 --nbits 8 -o model.codebook");
-  command->callback([options, exit_code] {
-    const Status status = SampleToFolder(*options);
-    if (!status.ok()) *exit_code = ReportError(status);
-  });
+  command->callback(Action(options, SampleToFolder, exit_code));
 }
 
 void AddTrain(CLI::App* parent, int* exit_code) {
@@ -275,10 +272,7 @@ void AddTrain(CLI::App* parent, int* exit_code) {
       "a.codebook\n"
       "  varve codebook train --samples rows -M 32 --nbits 8 --grain layer --rotate none -o "
       "b.codebook");
-  command->callback([options, exit_code] {
-    const Status status = TrainToFile(*options);
-    if (!status.ok()) *exit_code = ReportError(status);
-  });
+  command->callback(Action(options, TrainToFile, exit_code));
 }
 
 void AddInspect(CLI::App* parent, int* exit_code) {
@@ -297,10 +291,7 @@ void AddInspect(CLI::App* parent, int* exit_code) {
       "  varve codebook inspect model.codebook\n"
       "  varve codebook sample -f other.txt --tokens 8192 -o other\n"
       "  varve codebook inspect model.codebook --samples other   # error on rows not trained on");
-  command->callback([options, exit_code] {
-    const Status status = InspectCodebook(*options);
-    if (!status.ok()) *exit_code = ReportError(status);
-  });
+  command->callback(Action(options, InspectCodebook, exit_code));
 }
 
 }  // namespace

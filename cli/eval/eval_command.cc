@@ -34,10 +34,7 @@ void AddWindows(CLI::App& eval, int* exit_code, const char* name, const char* de
       "  varve eval ppl -m model.gguf -f book.txt --ctx 4096 --windows 8 --kv 'k=q8_0,v=q4_0r'\n"
       "  varve eval kl --kv 'q4_0r,open=128' --json out.json\n"
       "  varve eval kl --kv 'h2o,ratio=3.5' 'evict=demote,ratio=3.5'");
-  command->callback([options, exit_code] {
-    const varve::Status status = varve::cli::EvalWindows(*options);
-    if (!status.ok()) *exit_code = varve::cli::ReportError(status);
-  });
+  command->callback(varve::cli::Action(options, varve::cli::EvalWindows, exit_code));
 }
 
 void AddRecall(CLI::App& eval, int* exit_code) {
@@ -68,10 +65,7 @@ void AddRecall(CLI::App& eval, int* exit_code) {
       "  varve eval recall --kv q8_0 q4_0r\n"
       "  varve eval recall --kv 'evict=demote,ratio=3.5' h2o      # found, by place of the fact\n"
       "  varve eval recall -m model.gguf -f book.txt --ctx 8000 --facts 8 --depths 0,0.5,0.9");
-  command->callback([options, exit_code] {
-    const varve::Status status = varve::cli::EvalRecall(*options);
-    if (!status.ok()) *exit_code = varve::cli::ReportError(status);
-  });
+  command->callback(varve::cli::Action(options, varve::cli::EvalRecall, exit_code));
 }
 
 void AddPolicies(CLI::App& eval, int* exit_code) {
@@ -118,10 +112,7 @@ void AddPolicies(CLI::App& eval, int* exit_code) {
       "  varve eval policies\n"
       "  varve eval policies --ratios 4,8 --policies h2o,demote --kv q8_0 q4_0r --json out.json\n"
       "  varve eval policies -m model.gguf -f book.txt --ctx 8192 --windows 4 --asked 0");
-  command->callback([options, exit_code] {
-    const varve::Status status = varve::cli::EvalPolicies(*options);
-    if (!status.ok()) *exit_code = varve::cli::ReportError(status);
-  });
+  command->callback(varve::cli::Action(options, varve::cli::EvalPolicies, exit_code));
 }
 
 }  // namespace

@@ -180,10 +180,7 @@ void AddFoldApply(CLI::App* parent, int* exit_code) {
       "  varve fold apply shipped\n"
       "  varve fold apply models/varve-books-29m-fold5.bin --prompt-tokens 4000 --kv q8_0\n"
       "  varve fold apply mine.bin -m model.gguf -f book.txt -o book.varve");
-  command->callback([options, exit_code] {
-    const Status status = ApplyCompressor(*options);
-    if (!status.ok()) *exit_code = ReportError(status);
-  });
+  command->callback(Action(options, ApplyCompressor, exit_code));
 }
 
 }  // namespace varve::cli

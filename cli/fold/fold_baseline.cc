@@ -45,10 +45,7 @@ void AddFoldBaseline(CLI::App* parent, int* exit_code) {
       "  varve fold baseline models/varve-books-29m-fold4.bin mean4.bin\n"
       "  varve fold baseline models/varve-books-29m-fold4.bin random4.bin --kind random\n"
       "  varve eval kl --kv fold fold=mean4.bin fold=random4.bin");
-  command->callback([options, exit_code] {
-    const Status status = WriteBaseline(*options);
-    if (!status.ok()) *exit_code = ReportError(status);
-  });
+  command->callback(Action(options, WriteBaseline, exit_code));
 }
 
 }  // namespace varve::cli

@@ -147,10 +147,7 @@ void AddFoldConvert(CLI::App* parent, int* exit_code) {
       "  varve fold convert compressor.pth compressor.bin\n"
       "  varve fold convert --input compressor.pth --output compressor.bin --dtype fp16\n"
       "  varve fold convert compressor.pth text.bin --dtype fp32 --text-only --num-heads 8");
-  command->callback([options, exit_code] {
-    const Status status = ConvertCompressor(*options);
-    if (!status.ok()) *exit_code = ReportError(status);
-  });
+  command->callback(Action(options, ConvertCompressor, exit_code));
 }
 
 }  // namespace varve::cli

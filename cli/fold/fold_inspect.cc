@@ -167,10 +167,7 @@ void AddFoldInspect(CLI::App* parent, int* exit_code) {
       "Examples:\n"
       "  varve fold inspect compressor.bin\n"
       "  varve fold inspect compressor.bin --json - | jq '.rows[0].compression_factor'");
-  command->callback([options, exit_code] {
-    const Status status = InspectCompressor(*options);
-    if (!status.ok()) *exit_code = ReportError(status);
-  });
+  command->callback(Action(options, InspectCompressor, exit_code));
 }
 
 }  // namespace varve::cli

@@ -100,8 +100,5 @@ void AddDumpCommand(CLI::App& app, int* exit_code) {
       "  varve dump --ctx 2048 -o kv                       # the embedded model on its text\n"
       "  varve dump -m model.gguf -f book.txt --ctx 4096 --dtype bf16 --chunk 192 -o kv\n"
       "  varve lossless kv                                 # what packing would save");
-  command->callback([options, exit_code] {
-    const varve::Status status = varve::cli::DumpToFiles(*options);
-    if (!status.ok()) *exit_code = varve::cli::ReportError(status);
-  });
+  command->callback(varve::cli::Action(options, varve::cli::DumpToFiles, exit_code));
 }

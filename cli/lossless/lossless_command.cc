@@ -259,8 +259,5 @@ void AddLosslessCommand(CLI::App& app, int* exit_code) {
       "Examples:\n"
       "  varve dump --ctx 4096 -o kv && varve lossless kv\n"
       "  varve lossless kv --modes aggregate --json out.json");
-  command->callback([options, exit_code] {
-    const varve::Status status = varve::cli::EvaluateLossless(*options);
-    if (!status.ok()) *exit_code = varve::cli::ReportError(status);
-  });
+  command->callback(varve::cli::Action(options, varve::cli::EvaluateLossless, exit_code));
 }

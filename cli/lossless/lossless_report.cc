@@ -2,40 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <variant>
+
 #include "cli/report/output.h"
+#include "varve/properties.h"
 
 namespace varve::cli {
 
 void AddLosslessKeys(const LosslessStats& stats, nlohmann::ordered_json* row) {
   if (stats.layers == 0) return;
-  row->update({{"lossless_ratio", stats.ratio()},
-               {"lossless_layers", stats.layers},
-               {"lossless_raw_bytes", stats.raw_bytes},
-               {"lossless_compressed_bytes", stats.compressed_bytes},
-               {"lossless_decompressed_bytes", stats.decompressed_bytes},
-               {"lossless_compress_us", stats.compress_us},
-               {"lossless_decompress_us", stats.decompress_us},
-               {"codec_us", stats.compress_us + stats.decompress_us},
-               {"lossless_queue_depth_peak", stats.queue_peak},
-               {"lossless_async_queue_peak", stats.queue_peak},
-               {"lossless_async_wait_us", stats.wait_us},
-               {"lossless_fallback_count", stats.fallbacks},
-               {"lossless_backpressure_skip_count", stats.backpressure_skips},
-               {"lossless_restore_failures", stats.restore_failures},
-               {"lossless_decode_cache_hit", stats.decode_cache_hits},
-               {"lossless_decode_cache_miss", stats.decode_cache_misses},
-               {"lossless_decode_cache_bytes", stats.decode_cache_bytes},
-               {"lossless_dictionary_bytes", stats.dictionary_bytes},
-               {"lossless_pages_packed", stats.pages_packed},
-               {"lossless_pages_now", stats.pages_now},
-               {"lossless_packed_bytes_now", stats.packed_bytes_now},
-               {"lossless_raw_bytes_now", stats.raw_bytes_now},
-               {"pages_spilled", stats.pages_spilled},
-               {"bytes_spilled", stats.bytes_spilled},
-               {"spill_refused", stats.spill_refused},
-               {"strips_unpacked", stats.strips_unpacked},
-               {"restored_pages", stats.pages_restored},
-               {"prefetched_pages", stats.pages_prefetched}});
+  for (const Property& property : Properties(stats))
+    std::visit([&](const auto& value) { (*row)[property.name] = value; }, property.value);
 }
 
 std::string LosslessLine(const LosslessStats& stats) {

@@ -88,8 +88,5 @@ void AddModelsCommand(CLI::App& app, int* exit_code) {
       "Examples:\n"
       "  varve models\n"
       "  varve run -m smollm2 -p 'What is the capital of France?'");
-  command->callback([json, exit_code] {
-    const varve::Status status = varve::cli::ListModels(*json);
-    if (!status.ok()) *exit_code = varve::cli::ReportError(status);
-  });
+  command->callback(varve::cli::Action(json, varve::cli::ListModels, exit_code));
 }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -83,6 +84,16 @@ Status FlushStdout();
 
 // Prints "varve: message" to stderr and returns the exit code that suits the status.
 int ReportError(const Status& status);
+
+// The callback of a subcommand: does `work` with the options and, if that fails, reports the error
+// and sets *exit_code, which must outlive the callback.
+template <typename Options>
+auto Action(std::shared_ptr<Options> options, Status (*work)(const Options&), int* exit_code) {
+  return [options, work, exit_code] {
+    const Status status = work(*options);
+    if (!status.ok()) *exit_code = ReportError(status);
+  };
+}
 
 }  // namespace varve::cli
 

@@ -280,8 +280,5 @@ void AddSolveCommand(CLI::App& app, int* exit_code) {
       "  varve run -m model.gguf --kv @plan.json -p Hello\n"
       "  varve solve -m model.gguf -f book.txt --max-kl 0.01\n"
       "  varve solve -m model.gguf -f book.txt --ratio 3,4,6 --json out.json");
-  command->callback([options, exit_code] {
-    const varve::Status status = varve::cli::SolvePlans(*options);
-    if (!status.ok()) *exit_code = varve::cli::ReportError(status);
-  });
+  command->callback(varve::cli::Action(options, varve::cli::SolvePlans, exit_code));
 }

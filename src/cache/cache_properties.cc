@@ -110,40 +110,6 @@ std::vector<Property> RetentionProperties(const RetentionStats& stats) {
   };
 }
 
-std::vector<Property> LosslessProperties(const LosslessStats& stats) {
-  return {
-      {"lossless_layers", static_cast<uint64_t>(stats.layers)},
-      {"lossless_ratio", stats.ratio()},
-      {"lossless_raw_bytes", stats.raw_bytes},
-      {"lossless_compressed_bytes", stats.compressed_bytes},
-      {"lossless_decompressed_bytes", stats.decompressed_bytes},
-      {"lossless_compress_us", stats.compress_us},
-      {"lossless_decompress_us", stats.decompress_us},
-      {"codec_us", stats.compress_us + stats.decompress_us},
-      {"lossless_queue_depth_peak", stats.queue_peak},
-      {"lossless_async_queue_peak", stats.queue_peak},
-      {"lossless_async_wait_us", stats.wait_us},
-      {"lossless_fallback_count", stats.fallbacks},
-      {"lossless_backpressure_skip_count", stats.backpressure_skips},
-      {"lossless_restore_failures", stats.restore_failures},
-      {"lossless_decode_cache_hit", stats.decode_cache_hits},
-      {"lossless_decode_cache_miss", stats.decode_cache_misses},
-      {"lossless_decode_cache_bytes", stats.decode_cache_bytes},
-      {"lossless_dictionary_bytes", stats.dictionary_bytes},
-      {"lossless_pages_packed", stats.pages_packed},
-      {"lossless_pages_without_gain", stats.pages_without_gain},
-      {"lossless_pages_now", stats.pages_now},
-      {"lossless_packed_bytes_now", stats.packed_bytes_now},
-      {"lossless_raw_bytes_now", stats.raw_bytes_now},
-      {"pages_spilled", stats.pages_spilled},
-      {"bytes_spilled", stats.bytes_spilled},
-      {"spill_refused", stats.spill_refused},
-      {"strips_unpacked", stats.strips_unpacked},
-      {"restored_pages", stats.pages_restored},
-      {"prefetched_pages", stats.pages_prefetched},
-  };
-}
-
 std::vector<Property> FoldProperties(const FoldStats& stats) {
   return {
       {"fold_layers", static_cast<uint64_t>(stats.layers)},
@@ -194,13 +160,46 @@ std::string Property::text() const {
   return std::visit([](const auto& held) { return fmt::format("{}", held); }, value);
 }
 
+std::vector<Property> Properties(const LosslessStats& stats) {
+  return {
+      {"lossless_layers", static_cast<uint64_t>(stats.layers)},
+      {"lossless_ratio", stats.ratio()},
+      {"lossless_raw_bytes", stats.raw_bytes},
+      {"lossless_compressed_bytes", stats.compressed_bytes},
+      {"lossless_decompressed_bytes", stats.decompressed_bytes},
+      {"lossless_compress_us", stats.compress_us},
+      {"lossless_decompress_us", stats.decompress_us},
+      {"codec_us", stats.compress_us + stats.decompress_us},
+      {"lossless_queue_depth_peak", stats.queue_peak},
+      {"lossless_async_queue_peak", stats.queue_peak},
+      {"lossless_async_wait_us", stats.wait_us},
+      {"lossless_fallback_count", stats.fallbacks},
+      {"lossless_backpressure_skip_count", stats.backpressure_skips},
+      {"lossless_restore_failures", stats.restore_failures},
+      {"lossless_decode_cache_hit", stats.decode_cache_hits},
+      {"lossless_decode_cache_miss", stats.decode_cache_misses},
+      {"lossless_decode_cache_bytes", stats.decode_cache_bytes},
+      {"lossless_dictionary_bytes", stats.dictionary_bytes},
+      {"lossless_pages_packed", stats.pages_packed},
+      {"lossless_pages_without_gain", stats.pages_without_gain},
+      {"lossless_pages_now", stats.pages_now},
+      {"lossless_packed_bytes_now", stats.packed_bytes_now},
+      {"lossless_raw_bytes_now", stats.raw_bytes_now},
+      {"pages_spilled", stats.pages_spilled},
+      {"bytes_spilled", stats.bytes_spilled},
+      {"spill_refused", stats.spill_refused},
+      {"strips_unpacked", stats.strips_unpacked},
+      {"restored_pages", stats.pages_restored},
+      {"prefetched_pages", stats.pages_prefetched},
+  };
+}
+
 std::vector<Property> Properties(const Cache& cache) {
   const CacheReport report = cache.Report();
   std::vector<Property> list = {{"plan", PrintPlan(cache.plan())}};
   for (const std::vector<Property>& group :
-       {CoreProperties(report), RetentionProperties(report.retention),
-        LosslessProperties(report.lossless), FoldProperties(report.fold),
-        StageProperties(report.stages)}) {
+       {CoreProperties(report), RetentionProperties(report.retention), Properties(report.lossless),
+        FoldProperties(report.fold), StageProperties(report.stages)}) {
     list.insert(list.end(), group.begin(), group.end());
   }
   for (const RungBytes& rung : report.rungs) {

@@ -12,6 +12,7 @@
 
 #include "cache/cache_impl.h"
 #include "file/cache_file_reader.h"
+#include "tests/cache/damaged_file_testing.h"
 #include "tests/cache/retention_testing.h"
 #include "tests/cache_file_testing.h"
 #include "tests/cache_testing.h"
@@ -52,34 +53,6 @@ void ExpectRefused(const std::vector<std::byte>& bytes, const std::string& messa
   const Status status = OpenStatus(bytes);
   EXPECT_FALSE(status.ok());
   EXPECT_EQ(status.message(), "f: " + message);
-}
-
-// Everything that a cache can do with a file that opens.
-void Use(const std::vector<std::byte>& bytes) {
-  Result<std::shared_ptr<const CacheFile>> file = CacheFile::FromMemory(bytes, "f");
-  if (!file.ok()) {
-    EXPECT_TRUE(file.status().message().starts_with("f: ")) << file.status().message();
-    EXPECT_GT(file.status().message().size(), 5u);
-    return;
-  }
-  CacheOptions options;
-  options.num_threads = 1;
-  const std::unique_ptr<Cache> cache = MakeCache(TinyShape(), kPlan, options);
-  Result<std::vector<SequenceTokens>> loaded = static_cast<CacheImpl&>(*cache).LoadFrom(*file, {});
-  if (!loaded.ok()) return;
-  std::vector<float> row(64), out(64);
-  for (const SequenceTokens& item : *loaded) {
-    const StepEntry entry = {item.sequence, 1};
-    Status status = cache->BeginStep({&entry, 1});
-    for (int layer = 0; layer < 2 && status.ok(); ++layer) {
-      status = cache->Append(layer, item.sequence, {row.data(), 1, 0, 0}, {row.data(), 1, 0, 0});
-      const AttendRequest request = {item.sequence, 1, row.data(), 0, 0, out.data(), 0, 0, nullptr};
-      if (status.ok()) status = cache->Attend(layer, {&request, 1}, {});
-    }
-    if (status.ok()) status = cache->EndStep();
-    EXPECT_EQ(status.ok(), status.message().empty());
-    cache->Stats();
-  }
 }
 
 TEST(CacheFileCorrupt, EveryByteOfHeaderIndexAndTablesIsGuarded) {
@@ -136,7 +109,7 @@ TEST(CacheFileCorrupt, LiesWithRightChecksumsAreSeenOrHarmless) {
       std::vector<std::byte> bytes = good;
       bytes[at] = static_cast<std::byte>(value);
       RepairChecksums(&bytes);
-      Use(bytes);
+      UseDamagedFile(bytes, TinyShape(), kPlan);
     }
   }
 }

@@ -13,6 +13,7 @@
 #include "cache/cache_impl.h"
 #include "file/cache_file_reader.h"
 #include "store/part_codec.h"
+#include "tests/cache/damaged_file_testing.h"
 #include "tests/cache/packing_testing.h"
 #include "tests/cache/retention_testing.h"
 #include "tests/cache_file_testing.h"
@@ -208,32 +209,6 @@ size_t FirstPacked(const CacheFile& file) {
                              file.pages().begin());
 }
 
-// Everything that a cache can do with a file that opens.
-void Use(const std::vector<std::byte>& bytes) {
-  Result<std::shared_ptr<const CacheFile>> file = CacheFile::FromMemory(bytes, "f");
-  if (!file.ok()) {
-    EXPECT_TRUE(file.status().message().starts_with("f: ")) << file.status().message();
-    return;
-  }
-  CacheOptions options;
-  options.num_threads = 1;
-  const std::unique_ptr<Cache> cache = MakeCache(TinyShape(), "f16", options);
-  Result<std::vector<SequenceTokens>> loaded = static_cast<CacheImpl&>(*cache).LoadFrom(*file, {});
-  if (!loaded.ok()) return;
-  std::vector<float> row(32), out(32);
-  for (const SequenceTokens& item : *loaded) {
-    const StepEntry entry = {item.sequence, 1};
-    Status status = cache->BeginStep({&entry, 1});
-    for (int layer = 0; layer < 2 && status.ok(); ++layer) {
-      status = cache->Append(layer, item.sequence, {row.data(), 1, 0, 0}, {row.data(), 1, 0, 0});
-      const AttendRequest request = {item.sequence, 1, row.data(), 0, 0, out.data(), 0, 0, nullptr};
-      if (status.ok()) status = cache->Attend(layer, {&request, 1}, {});
-    }
-    if (status.ok()) status = cache->EndStep();
-    EXPECT_EQ(status.ok(), status.message().empty());
-  }
-}
-
 TEST(CacheFilePackedCorrupt, EveryByteOfHeaderTablesAndDictionariesIsGuarded) {
   std::vector<std::byte> bytes = GoodFile();
   ASSERT_OK(OpenStatus(bytes));
@@ -290,7 +265,7 @@ TEST(CacheFilePackedCorrupt, LiesWithRightChecksumsAreSeenOrHarmless) {
       std::vector<std::byte> bytes = good;
       bytes[at] = static_cast<std::byte>(value);
       RepairChecksums(&bytes);
-      Use(bytes);
+      UseDamagedFile(bytes, TinyShape(), "f16");
     }
   };
   const SectionPlace records = FindSection(good, SectionKind::kDictionaries);

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <iterator>
 #include <memory>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -212,6 +213,19 @@ TEST(LinearLayers, AnInputThatChangedBetweenRunsIsReadAgain) {
   for (size_t i = 0; i < first.size(); ++i) EXPECT_EQ(second[i], 2 * first[i]);
 }
 
+// Every task has given what it gives in a run of its own, to the last bit.
+void ExpectSameAlone(Executor& executor, ProductPrecision precision, int num_tokens,
+                     std::span<const LinearTask> tasks, int num_outputs) {
+  std::vector<float> alone(num_outputs);
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    LinearLayers linear(executor, precision);
+    LinearTask same = tasks[i];
+    same.output = alone.data();
+    linear.Run(num_tokens, {&same, 1});
+    EXPECT_TRUE(SameBits(tasks[i].output, alone.data(), num_outputs)) << i;
+  }
+}
+
 // Rounded inputs are kept per address: neither another width nor another stride may meet them, and
 // the next Run starts anew.
 TEST(LinearLayers, TasksThatShareAnAddressShareNothingElse) {
@@ -221,7 +235,7 @@ TEST(LinearLayers, TasksThatShareAnAddressShareNothingElse) {
   LinearLayers linear(*executor, ProductPrecision::kF32);
   for (const uint64_t seed : {3, 4}) {
     const std::vector<float> x = TestRandom(seed).Gaussians(5 * 128);
-    std::vector<float> y(4 * 35), alone(35);
+    std::vector<float> y(4 * 35);
     const LinearTask tasks[] = {
         {.weights = &wide.view(), .input = x.data(), .output = y.data()},
         {.weights = &narrow.view(), .input = x.data(), .output = y.data() + 35},
@@ -229,13 +243,7 @@ TEST(LinearLayers, TasksThatShareAnAddressShareNothingElse) {
         {.weights = &wide.view(), .input = x.data(), .output = y.data() + 105},
     };
     linear.Run(5, tasks);
-    for (const LinearTask& task : tasks) {
-      LinearLayers other(*executor, ProductPrecision::kF32);
-      LinearTask same = task;
-      same.output = alone.data();
-      other.Run(5, {&same, 1});
-      EXPECT_TRUE(SameBits(task.output, alone.data(), 35)) << &task - tasks;
-    }
+    ExpectSameAlone(*executor, ProductPrecision::kF32, 5, tasks, 35);
   }
 }
 
@@ -247,20 +255,14 @@ TEST(LinearLayers, TasksOfManyTokensShareAnInputOnlyIfItIsTheSame) {
   LinearLayers linear(*executor, ProductPrecision::kI16);
   for (const uint64_t seed : {3, 4}) {
     const std::vector<float> x = TestRandom(seed).Gaussians(20 * 256);
-    std::vector<float> y(3 * 140), alone(140);
+    std::vector<float> y(3 * 140);
     const LinearTask tasks[] = {
         {.weights = &wide.view(), .input = x.data(), .output = y.data()},
         {.weights = &large.view(), .input = x.data(), .output = y.data() + 140},
         {.weights = &wide.view(), .input = x.data(), .output = y.data() + 280},
     };
     linear.Run(20, tasks);
-    for (const LinearTask& task : tasks) {
-      LinearLayers other(*executor, ProductPrecision::kI16);
-      LinearTask same = task;
-      same.output = alone.data();
-      other.Run(20, {&same, 1});
-      EXPECT_TRUE(SameBits(task.output, alone.data(), 140)) << &task - tasks;
-    }
+    ExpectSameAlone(*executor, ProductPrecision::kI16, 20, tasks, 140);
   }
 }
 

@@ -13,17 +13,11 @@
 #include <cstring>
 
 #include "base/half.h"
-#include "runtime/kernels/run_scale.h"
+#include "runtime/kernels/scalar_blocks.h"
 #include "runtime/kernels/weights_tables.h"
 
 namespace varve {
 namespace {
-
-float F16At(const uint8_t* from) {
-  uint16_t bits;
-  std::memcpy(&bits, from, 2);
-  return F16ToF32(bits);
-}
 
 template <int kBlockValues>
 struct IntegerBlock {
@@ -40,18 +34,7 @@ void ReadQ8_0(const uint8_t* block, IntegerBlock<32>& out) {
 template <bool kMin, bool kFifth>
 void ReadNibbles(const uint8_t* block, IntegerBlock<32>& out) {
   out = {.scale = F16At(block), .values = {}, .offsets = {kMin ? F16At(block + 2) : 0.0f}};
-  const uint8_t* at = block + (kMin ? 4 : 2);
-  uint32_t fifth = 0;
-  if (kFifth) {
-    std::memcpy(&fifth, at, 4);
-    at += 4;
-  }
-  const int centre = kMin ? 0 : kFifth ? 16 : 8;
-  for (int i = 0; i < 32; ++i) {
-    const int nibble = i < 16 ? at[i] & 15 : at[i - 16] >> 4;
-    const int code = nibble | static_cast<int>((fifth >> i) & 1) << 4;
-    out.values[i] = static_cast<int16_t>(code - centre);
-  }
+  NibbleCodes<kMin, kFifth>(block, out.values);
 }
 
 template <bool kFifth>

@@ -8,21 +8,15 @@
 #include <cstring>
 
 #include "base/half.h"
-#include "runtime/kernels/run_scale.h"
+#include "runtime/kernels/scalar_blocks.h"
 #include "runtime/kernels/weights_tables.h"
 
 namespace varve {
 namespace {
 
-float LoadF16(const uint8_t* from) {
-  uint16_t bits;
-  std::memcpy(&bits, from, 2);
-  return F16ToF32(bits);
-}
-
 void DecodeF32(const uint8_t* from, float* out) { std::memcpy(out, from, 4); }
 
-void DecodeF16(const uint8_t* from, float* out) { *out = LoadF16(from); }
+void DecodeF16(const uint8_t* from, float* out) { *out = F16At(from); }
 
 void DecodeBF16(const uint8_t* from, float* out) {
   uint16_t bits;
@@ -32,28 +26,19 @@ void DecodeBF16(const uint8_t* from, float* out) {
 
 // f16 scale, int8 code[32].
 void DecodeQ8_0(const uint8_t* block, float* out) {
-  const float scale = LoadF16(block);
+  const float scale = F16At(block);
   for (int i = 0; i < 32; ++i) out[i] = scale * static_cast<int8_t>(block[2 + i]);
 }
 
-// f16 scale, (kMin: f16 minimum,) (kFifth: u32 of fifth bits,) 16 bytes: the low nibbles are values
-// 0-15, the high ones 16-31. Without a minimum the codes are centred.
 template <bool kMin, bool kFifth>
 void DecodeNibbles(const uint8_t* block, float* out) {
-  const float scale = LoadF16(block);
-  const float min = kMin ? LoadF16(block + 2) : 0.0f;
-  const uint8_t* at = block + (kMin ? 4 : 2);
-  uint32_t fifth = 0;
-  if (kFifth) {
-    std::memcpy(&fifth, at, 4);
-    at += 4;
-  }
-  const int centre = kMin ? 0 : kFifth ? 16 : 8;
+  const float scale = F16At(block);
+  const float min = kMin ? F16At(block + 2) : 0.0f;
+  int16_t codes[32];
+  NibbleCodes<kMin, kFifth>(block, codes);
   for (int i = 0; i < 32; ++i) {
-    const int nibble = i < 16 ? at[i] & 15 : at[i - 16] >> 4;
-    const int code = nibble | static_cast<int>((fifth >> i) & 1) << 4;
-    out[i] =
-        kMin ? scale * static_cast<float>(code) + min : scale * static_cast<float>(code - centre);
+    const float value = scale * static_cast<float>(codes[i]);
+    out[i] = kMin ? value + min : value;
   }
 }
 
@@ -61,8 +46,8 @@ void DecodeNibbles(const uint8_t* block, float* out) {
 // value i of run j,) 128 bytes: of each 32, the low nibbles are run 2g, the high ones run 2g + 1.
 template <bool kFifth>
 void DecodeQ45K(const uint8_t* block, float* out) {
-  const float scale = LoadF16(block);
-  const float min = LoadF16(block + 2);
+  const float scale = F16At(block);
+  const float min = F16At(block + 2);
   const uint8_t* fifth = block + 16;
   const uint8_t* nibbles = block + (kFifth ? 48 : 16);
   for (int j = 0; j < 8; ++j) {
@@ -82,7 +67,7 @@ void DecodeQ45K(const uint8_t* block, float* out) {
 // 128 bytes of low nibbles, 64 bytes of high bit pairs, int8 scale of each 16 values, f16 scale.
 // Each half of the block (128 values) has 64 and 32 bytes of them.
 void DecodeQ6K(const uint8_t* block, float* out) {
-  const float scale = LoadF16(block + 208);
+  const float scale = F16At(block + 208);
   for (int i = 0; i < 256; ++i) {
     const int half = i / 128;
     const int j = i % 128;
