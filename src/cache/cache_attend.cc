@@ -144,7 +144,7 @@ Status CacheImpl::AttendLayer(int layer, std::span<const AttendRequest> requests
   for (const AttendRequest& request : requests)
     VARVE_RETURN_IF_ERROR(CutRequest(layer, request, options.causal, &runs));
   if (packing_.active()) VARVE_RETURN_IF_ERROR(packing_.Prepare(layer, sequences));
-  const Status status = AttendRuns(layer, runs, options);
+  Status status = AttendRuns(layer, runs, options);
   if (packing_.active()) packing_.Finish(layer);
   return status;
 }

@@ -81,10 +81,10 @@ void Packing::Advance(const Sequence& sequence, int tokens) {
 
 // Dictionaries are made anew from all that is cold once there is twice as much of it; where rows
 // repeat, once there is half as much more, for good, and what is packed is packed again.
-bool Packing::ShouldLearn(const Family& state, int64_t cold_tokens) const {
-  if (state.dictionaries == nullptr) return cold_tokens >= kLearnTokens;
-  if (state.dictionaries->has_rows()) return 2 * cold_tokens >= 3 * state.learned_tokens;
-  return state.learned_tokens < kEnoughTokens && cold_tokens >= 2 * state.learned_tokens;
+bool Packing::ShouldLearn(const Family& family, int64_t cold_tokens) const {
+  if (family.dictionaries == nullptr) return cold_tokens >= kLearnTokens;
+  if (family.dictionaries->has_rows()) return 2 * cold_tokens >= 3 * family.learned_tokens;
+  return family.learned_tokens < kEnoughTokens && cold_tokens >= 2 * family.learned_tokens;
 }
 
 void Packing::HandOut(int layer, const LayerTable& table) {

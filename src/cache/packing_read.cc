@@ -174,7 +174,7 @@ Status Packing::UnpackForGood(Page* page) {
   if (page->packed() == nullptr) return Status();
   if (!page->HasRaw()) {
     VARVE_ASSIGN_OR_RETURN(PageSlot slot, store_->TakeRaw(*page));
-    const Status status = RestorePage(shape_, *page, *page->packed()->packed, slot.data);
+    Status status = RestorePage(shape_, *page, *page->packed()->packed, slot.data);
     if (!status.ok()) {
       ++stats_.restore_failures;
       store_->GiveRaw(*page, slot);

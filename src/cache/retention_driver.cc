@@ -95,21 +95,21 @@ void RetentionDriver::Collect(const AttentionMass& told, const PageTable& table,
   }
 }
 
-void RetentionDriver::Commit(int layer, LayerTable& table, const StepMass& step) {
-  if (step.mass.empty()) return;
+void RetentionDriver::Commit(int layer, LayerTable& table, const StepMass& mass) {
+  if (mass.mass.empty()) return;
   const Stopwatch watch(&counts_.plan_us);
   const RetentionRule& rule = *plans_[static_cast<size_t>(layer)].retention;
-  const size_t tokens = step.mass.size() / step.pages.size();
+  const size_t tokens = mass.mass.size() / mass.pages.size();
   for (size_t token = 0; token < tokens; ++token) {
-    const float* mass = step.mass.data() + token * step.pages.size();
-    const int64_t position = step.first_position + static_cast<int64_t>(token);
+    const float* of_token = mass.mass.data() + token * mass.pages.size();
+    const int64_t position = mass.first_position + static_cast<int64_t>(token);
     const bool bucket_ends = (position + 1) % rule.every_tokens == 0;
     for (size_t i = 0, all = 0; i < table.size(); ++i) {
       const int64_t first = table.entries()[i].page->first_position;
       if (first > position) break;  // made by a later token
-      while (step.pages[all] != first) ++all;
+      while (mass.pages[all] != first) ++all;
       // Not asked is negative; rows that hold a NaN make their query's masses NaN.
-      if (mass[all] >= 0) table.score(i).Add(mass[all]);
+      if (of_token[all] >= 0) table.score(i).Add(of_token[all]);
       if (bucket_ends) table.score(i).FinishBucket(rule.ema);
     }
   }

@@ -280,6 +280,7 @@ uint32_t PagePool::RemoveWarm(PageSlab* slab) {
 
 void PagePool::TrimWarm() {
   PageSlab* slab = warm_;
+  // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDelete): RemoveSlab takes its slab off warm_
   if (slab->used == 0) return RemoveSlab(slab);
   const uint32_t index = RemoveWarm(slab);
   slab->AddCold(index);

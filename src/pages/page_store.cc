@@ -147,10 +147,10 @@ void PageStore::CopyContent(const Page& from, Page* to) {
 
 void PageStore::Count(const Page& page, int sign) {
   num_pages_ += sign;
-  if (page.unread() != nullptr) {
+  if (const UnreadBytes* unread = page.unread()) {
     num_unread_ += sign;
     bytes_unread_ +=
-        sign * static_cast<int64_t>(page.IsPacked() ? page.unread()->packed_bytes : page.bytes);
+        sign * static_cast<int64_t>(page.IsPacked() ? unread->packed_bytes : page.bytes);
     return;
   }
   Sum& sum = accounts_.find({page.parts[0].rung, page.parts[1].rung})

@@ -7,13 +7,22 @@ namespace varve {
 
 // --- schedule ---
 
+namespace {
+
+// -1 is the stage of open pages.
+size_t NextStage(const PageSchedule::Span& page) {
+  return static_cast<size_t>(int64_t{page.stage} + 1);
+}
+
+}  // namespace
+
 void PageSchedule::AddEvents(const Span& page, size_t entry, int64_t from, int64_t to,
                              std::vector<PageEvent>* events) const {
   int64_t gone = kNoEvent;
   if (!InWindowForEver(page)) gone = std::max(page.end_position + window_tokens, from + 1);
   const size_t first_new = events->size();
   const size_t num_stages = IsExact(page.first_position) ? 0 : from_age.size();
-  for (size_t stage = static_cast<size_t>(page.stage + 1); stage < num_stages; ++stage) {
+  for (size_t stage = NextStage(page); stage < num_stages; ++stage) {
     const int64_t position = std::max(page.end_position + from_age[stage], from + 1);
     if (position > to || position >= gone) break;
     // Of stages that are due at once, the last one.
@@ -25,7 +34,7 @@ void PageSchedule::AddEvents(const Span& page, size_t entry, int64_t from, int64
 
 int64_t PageSchedule::FirstEvent(const Span& page) const {
   int64_t event = kNoEvent;
-  const auto next = static_cast<size_t>(page.stage + 1);
+  const size_t next = NextStage(page);
   if (!IsExact(page.first_position) && next < from_age.size() && from_age[next] < kNever)
     event = page.end_position + from_age[next];
   if (!InWindowForEver(page)) event = std::min(event, page.end_position + window_tokens);
