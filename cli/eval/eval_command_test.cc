@@ -81,6 +81,8 @@ TEST_F(EvalCommand, WindowRowsHaveTheKeysThatProgramsRelyOn) {
   }
   EXPECT_EQ(rows[0]["kl_mean"], 0.0);
   EXPECT_GT(rows[1]["kl_mean"], 0.0);
+  ASSERT_EQ(rows[1]["kl_by_position"].size(), 8u);
+  EXPECT_EQ(rows[1]["kl_by_position"][7]["end"], 200);
 }
 
 TEST_F(EvalCommand, KlMeasuresTheSameUnderItsOwnName) {

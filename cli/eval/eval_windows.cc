@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include <fmt/format.h>
@@ -80,6 +81,19 @@ void PrintTable(const WindowEvalResult& result, const std::vector<PlanUse>& uses
   if (has_constants) PrintAllInNote(out);
 }
 
+void PrintByPosition(const WindowEvalResult& result, std::FILE* out) {
+  std::vector<std::string> headers = {"KL mean at positions"};
+  for (const PositionLoss& part : result.plans[0].kl_by_position)
+    headers.push_back(fmt::format(">{}-{}", part.begin, part.end - 1));
+  TextTable table(headers);
+  for (const PlanQuality& plan : std::span(result.plans).subspan(1)) {
+    std::vector<std::string> cells = {plan.plan};
+    for (const PositionLoss& part : plan.kl_by_position) cells.push_back(Short(part.kl_mean));
+    table.AddRow(cells);
+  }
+  table.Print(out);
+}
+
 }  // namespace
 
 Json WindowRows(const WindowEvalResult& result, std::span<const EvalPlan> plans,
@@ -108,6 +122,12 @@ Json WindowRows(const WindowEvalResult& result, std::span<const EvalPlan> plans,
                     {"interrupted", result.stopped}});
     AddPlanUseKeys(uses[i], &rows.back());
     if (i == 0) continue;
+    for (const PositionLoss& part : plan.kl_by_position) {
+      rows.back()["kl_by_position"].push_back({{"begin", part.begin},
+                                               {"end", part.end},
+                                               {"kl_mean", part.kl_mean},
+                                               {"kl_sem", part.kl_sem}});
+    }
     AddRetentionKeys(
         MakeRetentionReport(plans[i - 1].plan, shape, plan.retention, plan.whole_ratio, result.ctx),
         &rows.back());
@@ -141,6 +161,7 @@ Status EvalWindows(const EvalWindowsOptions& options) {
   PrintHeader(inputs, result);
   const CacheShape shape = inputs.model.model->cache_shape();
   PrintTable(result, UsesOf(result.plans, inputs.plans, shape), options.kl_first, inputs.out);
+  if (options.by_position) PrintByPosition(result, inputs.out);
   for (size_t i = 1; i < result.plans.size(); ++i) {
     const PlanQuality& plan = result.plans[i];
     PrintRetention(plan.plan,

@@ -201,7 +201,7 @@ Status GenerateBatch(DecoderRunner& runner, Cache& cache,
                      int max_together, const BatchCallbacks& callbacks) {
   BatchRun run(runner, cache, prompts, options, callbacks);
   VARVE_RETURN_IF_ERROR(run.Check(max_together));
-  const Status status = run.Run(static_cast<size_t>(max_together));
+  Status status = run.Run(static_cast<size_t>(max_together));
   if (!status.ok()) run.FreeAll();
   return status;
 }

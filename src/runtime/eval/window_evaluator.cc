@@ -1,6 +1,7 @@
 #include "runtime/eval/window_evaluator.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -81,6 +82,10 @@ class WindowEvaluation {
   int64_t total_tokens() const {
     return static_cast<int64_t>(windows_.size() * windows_[0].size() * lanes_.size());
   }
+  BlockMean& PartOf(size_t lane_index, int64_t position) {
+    const auto ctx = static_cast<int64_t>(windows_[0].size());
+    return kl_parts_[lane_index][static_cast<size_t>(position * kPositionParts / ctx)];
+  }
   bool Continue(size_t window_index, int64_t tokens);
   PlanQuality Figures(size_t lane_index) const;
 
@@ -92,7 +97,8 @@ class WindowEvaluation {
   std::unique_ptr<DecoderRunner> runner_;
 
   std::vector<EvalLane> lanes_;
-  std::vector<ScoreSummary> summaries_;  // [lanes]
+  std::vector<ScoreSummary> summaries_;                          // [lanes]
+  std::vector<std::array<BlockMean, kPositionParts>> kl_parts_;  // [lanes]
   int64_t done_tokens_ = 0;
   bool stopped_ = false;
 
@@ -176,8 +182,10 @@ void WindowEvaluation::Commit(std::span<const int32_t> window, const Piece& piec
       const int32_t target = window[static_cast<size_t>(i + 1)];
       summaries_[l].Add(piece_scores_[l][row], piece_scores_[0][row].loss,
                         static_cast<int64_t>(tokenizer_.TokenBytes(target).size()));
+      PartOf(l, i).Add(piece_scores_[l][row].kl);
     }
     summaries_[l].EndBlock();
+    for (BlockMean& part : kl_parts_[l]) part.EndBlock();
   }
 }
 
@@ -238,6 +246,16 @@ PlanQuality WindowEvaluation::Figures(size_t lane_index) const {
   quality.kl_mean = summary.kl_mean();
   quality.kl_sem = summary.kl_standard_error();
   quality.kl_p99 = summary.kl_p99();
+  const auto ctx = static_cast<int64_t>(windows_[0].size());
+  for (int64_t part = 0; part < kPositionParts; ++part) {
+    const BlockMean& kl = kl_parts_[lane_index][static_cast<size_t>(part)];
+    // The first position p with p * kPositionParts / ctx == part.
+    const auto begin_of = [ctx](int64_t index) {
+      return (index * ctx + kPositionParts - 1) / kPositionParts;
+    };
+    quality.kl_by_position.push_back(
+        {begin_of(part), begin_of(part + 1), kl.mean(), kl.standard_error()});
+  }
   quality.top1 = summary.same_best();
   quality.dlnppl = summary.loss_difference();
   quality.dlnppl_sem = summary.loss_difference_standard_error();
@@ -258,6 +276,7 @@ Result<WindowEvalResult> WindowEvaluation::Run(std::span<const EvalPlan> plans, 
   VARVE_ASSIGN_OR_RETURN(std::vector<EvalLane> lanes, MakeLanes(model_, plans, executor_));
   lanes_ = std::move(lanes);
   summaries_.resize(lanes_.size());
+  kl_parts_.resize(lanes_.size());
   piece_scores_.assign(lanes_.size(), std::vector<TokenScore>(kPieceTokens));
   reference_rows_.resize(kPieceTokens);
   const size_t piece_logits = kPieceTokens * static_cast<size_t>(model_.vocab_size());

@@ -32,14 +32,25 @@ struct WindowEvalOptions {
   bool prompt_half = false;
 };
 
+// Mean KL of the scored positions [begin, end) of all windows: whether a plan drifts with depth.
+struct PositionLoss {
+  int64_t begin = 0;
+  int64_t end = 0;
+  double kl_mean = 0;  // NaN if none is scored
+  double kl_sem = 0;
+};
+// Parts of equal length that a window is cut into for it.
+inline constexpr int64_t kPositionParts = 8;
+
 // One row of the report. Figures that there is no data for are NaN.
 struct PlanQuality {
   std::string plan;
   double perplexity = 0;
-  double bits_per_byte = 0;    // of the scored tokens' text
-  double kl_mean = 0;          // KL(f16 || plan) per scored token, nats
-  double kl_sem = 0;           // standard error of kl_mean
-  double kl_p99 = 0;           // 99th percentile
+  double bits_per_byte = 0;                  // of the scored tokens' text
+  double kl_mean = 0;                        // KL(f16 || plan) per scored token, nats
+  double kl_sem = 0;                         // standard error of kl_mean
+  double kl_p99 = 0;                         // 99th percentile
+  std::vector<PositionLoss> kl_by_position;  // [kPositionParts]
   double top1 = 0;             // share of tokens with the same most likely token as f16
   double dlnppl = 0;           // ln perplexity minus f16's …
   double dlnppl_sem = 0;       // … and its standard error

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "runtime/eval/text_windows.h"
@@ -155,6 +156,26 @@ TEST_F(WindowEvaluator, ScoresTheSecondHalfAfterAPrompt) {
   EXPECT_EQ(half->plans[1].kl_mean, 0.0);
   EXPECT_GT(half->plans[2].kl_mean, 0.0);
   EXPECT_NE(half->plans[0].perplexity, whole->plans[0].perplexity);
+}
+
+TEST_F(WindowEvaluator, PartsOfAWindowTellWhereTheLossLies) {
+  const auto result = Evaluate(Windows(2), {"q4_0,exact=64"});
+  ASSERT_TRUE(result.ok());
+  const PlanQuality& plan = result->plans[1];
+  ASSERT_EQ(plan.kl_by_position.size(), static_cast<size_t>(kPositionParts));
+  double sum = 0;
+  int64_t next = 0;
+  for (const PositionLoss& part : plan.kl_by_position) {
+    EXPECT_EQ(part.begin, next);
+    next = part.end;
+    sum += part.kl_mean * static_cast<double>(std::min<int64_t>(part.end, kCtx - 1) - part.begin);
+    if (part.end <= 64) {  // only f16 rows so far
+      EXPECT_EQ(part.kl_mean, 0.0) << part.begin;
+    }
+  }
+  EXPECT_EQ(next, kCtx);
+  EXPECT_GT(plan.kl_by_position.back().kl_mean, 0.0);
+  EXPECT_NEAR(sum / (kCtx - 1), plan.kl_mean, 1e-9 + 1e-6 * plan.kl_mean);
 }
 
 TEST_F(WindowEvaluator, PlansThatEvictOrFoldNeedThePromptsEnd) {
