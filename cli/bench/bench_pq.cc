@@ -206,7 +206,7 @@ Status PqBench::RunSize(const CodebookSize& size) {
     methods.push_back(&method);
     headers.push_back(fmt::format(">{} {}", method.part, method.name));
   }
-  headers.push_back(">best values");
+  headers.emplace_back(">best values");
   TextTable table(headers);
   for (const int64_t asked : options_.ctx) {
     const int64_t ctx = AlignUp<int64_t>(asked, kPageTokens);

@@ -80,7 +80,7 @@ DecodeFigures FiguresOf(const DecodeCase& at, const DecodeRow& baseline, const D
 // A batch has a column more: tokens per second of each sequence.
 std::vector<std::string> HeadersOf(const DecodeCase& at) {
   std::vector<std::string> headers = {"plan", ">tokens/s"};
-  if (at.batch > 1) headers.push_back(">of each");
+  if (at.batch > 1) headers.emplace_back(">of each");
   Extend(headers, {">x f16", ">p99", ">cache", ">resident", ">weights", ">attention", ">cache work",
                    ">other", ">of read", ">logit error"});
   return headers;

@@ -26,7 +26,7 @@ struct IntegerBlock {
   float offsets[kBlockValues / kRoundedRun];
 };
 
-void ReadQ8_0(const uint8_t* block, IntegerBlock<32>& out) {
+void ReadQ8(const uint8_t* block, IntegerBlock<32>& out) {
   out = {.scale = F16At(block), .values = {}, .offsets = {}};
   for (int i = 0; i < 32; ++i) out.values[i] = static_cast<int8_t>(block[2 + i]);
 }
@@ -208,7 +208,7 @@ const RoundedKernels& ScalarRoundedKernels() {
                            .decode_integers = {},
                            .pack_inputs = PackInputs,
                            .multiply_integers = MultiplyIntegers};
-    SetType<ReadQ8_0, 32, 34, false>(made, WeightType::kQ8_0);
+    SetType<ReadQ8, 32, 34, false>(made, WeightType::kQ8_0);
     SetType<ReadNibbles<false, false>, 32, 18, false>(made, WeightType::kQ4_0);
     SetType<ReadNibbles<true, false>, 32, 20, true>(made, WeightType::kQ4_1);
     SetType<ReadNibbles<false, true>, 32, 22, false>(made, WeightType::kQ5_0);

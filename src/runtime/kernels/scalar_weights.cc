@@ -25,7 +25,7 @@ void DecodeBF16(const uint8_t* from, float* out) {
 }
 
 // f16 scale, int8 code[32].
-void DecodeQ8_0(const uint8_t* block, float* out) {
+void DecodeQ8(const uint8_t* block, float* out) {
   const float scale = F16At(block);
   for (int i = 0; i < 32; ++i) out[i] = scale * static_cast<int8_t>(block[2 + i]);
 }
@@ -109,7 +109,7 @@ const WeightKernels& ScalarWeightKernels() {
   static const WeightKernels table = {
       .name = "scalar",
       .decode = {Decode<DecodeF32, 1, 4>, Decode<DecodeF16, 1, 2>, Decode<DecodeBF16, 1, 2>,
-                 Decode<DecodeQ8_0, 32, 34>, Decode<DecodeNibbles<false, false>, 32, 18>,
+                 Decode<DecodeQ8, 32, 34>, Decode<DecodeNibbles<false, false>, 32, 18>,
                  Decode<DecodeNibbles<true, false>, 32, 20>,
                  Decode<DecodeNibbles<false, true>, 32, 22>,
                  Decode<DecodeNibbles<true, true>, 32, 24>, Decode<DecodeQ45K<false>, 256, 144>,

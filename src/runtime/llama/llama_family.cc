@@ -7,9 +7,8 @@
 namespace varve::llama {
 namespace {
 
-Result<std::shared_ptr<const DecoderModel>> Load(std::shared_ptr<const GgufFile> file) {
-  VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const LlamaModel> model,
-                         LlamaModel::Load(std::move(file)));
+Result<std::shared_ptr<const DecoderModel>> Load(const std::shared_ptr<const GgufFile>& file) {
+  VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const LlamaModel> model, LlamaModel::Load(file));
   return std::shared_ptr<const DecoderModel>(std::move(model));
 }
 

@@ -48,7 +48,8 @@ LlamaModel::LlamaModel(DecoderInfo info, LlamaConfig config, std::unique_ptr<Lla
     : DecoderModel(std::move(info)), config_(std::move(config)), weights_(std::move(weights)) {}
 LlamaModel::~LlamaModel() = default;
 
-Result<std::shared_ptr<const LlamaModel>> LlamaModel::Load(std::shared_ptr<const GgufFile> file) {
+Result<std::shared_ptr<const LlamaModel>> LlamaModel::Load(
+    const std::shared_ptr<const GgufFile>& file) {
   if (file == nullptr) return InvalidArgument("model: no file");
   Result<LlamaConfig> config = ReadLlamaConfig(*file);
   if (!config.ok()) return file->InFile(config.status());

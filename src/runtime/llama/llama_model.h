@@ -24,7 +24,8 @@ class LlamaModel final : public DecoderModel, public std::enable_shared_from_thi
  public:
   // Checks that every tensor is there with the right shape; touches no tensor data but the norms
   // and the first bytes of each, for the fingerprint.
-  static Result<std::shared_ptr<const LlamaModel>> Load(std::shared_ptr<const GgufFile> file);
+  static Result<std::shared_ptr<const LlamaModel>> Load(
+      const std::shared_ptr<const GgufFile>& file);
   // Random weights of the given type, for speed: deterministic in `seed`. Owns its memory.
   static Result<std::shared_ptr<const LlamaModel>> Random(const LlamaConfig& config,
                                                           WeightType type, uint64_t seed);

@@ -4,7 +4,7 @@
 
 namespace varve {
 
-LlamaRunner::LlamaRunner(std::shared_ptr<const LlamaModel> model, Executor& executor,
+LlamaRunner::LlamaRunner(const std::shared_ptr<const LlamaModel>& model, Executor& executor,
                          ProductPrecision precision)
     : DecoderRunner(model),
       step_(std::make_unique<ForwardStep>(*model, executor, precision, clock())) {}

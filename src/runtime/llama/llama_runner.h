@@ -18,7 +18,7 @@ class ForwardStep;  // forward_step.h
 class LlamaRunner final : public DecoderRunner {
  public:
   // `executor` is not owned.
-  LlamaRunner(std::shared_ptr<const LlamaModel> model, Executor& executor,
+  LlamaRunner(const std::shared_ptr<const LlamaModel>& model, Executor& executor,
               ProductPrecision precision = ProductPrecision::kF32);
   ~LlamaRunner() override;
 

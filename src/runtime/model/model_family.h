@@ -21,7 +21,7 @@ struct ModelFamily {
   using Names = std::span<const std::string_view> (*)();
 
   Names architectures;  // the values of general.architecture that it takes
-  Result<std::shared_ptr<const DecoderModel>> (*load)(std::shared_ptr<const GgufFile> file);
+  Result<std::shared_ptr<const DecoderModel>> (*load)(const std::shared_ptr<const GgufFile>& file);
 
   // Shapes for measurements without a download, by name, and a model of such a shape with made-up
   // weights. Only names of the list are given to `random`.

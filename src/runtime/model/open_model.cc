@@ -29,7 +29,8 @@ const ModelFamily* FindFamily(ModelFamily::Names ModelFamily::*list, std::string
 
 }  // namespace
 
-Result<std::shared_ptr<const DecoderModel>> LoadDecoderModel(std::shared_ptr<const GgufFile> file) {
+Result<std::shared_ptr<const DecoderModel>> LoadDecoderModel(
+    const std::shared_ptr<const GgufFile>& file) {
   if (file == nullptr) return InvalidArgument("model: no file");
   const Result<std::string_view> architecture = file->GetString("general.architecture");
   if (!architecture.ok()) return file->InFile(architecture.status());
@@ -39,12 +40,12 @@ Result<std::shared_ptr<const DecoderModel>> LoadDecoderModel(std::shared_ptr<con
     return Unimplemented(fmt::format("{}: general.architecture {} is not built in; these are: {}",
                                      file->name(), Quoted(*architecture), known));
   }
-  return family->load(std::move(file));
+  return family->load(file);
 }
 
 Result<std::shared_ptr<const DecoderModel>> OpenDecoderModel(const std::string& path) {
   VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const GgufFile> file, GgufFile::Open(path));
-  return LoadDecoderModel(std::move(file));
+  return LoadDecoderModel(file);
 }
 
 Result<std::shared_ptr<const DecoderModel>> RandomDecoderModel(std::string_view name,

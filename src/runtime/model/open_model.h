@@ -18,7 +18,8 @@ namespace varve {
 // The family is that of general.architecture. Checks that every tensor is there with the right
 // shape, and reads no tensor data but norms and fingerprint. kUnimplemented for an architecture
 // that is not built in, with the list of those that are. Errors name the file.
-Result<std::shared_ptr<const DecoderModel>> LoadDecoderModel(std::shared_ptr<const GgufFile> file);
+Result<std::shared_ptr<const DecoderModel>> LoadDecoderModel(
+    const std::shared_ptr<const GgufFile>& file);
 
 // The same of a path. kNotFound if there is no such file.
 Result<std::shared_ptr<const DecoderModel>> OpenDecoderModel(const std::string& path);

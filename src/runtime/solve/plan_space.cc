@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "base/align.h"
+
 namespace varve {
 
 PlanSpace::PlanSpace(const CacheShape& shape, PlanResources resources,
@@ -57,8 +59,9 @@ Result<std::vector<uint64_t>> PlanSpace::LayerBytes(const ExactTokens& exact) co
   for (size_t pair = 0; pair < num_pairs(); ++pair) {
     VARVE_ASSIGN_OR_RETURN(Plan plan, UniformPlan(pair, exact));
     VARVE_ASSIGN_OR_RETURN(PlanCost cost, EstimatePlan(plan, shape_, resources_, num_tokens_));
-    const auto pages = static_cast<double>((num_tokens_ + cost.page_tokens - 1) / cost.page_tokens);
-    const auto tables = static_cast<uint64_t>(std::llround(pages * table_bytes_per_page_));
+    const int64_t pages = CeilDiv(num_tokens_, cost.page_tokens);
+    const auto tables =
+        static_cast<uint64_t>(std::llround(static_cast<double>(pages) * table_bytes_per_page_));
     bytes.push_back(cost.bytes / layers + tables);
   }
   return bytes;

@@ -84,8 +84,8 @@ struct InstFormat {
   std::string_view close;
   std::string_view before_answer;
   std::string_view after_answer;
-  std::string_view before_later_turn = "";  // BOS once more
-  std::string_view before_system = "";
+  std::string_view before_later_turn = {};  // BOS once more
+  std::string_view before_system = {};
   std::string_view after_system = "\n\n";
   bool trims = false;
 };
