@@ -37,8 +37,8 @@ double AllInRatio(const PlanCost& cost, uint64_t constant_bytes);
 // The plan with what took the place of rungs that could not run, and nothing left to fall back.
 Plan PlanAsRun(Plan plan, const CacheShape& shape, std::span<const FallbackUse> fallbacks);
 
-// `use` is that of the plan's cache: where a rung fell back, the ratios are of what ran.
-PlanUse MakePlanUse(const Plan& plan, const CacheShape& shape, const CacheUse& use);
+// `of_cache` is that of the plan's cache: where a rung fell back, the ratios are of what ran.
+PlanUse MakePlanUse(const Plan& plan, const CacheShape& shape, const CacheUse& of_cache);
 
 // codebook_bytes, compressor_bytes, ratio_all_in_4k, ratio_all_in_32k, fallbacks: always.
 void AddPlanUseKeys(const PlanUse& use, nlohmann::ordered_json* row);

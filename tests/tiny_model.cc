@@ -81,8 +81,8 @@ GgufBuilder Build(std::string_view chain, const TinyModelOptions& options) {
   GgufBuilder builder;
   const double branch_gain = chain.empty() ? 1.0 : 0.0;
   std::vector<int64_t> types(256, 1);  // normal
-  types.insert(types.end(), static_cast<size_t>(2 + options.spare_tokens + options.spare_types),
-               3);  // control
+  const int64_t num_control = int64_t{2} + options.spare_tokens + options.spare_types;
+  types.insert(types.end(), static_cast<size_t>(num_control), 3);
   builder.String("general.architecture", "llama")
       .Int("llama.block_count", kLayers)
       .Int("llama.context_length", options.context)

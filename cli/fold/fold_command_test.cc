@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include "fold/compressor_format.h"
@@ -24,7 +25,7 @@ const std::string kFolder = TestDataPath("fold/");
 std::string Printed(const FoldConvertOptions& options) {
   testing::internal::CaptureStdout();
   const Status status = ConvertCompressor(options);
-  const std::string text = testing::internal::GetCapturedStdout();
+  std::string text = testing::internal::GetCapturedStdout();
   EXPECT_TRUE(status.ok()) << status.message();
   return text;
 }
@@ -84,7 +85,7 @@ std::string WritePth(const TempFolder& folder, const std::vector<std::string>& s
     }
   }
   pickle.Op("u");
-  const std::string path = folder.File("slots.pth");
+  std::string path = folder.File("slots.pth");
   WriteFileBytes(path, BuildPth(pickle.Build(), storages));
   return path;
 }
@@ -124,8 +125,8 @@ TEST(FoldCommand, TakesTheOriginalsCommandLine) {
     AddFoldConvert(&app, &exit_code);
     const std::string input = kFolder + "nested_f16.pth";
     const std::string output = folder.File(named ? "named.bin" : "placed.bin");
-    std::string line = "convert ";
-    line += named ? "--input " + input + " --output " + output : input + " " + output;
+    const std::string line = fmt::format(
+        fmt::runtime(named ? "convert --input {} --output {}" : "convert {} {}"), input, output);
     testing::internal::CaptureStdout();
     app.parse(line + " --dtype fp16");
     testing::internal::GetCapturedStdout();

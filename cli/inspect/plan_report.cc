@@ -63,7 +63,7 @@ void PrintReport(const PlanReportOptions& options, const Plan& plan, const PlanC
   // The payload has a column where pages do not fill their slots.
   std::vector<std::string> headers = {"layers", "state",   "age",          "K",     "V",
                                       ">pages", ">tokens", ">bytes/token", ">bytes"};
-  if (cost.payload != cost.bytes) headers.push_back(">payload");
+  if (cost.payload != cost.bytes) headers.emplace_back(">payload");
   TextTable table(std::move(headers));
   for (const RangeCost& range : cost.ranges) {
     std::string layers = LayerSpanText(range);

@@ -35,7 +35,7 @@ struct PlanReportOptions {
 void AddPlanReportOptions(CLI::App* command, PlanReportOptions* options);
 
 // Prints the report; returns the exit code.
-int ReportPlan(const PlanReportOptions& options);
+int ReportPlan(const PlanReportOptions& asked);
 
 }  // namespace varve::cli
 

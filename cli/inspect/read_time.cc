@@ -99,7 +99,7 @@ void PrintReadTimes(const ReadBytes& bytes, std::span<const ReadDevice> devices,
                  : "; -m NAME adds the weights");
   std::vector<std::string> headers = {"device", ">GB/s", ">cache", ">f16 cache"};
   if (has_weights) headers.insert(headers.end(), {">weights", ">tokens/s at most"});
-  headers.push_back("");
+  headers.emplace_back("");
   TextTable table(headers);
   for (const ReadDevice& device : devices) {
     std::vector<std::string> cells = {device.name, fmt::format("{:.1f}", device.bytes_per_s / 1e9),

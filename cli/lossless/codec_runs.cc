@@ -223,7 +223,7 @@ double CodecRun::TimeDecode() {
 
 double EntropyBound(const DumpRows& rows) {
   const size_t width = rows.lane == LaneType::kF32 ? 4 : 2;
-  const size_t channels = static_cast<size_t>(rows.num_heads * rows.head_dim);
+  const size_t channels = static_cast<size_t>(rows.num_heads) * rows.head_dim;
   const size_t tokens = static_cast<size_t>(rows.num_tokens);
   double bits = 0;
   std::array<uint32_t, 256> counts;

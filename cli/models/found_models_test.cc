@@ -3,8 +3,8 @@
 #include "cli/models/found_models.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 

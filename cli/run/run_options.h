@@ -88,7 +88,7 @@ struct CacheFigures {
 CacheFigures FiguresOf(const Cache& cache, int64_t num_tokens);
 
 // The parts of `varve run`, a file each.
-Status RunText(const RunOptions& options);     // one plan: run_text.cc
+Status RunText(const RunOptions& asked);       // one plan: run_text.cc
 Status RunCompare(const RunOptions& options);  // several: run_compare.cc
 Status RunPrompts(const RunOptions& options);  // a folder of prompts: run_prompts.cc
 

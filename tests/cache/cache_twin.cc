@@ -36,7 +36,7 @@ std::vector<float> RowRandom::Gaussians(size_t count) {
   return values;
 }
 
-CacheTwin::CacheTwin(const CacheShape& shape, std::string_view plan, CacheOptions options,
+CacheTwin::CacheTwin(const CacheShape& shape, std::string_view plan, const CacheOptions& options,
                      uint64_t seed)
     : cache_(MakeCache(shape, plan, options)),
       reference_(cache_->shape(), cache_->plan(), options.codebook, options.compressor),

@@ -40,7 +40,7 @@ double AttentionTolerance(std::string_view key_rung, std::string_view value_rung
 class CacheTwin {
  public:
   // Shape and plan must be valid; options.plan is replaced.
-  CacheTwin(const CacheShape& shape, std::string_view plan, CacheOptions options = {},
+  CacheTwin(const CacheShape& shape, std::string_view plan, const CacheOptions& options = {},
             uint64_t seed = 1);
 
   Cache& cache() { return *cache_; }
