@@ -36,7 +36,7 @@ class RunPromptsTest : public ::testing::Test {
   Status Run(Status (*command)(const RunOptions&) = RunPrompts) {
     ::testing::internal::CaptureStdout();
     ::testing::internal::CaptureStderr();
-    const Status status = command(options_);
+    Status status = command(options_);
     text_ = ::testing::internal::GetCapturedStdout();
     errors_ = ::testing::internal::GetCapturedStderr();
     if (status.ok()) rows_ = nlohmann::json::parse(std::ifstream(options_.json)).at("rows");

@@ -38,7 +38,7 @@ TEST_P(FoldNetworkKernels, EqualsDoublePrecisionInEveryDtype) {
           const FoldNetwork network(mlp, dtype, *GetParam());
           std::vector<float> scratch;
           for (const int rows : {1, 3, 65}) {
-            const std::vector<float> in = RandomRows(static_cast<size_t>(rows * factor * 48), 7);
+            const std::vector<float> in = RandomRows(static_cast<size_t>(rows) * factor * 48, 7);
             std::vector<float> out(static_cast<size_t>(rows) * 48);
             network.Run(in.data(), rows, out.data(), &scratch);
             const std::vector<double> expected = FoldReference(mlp, dtype, in.data(), rows);

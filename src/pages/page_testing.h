@@ -43,7 +43,7 @@ inline void FillPage(const PageStore& store, int num_kv_heads, int rows, TestRan
   for (int head = 0; head < num_kv_heads; ++head) {
     for (const Part part : kParts) {
       const StripShape shape = store.ShapeOf(part, page->layer, head);
-      const std::vector<float> values = random.Gaussians(static_cast<size_t>(rows * shape.dim));
+      const std::vector<float> values = random.Gaussians(static_cast<size_t>(rows) * shape.dim);
       page->rung(part).WriteRows(part, shape, page->Strip(part, head), 0, rows, values.data(),
                                  shape.dim);
     }

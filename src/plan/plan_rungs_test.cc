@@ -127,7 +127,7 @@ TEST(PlanRungs, ACodebookThatIsNoneIsRefused) {
 TEST(PlanRungs, FilesOfCodebooksAreReadCheckedAndNamed) {
   const TempFolder folder;
   const std::string path = folder.File("words.codes");
-  const auto message = [&](const std::string& plan, CacheOptions options = {}) {
+  const auto message = [&](const std::string& plan, const CacheOptions& options = {}) {
     return ErrorOf(plan + ",codebook=" + path, options).message();
   };
   EXPECT_NE(message("pq4").find(path), std::string::npos);

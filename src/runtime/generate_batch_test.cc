@@ -41,7 +41,7 @@ class GenerateBatchTest : public ::testing::Test {
     results_.clear();
     most_ = 0;
     const std::unique_ptr<Cache> cache = MakeCache(max_bytes);
-    const Status status = GenerateBatch(*runner_, *cache, prompts_, options_, together, callbacks_);
+    Status status = GenerateBatch(*runner_, *cache, prompts_, options_, together, callbacks_);
     EXPECT_EQ(cache->Stats().bytes_used, 0u);
     return status;
   }

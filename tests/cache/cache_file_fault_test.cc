@@ -67,7 +67,7 @@ struct SavingRun {
   explicit SavingRun(int64_t tokens) : run(MakeRun(tokens, WithFiles(&ops))) {}
   Status SaveThrough(const std::string& path, FileOps* other) {
     ops.to = other;
-    const Status status = run.cache->Save(path, {});
+    Status status = run.cache->Save(path, {});
     ops.to = SystemFileOps();
     return status;
   }
@@ -212,7 +212,7 @@ class DyingOps final : public FailingOps {
  public:
   explicit DyingOps(int die_at) : FailingOps(0, 0), die_at_(die_at) {}
   ssize_t Write(int file, const std::byte* data, size_t bytes) override {
-    if (calls_ + 1 == die_at_) FileOps::Write(file, data, bytes / 2);
+    if (calls_ + 1 == die_at_) SystemFileOps()->Write(file, data, bytes / 2);
     return FailingOps::Write(file, data, bytes);
   }
 

@@ -90,15 +90,15 @@ TEST(CacheFold, AttentionSeesTheFoldedRows) {
     for (int row = 0; row < 25; ++row) {
       double dot = 0;
       for (int d = 0; d < kFoldDim; ++d)
-        dot += query[static_cast<size_t>(head * kFoldDim + d)] *
-               keys[static_cast<size_t>(row * kFoldDim + d)];
+        dot += query[static_cast<size_t>(head) * kFoldDim + d] *
+               keys[static_cast<size_t>(row) * kFoldDim + d];
       const double weight = std::exp(dot / std::sqrt(kFoldDim));
       sum += weight;
       for (int d = 0; d < kFoldDim; ++d)
-        mixed[static_cast<size_t>(d)] += weight * values[static_cast<size_t>(row * kFoldDim + d)];
+        mixed[static_cast<size_t>(d)] += weight * values[static_cast<size_t>(row) * kFoldDim + d];
     }
     for (int d = 0; d < kFoldDim; ++d) {
-      EXPECT_NEAR(output[static_cast<size_t>(head * kFoldDim + d)],
+      EXPECT_NEAR(output[static_cast<size_t>(head) * kFoldDim + d],
                   mixed[static_cast<size_t>(d)] / sum, 1e-5);
     }
   }

@@ -81,8 +81,7 @@ TEST(CachePqPolicy, PackedPagesOfCodesComeBackBitForBit) {
   const RetentionWork work = Repeating(PqShapeOfTests(), 400);
   for (const char* rungs : {"pq4,open=16,exact=0", "k=pq16x5,v=pq16x6,open=0,exact=0",
                             "k=pq32x10,v=f16,open=0,exact=0", "k=f16,v=pq8x10,open=0,exact=0",
-                            "pq2,open=0,evict=h2o,ratio=20,trigger=64,exact=0,sink="
-                            "16,recent=32"}) {
+                            "pq2,open=0,h2o,ratio=20,trigger=64,exact=0,sink=16,recent=32"}) {
     SCOPED_TRACE(rungs);
     RetentionRun plain(PqShapeOfTests(), rungs, work, WithPqCodebook());
     RetentionRun packed(PqShapeOfTests(),

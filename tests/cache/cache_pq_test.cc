@@ -261,7 +261,7 @@ TEST(CachePq, LayersTakeTurnsToEncodeSoThatNoStepIsLong) {
   RetentionRun run(PqShapeOfTests(), "pq4,exact=0", PqWork(), options);
   const SequenceId id = *run.cache->CreateSequence();
   const CacheShape& shape = run.cache->shape();
-  const auto one_page = static_cast<uint64_t>(2 * shape.page_tokens * shape.num_kv_heads);
+  const auto one_page = uint64_t{2} * shape.page_tokens * shape.num_kv_heads;
   uint64_t before = 0;
   for (int64_t next = 1; next <= 300; ++next) {
     run.Feed(id, next, 1);

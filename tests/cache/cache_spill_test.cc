@@ -79,7 +79,7 @@ TEST(CacheSpill, HeldBytesFallToWhatIsKept) {
     run.attends = false;
     const SequenceId id = *run.cache->CreateSequence();
     FeedWaiting(run, id, 1600);
-    const CacheReport stats = run.cache->Report();
+    CacheReport stats = run.cache->Report();
     EXPECT_EQ(stats.lossless.pages_now, 46u);
     return stats;
   };

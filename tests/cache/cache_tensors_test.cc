@@ -107,7 +107,7 @@ TEST_P(CacheTensors, NarrowTensorsGiveTheResultOfTheSameValuesInF32) {
       for (int i = 0; i < kShape.value_dim; ++i) {
         const auto at =
             static_cast<size_t>(token * output.token_stride + head * output.head_stride + i);
-        const auto dense = static_cast<size_t>((token * kHeads + head) * kShape.value_dim + i);
+        const auto dense = (static_cast<size_t>(token) * kHeads + head) * kShape.value_dim + i;
         ASSERT_EQ(output.bits[at], ToBits(dtype, expected[dense])) << token << " " << head;
         written[at] = true;
       }

@@ -149,7 +149,7 @@ TEST_P(PqContent, EveryCodeIsTheNearestCentroidAndTheGainIsTheBest) {
       std::vector<float> rows = TestRandom(11).Gaussians(static_cast<size_t>(num_rows) * size.dim);
       for (int t = 0; t < num_rows; ++t) {  // norms of all sizes
         for (int d = 0; d < size.dim; ++d)
-          rows[static_cast<size_t>(t * size.dim + d)] *= std::exp2(static_cast<float>(4 * t - 8));
+          rows[static_cast<size_t>(t) * size.dim + d] *= std::exp2(static_cast<float>(4 * t - 8));
       }
       const std::vector<std::byte> strip = EncodeStrip(rung, part, shape, rows);
       const Coding coding = {rung.codebook()->Find(part, size.size.subspaces, size.size.bits), 3,
@@ -160,8 +160,8 @@ TEST_P(PqContent, EveryCodeIsTheNearestCentroidAndTheGainIsTheBest) {
         const int sub_dim = size.dim / size.size.subspaces;
         for (int m = 0; m < size.size.subspaces; ++m) {
           double sum = 0;
-          for (size_t d = static_cast<size_t>(m * sub_dim);
-               d < static_cast<size_t>((m + 1) * sub_dim); ++d) {
+          for (size_t d = static_cast<size_t>(m) * sub_dim;
+               d < (static_cast<size_t>(m) + 1) * sub_dim; ++d) {
             const double x = coded.unit[d] - coded.centroids[d];
             sum += x * x;
             dot += coded.unit[d] * coded.centroids[d];

@@ -54,7 +54,8 @@ class RoundingTable : public testing::TestWithParam<std::tuple<const WeightKerne
 TEST_P(RoundingTable, ValuesComeBackWithinHalfAStep) {
   std::vector<float> x = TestRandom(1).Gaussians(block() * 9);
   for (size_t i = 0; i < x.size(); ++i) {
-    x[i] *= std::pow(1e4f, static_cast<float>(i / block()) - 4.0f);
+    const size_t at_block = i / block();
+    x[i] *= std::pow(1e4f, static_cast<float>(at_block) - 4.0f);
   }
   RoundedTokens rounded = Round(x);
   for (size_t i = 0; i < x.size(); ++i) {

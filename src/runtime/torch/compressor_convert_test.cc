@@ -56,7 +56,7 @@ std::vector<double> Apply(const Compressor& compressor, const CompressorMlp& mlp
 
 void FoldSegment(const Compressor& compressor, const CompressorMlp* mlp,
                  std::span<const float> rows, std::vector<double>& out) {
-  const size_t group = static_cast<size_t>(compressor.factor * compressor.head_dim);
+  const size_t group = static_cast<size_t>(compressor.factor) * compressor.head_dim;
   size_t groups = mlp == nullptr ? 0 : rows.size() / group;
   if (groups < static_cast<size_t>(compressor.min_groups)) groups = 0;
   for (size_t i = 0; i < groups; ++i) {
@@ -78,7 +78,7 @@ double LargestError(const FoldGolden& golden, const FoldGoldenCase& made,
   for (int layer = 0; layer < golden.layers; ++layer) {
     const auto& mlps = compressor.layers[static_cast<size_t>(layer)];
     for (int head = 0; head < golden.heads; ++head) {
-      const size_t first = static_cast<size_t>((layer * golden.heads + head) * golden.tokens);
+      const size_t first = (static_cast<size_t>(layer) * golden.heads + head) * golden.tokens;
       const size_t image = static_cast<size_t>(made.image_tokens);
       FoldSegment(compressor, compressor.has_image ? &mlps[values ? 3 : 2] : nullptr,
                   given.subspan(first * dim, image * dim), out);

@@ -231,13 +231,14 @@ TEST(PickleReader, SharingCostsNothing) {
   std::string bomb = "]q\0"s;
   for (int i = 1; i <= 200; ++i) {
     const std::string before(1, static_cast<char>(i - 1)), here(1, static_cast<char>(i));
-    bomb += "0]q" + here + "(h" + before + "h" + before + "e";
+    bomb.append("0]q").append(here).append("(h").append(before).append("h").append(before);
+    bomb += "e";
   }
   ExpectForbidden(Raw(bomb), "5: opcode POP is not allowed");
   std::string nested = "]q\0"s;
   for (int i = 1; i <= 200; ++i) {
     const std::string before(1, static_cast<char>(i - 1)), here(1, static_cast<char>(i));
-    nested += "h" + before + "\x86q" + here;
+    nested.append("h").append(before).append("\x86q").append(here);
   }
   const Bytes bytes = Raw(nested);
   const Result<Pickle> pickle = ReadPickle(bytes, "f");

@@ -173,7 +173,7 @@ std::vector<std::pair<std::string, TensorSpec>> SmallTensors() {
   return tensors;
 }
 
-std::string ConvertMessage(const Bytes& bytes, CompressorConvertOptions options = {}) {
+std::string ConvertMessage(const Bytes& bytes, const CompressorConvertOptions& options = {}) {
   return ConvertPthCompressor(bytes, "f", options).status().message();
 }
 
