@@ -8,6 +8,7 @@
 
 #include "store/dump_meta.h"
 
+namespace varve::store {
 namespace {
 
 void Require(bool condition) {
@@ -22,9 +23,8 @@ bool IsFileName(const std::string& name) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace varve::store;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  const varve::Result<DumpMeta> meta = ParseDumpMeta(text);
+  const Result<DumpMeta> meta = ParseDumpMeta(text);
   if (!meta.ok()) {
     Require(meta.status().message().starts_with("dump meta: "));
     return 0;
@@ -32,7 +32,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Require(IsFileName(meta->k_file) && IsFileName(meta->v_file));
   Require(meta->seq_len > 0 && meta->kv_heads > 0 && meta->head_dim > 0);
   Require(meta->file_bytes() <= uint64_t{1} << 53);
-  const varve::Result<DumpMeta> again = ParseDumpMeta(FormatDumpMeta(*meta));
+  const Result<DumpMeta> again = ParseDumpMeta(FormatDumpMeta(*meta));
   Require(again.ok() && *again == *meta);
   return 0;
 }
+
+}  // namespace varve::store

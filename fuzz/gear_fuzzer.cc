@@ -8,6 +8,7 @@
 
 #include "store/gear_frame.h"
 
+namespace varve::store {
 namespace {
 
 void Require(bool condition) {
@@ -17,7 +18,6 @@ void Require(bool condition) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace varve::store;
   if (size == 0) return 0;
   const auto* bytes = reinterpret_cast<const std::byte*>(data);
   std::vector<std::byte> rest(bytes + 1, bytes + size);
@@ -25,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if ((data[0] & 2) == 0) {
     const auto words = GearDecode(rest, width, size_t{1} << 20);
     if (!words.ok()) {
-      Require(words.status().code() == varve::StatusCode::kDataLoss);
+      Require(words.status().code() == StatusCode::kDataLoss);
       return 0;
     }
     rest = *words;
@@ -37,3 +37,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Require(back.ok() && *back == rest);
   return 0;
 }
+
+}  // namespace varve::store

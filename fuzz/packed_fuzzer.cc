@@ -17,9 +17,8 @@
 #include "store/dictionary.h"
 #include "store/part_codec.h"
 
+namespace varve::store {
 namespace {
-
-using namespace varve::store;
 
 void Require(bool condition) {
   if (!condition) std::abort();
@@ -53,9 +52,9 @@ const Dictionary* DictionaryOf(uint8_t index) {
 }
 
 void UnpackEverywhere(std::span<const std::byte> packed, const Dictionary* dictionary) {
-  const varve::Result<size_t> size = UnpackedSize(packed);
+  const Result<size_t> size = UnpackedSize(packed);
   if (!size.ok()) {
-    Require(size.status().code() == varve::StatusCode::kDataLoss);
+    Require(size.status().code() == StatusCode::kDataLoss);
     return;
   }
   if (*size > size_t{1} << 20) return;  // for the fuzzer's memory; nothing else depends on it
@@ -66,7 +65,7 @@ void UnpackEverywhere(std::span<const std::byte> packed, const Dictionary* dicti
     std::vector<std::byte> out(*size);
     const varve::Status status = Unpack(packed, dictionary, {out, 0});
     Require(status.ok() || !status.message().empty());
-    const varve::Result<PackedInfo> info = ReadPackedInfo(packed);
+    const Result<PackedInfo> info = ReadPackedInfo(packed);
     if (status.ok()) Require(HashPart({info->shape, out.data(), 0}) == info->content_hash);
     // Without the check of the hash garbage may come out, but the same garbage everywhere.
     const varve::Status unchecked = Unpack(packed, dictionary, {out, 0}, {.verify = false});
@@ -102,3 +101,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   return 0;
 }
+
+}  // namespace varve::store

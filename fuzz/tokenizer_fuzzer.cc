@@ -55,7 +55,7 @@ std::unique_ptr<Tokenizer> ByteLevel(const char* pattern) {
     const std::string left = varve::BytesToAlphabet(merge.substr(0, middle));
     const std::string right = varve::BytesToAlphabet(merge.substr(middle + 1));
     tokens.push_back(left + right);
-    merges.push_back(left + " " + right);
+    merges.push_back(std::string(left).append(" ").append(right));
   }
   std::vector<int64_t> types(tokens.size(), 1);
   for (const auto& [text, type] : {std::pair("<|im_end|>", 3), {"<think>", 4}, {"<t", 4}}) {
