@@ -1,0 +1,53 @@
+// A Whisper model as named tensors: what the readers of its file formats give, whatever the format,
+// and what the writer takes. Names are OpenAI's ("encoder.blocks.0.attn.query.weight").
+//
+// Tensors are copies in aligned memory: none of the formats aligns its data, and products want rows
+// that they can load.
+
+#ifndef VARVE_RUNTIME_WHISPER_WHISPER_TENSORS_H_
+#define VARVE_RUNTIME_WHISPER_WHISPER_TENSORS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/kernels/weights.h"
+#include "runtime/whisper/whisper_config.h"
+#include "varve/status.h"
+
+namespace varve {
+
+struct WhisperTensor {
+  WeightType type = WeightType::kF32;
+  std::vector<int64_t> dims;  // outermost first: [rows, cols], [out, in, 3], [n]
+  const std::byte* data = nullptr;
+
+  int64_t values() const;
+  // The tensor as a matrix: the first dimension by all others.
+  WeightMatrix matrix() const;
+};
+
+struct WhisperTensors {
+  WhisperConfig config;
+  std::vector<std::string> tokens;  // bytes of the ordinary tokens, by id; empty: the embedded list
+  std::map<std::string, WhisperTensor> tensors;
+  std::vector<std::vector<std::byte>> storage;  // what the tensors point into
+};
+
+// Any of: a ggml file (ggml-*.bin), a .pt of OpenAI, a model.bin of CTranslate2. Every tensor that
+// the config asks for is there with the right shape and finite scales; others are refused by name.
+Result<WhisperTensors> ReadWhisperFile(const std::string& path);
+Result<WhisperTensors> ReadWhisperGgml(std::span<const std::byte> bytes, const std::string& name);
+Result<WhisperTensors> ReadWhisperPt(std::span<const std::byte> bytes, const std::string& name);
+Result<WhisperTensors> ReadWhisperCt2(std::span<const std::byte> bytes, const std::string& name);
+
+// A ggml file that whisper.cpp reads too: matrices in `type` (f32, f16, q8_0, q5_0, q5_1, q4_0 or
+// q4_1), everything that whisper.cpp keeps in f32 in f32. The file appears whole or not at all.
+Status WriteWhisperGgml(const WhisperTensors& model, WeightType type, const std::string& path);
+
+}  // namespace varve
+
+#endif  // VARVE_RUNTIME_WHISPER_WHISPER_TENSORS_H_
