@@ -2,7 +2,10 @@
 // and what the writer takes. Names are OpenAI's ("encoder.blocks.0.attn.query.weight").
 //
 // Tensors are copies in aligned memory: none of the formats aligns its data, and products want rows
-// that they can load.
+// that they can load. Biases, norms and positions are f32 whatever the file has; matrices and
+// convolutions keep the file's type (f64, which no product takes, becomes f32).
+//
+// WhisperTensors owns the memory and can be moved. Reading it is safe from any number of threads.
 
 #ifndef VARVE_RUNTIME_WHISPER_WHISPER_TENSORS_H_
 #define VARVE_RUNTIME_WHISPER_WHISPER_TENSORS_H_
@@ -13,6 +16,8 @@
 #include <span>
 #include <string>
 #include <vector>
+
+#include <hwy/aligned_allocator.h>
 
 #include "runtime/kernels/weights.h"
 #include "runtime/whisper/whisper_config.h"
@@ -26,6 +31,7 @@ struct WhisperTensor {
   const std::byte* data = nullptr;
 
   int64_t values() const;
+  size_t bytes() const { return matrix().bytes(); }
   // The tensor as a matrix: the first dimension by all others.
   WeightMatrix matrix() const;
 };
@@ -34,8 +40,21 @@ struct WhisperTensors {
   WhisperConfig config;
   std::vector<std::string> tokens;  // bytes of the ordinary tokens, by id; empty: the embedded list
   std::map<std::string, WhisperTensor> tensors;
-  std::vector<std::vector<std::byte>> storage;  // what the tensors point into
+  std::vector<hwy::AlignedFreeUniquePtr<std::byte[]>> storage;  // what the tensors point into
+
+  // Puts a tensor there and gives its memory, which is not set; 64-byte aligned. Null: no memory.
+  std::byte* Add(const std::string& name, WeightType type, std::vector<int64_t> dims);
 };
+
+// A tensor that a config asks for.
+struct WhisperTensorShape {
+  std::string name;
+  std::vector<int64_t> dims;
+  // Whether it is a factor of products: a matrix or a convolution. What is not is f32.
+  bool is_factor = false;
+};
+// All of them, in the order in which OpenAI's model has them.
+std::vector<WhisperTensorShape> WhisperTensorShapes(const WhisperConfig& config);
 
 // Any of: a ggml file (ggml-*.bin), a .pt of OpenAI, a model.bin of CTranslate2. Every tensor that
 // the config asks for is there with the right shape and finite scales; others are refused by name.
