@@ -22,6 +22,17 @@ void ScalarRmsNorm(const float* x, const float* weight, int n, float epsilon, fl
   }
 }
 
+void ScalarLayerNorm(const float* x, const float* weight, const float* bias, int n, float epsilon,
+                     float* out) {
+  float sum = 0.0f;
+  for (int i = 0; i < n; ++i) sum += x[i];
+  const float mean = sum / static_cast<float>(n);
+  float squares = 0.0f;
+  for (int i = 0; i < n; ++i) squares += (x[i] - mean) * (x[i] - mean);
+  const float scale = 1.0f / std::sqrt(squares / static_cast<float>(n) + epsilon);
+  for (int i = 0; i < n; ++i) out[i] = (x[i] - mean) * scale * weight[i] + bias[i];
+}
+
 // 1 / (1 + e^-x), by an exponential that cannot overflow.
 float Sigmoid(float x) {
   const float e = std::exp(-std::abs(x));
@@ -41,6 +52,11 @@ void ScalarGeluTanhGlu(const float* gate, const float* up, int n, float* out) {
   }
 }
 
+// The tail is taken by erfc, which does not cancel.
+void ScalarGelu(const float* x, int n, float* out) {
+  for (int i = 0; i < n; ++i) out[i] = x[i] * 0.5f * std::erfc(-x[i] * 0.707106781f);
+}
+
 void ScalarAddInPlace(float* x, const float* y, int n) {
   for (int i = 0; i < n; ++i) x[i] += y[i];
 }
@@ -48,8 +64,10 @@ void ScalarAddInPlace(float* x, const float* y, int n) {
 const ActivationKernels kScalar = {
     .name = "scalar",
     .rms_norm = ScalarRmsNorm,
+    .layer_norm = ScalarLayerNorm,
     .swi_glu = ScalarSwiGlu,
     .gelu_tanh_glu = ScalarGeluTanhGlu,
+    .gelu = ScalarGelu,
     .add_in_place = ScalarAddInPlace,
 };
 
@@ -84,6 +102,13 @@ void SwiGlu(const float* gate, const float* up, int n, float* out) {
 void GeluTanhGlu(const float* gate, const float* up, int n, float* out) {
   ActiveActivations().gelu_tanh_glu(gate, up, n, out);
 }
+
+void LayerNorm(const float* x, const float* weight, const float* bias, int n, float epsilon,
+               float* out) {
+  ActiveActivations().layer_norm(x, weight, bias, n, epsilon, out);
+}
+
+void Gelu(const float* x, int n, float* out) { ActiveActivations().gelu(x, n, out); }
 
 void AddInPlace(float* x, const float* y, int n) { ActiveActivations().add_in_place(x, y, n); }
 

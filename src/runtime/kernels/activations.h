@@ -12,6 +12,11 @@ namespace varve {
 // out[i] = x[i] / sqrt(mean(x^2) + epsilon) * weight[i]; no weight if it is null.
 void RmsNorm(const float* x, const float* weight, int n, float epsilon, float* out);
 
+// out[i] = (x[i] - mean) / sqrt(variance + epsilon) * weight[i] + bias[i], with the variance of all n
+// values (not n - 1), as the mean square of the differences.
+void LayerNorm(const float* x, const float* weight, const float* bias, int n, float epsilon,
+               float* out);
+
 // out[i] = silu(gate[i]) * up[i], silu(x) = x / (1 + e^-x). Relative error of silu below 4e-7,
 // absolute below 1e-35.
 void SwiGlu(const float* gate, const float* up, int n, float* out);
@@ -19,6 +24,10 @@ void SwiGlu(const float* gate, const float* up, int n, float* out);
 // out[i] = gelu(gate[i]) * up[i], with gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) (x + 0.044715
 // x^3))), the form that Gemma uses. Error of gelu below 1e-6 |x|.
 void GeluTanhGlu(const float* gate, const float* up, int n, float* out);
+
+// out[i] = gelu(x[i]) = x / 2 * (1 + erf(x / sqrt(2))), the exact form that Whisper uses. Error
+// below 4e-7 |x|.
+void Gelu(const float* x, int n, float* out);
 
 // x[i] += y[i].
 void AddInPlace(float* x, const float* y, int n);

@@ -10,8 +10,11 @@ namespace varve {
 struct ActivationKernels {
   const char* name;
   void (*rms_norm)(const float* x, const float* weight, int n, float epsilon, float* out);
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, int n, float epsilon,
+                     float* out);
   void (*swi_glu)(const float* gate, const float* up, int n, float* out);
   void (*gelu_tanh_glu)(const float* gate, const float* up, int n, float* out);
+  void (*gelu)(const float* x, int n, float* out);
   void (*add_in_place)(float* x, const float* y, int n);
 };
 

@@ -59,6 +59,43 @@ TEST_P(Activations, RmsNormDoesNotDependOnTheAlignment) {
   }
 }
 
+TEST_P(Activations, LayerNormIsWithinRounding) {
+  for (const int n : {1, 3, 15, 16, 17, 31, 33, 64, 65, 384, 1280}) {
+    std::vector<float> x = TestRandom(1).Gaussians(n);
+    for (float& value : x) value += 3.0f;  // a mean that a careless variance would drown in
+    const std::vector<float> weight = TestRandom(2).Gaussians(n);
+    const std::vector<float> bias = TestRandom(3).Gaussians(n);
+    double mean = 0, squares = 0;
+    for (const float v : x) mean += v / n;
+    for (const float v : x) squares += (v - mean) * (v - mean);
+    const double scale = 1.0 / std::sqrt(squares / n + 1e-5);
+    GuardedBuffer<float> out(n);
+    LayerNorm(x.data(), weight.data(), bias.data(), n, 1e-5f, out.data());
+    EXPECT_TRUE(out.ZonesIntact());
+    for (int i = 0; i < n; ++i) {
+      // One value alone is its own mean: what is left of it is rounding, and the scale 316.
+      const double tolerance = n == 1 ? 1e-3 : 2e-6 + n * 2e-8;
+      EXPECT_NEAR(out[i], (x[i] - mean) * scale * weight[i] + bias[i],
+                  tolerance * (1 + std::abs(weight[i]) * scale * 4))
+          << n << " at " << i;
+    }
+  }
+}
+
+TEST_P(Activations, GeluIsTheExactForm) {
+  std::vector<float> x = {0.0f, -0.0f, 1e-30f, -1e-30f, 100.0f, -100.0f, 1e4f, -1e4f};
+  for (float value = -12.0f; value < 12.0f; value += 0.00137f) x.push_back(value);
+  const int n = static_cast<int>(x.size());
+  GuardedBuffer<float> out(n);
+  varve::Gelu(x.data(), n, out.data());
+  EXPECT_TRUE(out.ZonesIntact());
+  for (int i = 0; i < n; ++i) {
+    const double value = x[i];
+    EXPECT_NEAR(out[i], value * 0.5 * std::erfc(-value / std::sqrt(2.0)), std::abs(value) * 4e-7)
+        << value;
+  }
+}
+
 TEST_P(Activations, GatedUnitsAreExactToAFewUlp) {
   std::vector<float> gate = {0.0f,   -0.0f,   1e-30f, -1e-30f, 86.9f, -86.9f, -87.5f,
                              100.0f, -100.0f, 1e4f,   -1e4f,   3e38f, -3e38f};
@@ -109,6 +146,10 @@ TEST_P(Activations, NanShowsAndInfinityIsNotMistakenForIt) {
     EXPECT_EQ(out[2], kInf);
     EXPECT_EQ(out[3], 0.0f);
   }
+  float single[4];
+  varve::Gelu(gate.data(), 4, single);
+  EXPECT_TRUE(std::isnan(single[0]));
+  EXPECT_EQ(single[2], kInf);
   float normed[4];
   RmsNorm(gate.data(), nullptr, 4, 1e-5f, normed);
   for (const float x : normed) EXPECT_TRUE(std::isnan(x));

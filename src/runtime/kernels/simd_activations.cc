@@ -108,6 +108,45 @@ inline void RmsNormRow(const float* x, const float* weight, int n, float epsilon
   }
 }
 
+// The sum of function(x[i]), in an order that depends on n alone.
+template <class Function>
+HWY_INLINE float SumRow(const float* x, int n, Function&& function) {
+  const DF df;
+  const int step = static_cast<int>(hn::Lanes(df));
+  VF sums[4] = {hn::Zero(df), hn::Zero(df), hn::Zero(df), hn::Zero(df)};
+  int i = 0;
+  for (; i + 4 * step <= n; i += 4 * step) {
+    for (int k = 0; k < 4; ++k) {
+      sums[k] = hn::Add(sums[k], function(hn::LoadU(df, x + i + k * step)));
+    }
+  }
+  for (; i + step <= n; i += step) sums[0] = hn::Add(sums[0], function(hn::LoadU(df, x + i)));
+  const VF total = hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]));
+  float sum = hn::GetLane(hn::SumOfLanes(df, total));
+  if (i < n) {
+    const RowEnd end(x + i, n - i);
+    alignas(64) float results[kTileTokens];
+    hn::Store(function(hn::Load(df, end.values)), df, results);
+    for (int k = 0; k < n - i; ++k) sum += results[k];
+  }
+  return sum;
+}
+
+inline void LayerNormRow(const float* x, const float* weight, const float* bias, int n,
+                         float epsilon, float* out) {
+  const DF df;
+  const float mean = SumRow(x, n, [](VF a) HWY_ATTR { return a; }) / static_cast<float>(n);
+  const VF means = hn::Set(df, mean);
+  const float squares = SumRow(x, n, [=](VF a) HWY_ATTR {
+    const VF difference = hn::Sub(a, means);
+    return hn::Mul(difference, difference);
+  });
+  const VF scale = hn::Set(df, 1.0f / std::sqrt(squares / static_cast<float>(n) + epsilon));
+  MapRow(x, weight, n, out,
+         [=](VF a, VF w) HWY_ATTR { return hn::Mul(hn::Mul(hn::Sub(a, means), scale), w); });
+  MapRow(out, bias, n, out, [](VF a, VF b) HWY_ATTR { return hn::Add(a, b); });
+}
+
 inline void SwiGluRow(const float* gate, const float* up, int n, float* out) {
   MapRow(gate, up, n, out,
          [](VF g, VF u) HWY_ATTR { return hn::Mul(hn::Mul(g, SigmoidOf(g)), u); });
@@ -123,6 +162,25 @@ inline void GeluTanhGluRow(const float* gate, const float* up, int n, float* out
   });
 }
 
+// x times the normal distribution's mass below x, whose tail is 7.1.26 of Abramowitz and Stegun:
+// e^(-z^2) (a1 t + ... + a5 t^5) / 2 with z = |x| / sqrt(2), t = 1 / (1 + p z), within 0.8e-7.
+inline void GeluRow(const float* x, int n, float* out) {
+  MapRow(x, x, n, out, [](VF a, VF) HWY_ATTR {
+    const DF df;
+    const VF one = hn::Set(df, 1.0f);
+    const VF size = hn::Abs(a);
+    const VF t = hn::Div(one, hn::MulAdd(size, hn::Set(df, 0.231641888f), one));  // p / sqrt(2)
+    VF p = hn::Set(df, 1.061405429f);
+    p = hn::MulAdd(p, t, hn::Set(df, -1.453152027f));
+    p = hn::MulAdd(p, t, hn::Set(df, 1.421413741f));
+    p = hn::MulAdd(p, t, hn::Set(df, -0.284496736f));
+    p = hn::MulAdd(p, t, hn::Set(df, 0.254829592f));
+    const VF e = ExpOfNegative(hn::Mul(hn::Mul(size, size), hn::Set(df, -0.5f)));
+    const VF tail = hn::Mul(hn::Mul(hn::Mul(p, t), e), hn::Set(df, 0.5f));
+    return hn::Mul(a, hn::IfThenElse(hn::Lt(a, hn::Zero(df)), tail, hn::Sub(one, tail)));
+  });
+}
+
 inline void AddRow(float* x, const float* y, int n) {
   MapRow(x, y, n, x, [](VF a, VF b) HWY_ATTR { return hn::Add(a, b); });
 }
@@ -131,8 +189,10 @@ const ActivationKernels& ActivationTable(const char* name) {
   static const ActivationKernels table = {
       .name = name,
       .rms_norm = RmsNormRow,
+      .layer_norm = LayerNormRow,
       .swi_glu = SwiGluRow,
       .gelu_tanh_glu = GeluTanhGluRow,
+      .gelu = GeluRow,
       .add_in_place = AddRow,
   };
   return table;
