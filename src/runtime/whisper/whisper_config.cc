@@ -1,27 +1,31 @@
 #include "runtime/whisper/whisper_config.h"
 
+#include <iterator>
+
 #include <fmt/format.h>
 
 namespace varve {
 namespace {
 
+constexpr WhisperConfigField kFields[] = {
+    {"n_vocab", &WhisperConfig::vocab},
+    {"n_audio_ctx", &WhisperConfig::audio_ctx},
+    {"n_audio_state", &WhisperConfig::audio_state},
+    {"n_audio_head", &WhisperConfig::audio_heads},
+    {"n_audio_layer", &WhisperConfig::audio_layers},
+    {"n_text_ctx", &WhisperConfig::text_ctx},
+    {"n_text_state", &WhisperConfig::text_state},
+    {"n_text_head", &WhisperConfig::text_heads},
+    {"n_text_layer", &WhisperConfig::text_layers},
+    {"n_mels", &WhisperConfig::mels},
+};
 // Above everything that has been trained (large: width 1280, 20 heads, 32 layers), and low enough
-// that no product of sizes overflows.
-constexpr int kMaxState = 4096;
-constexpr int kMaxHeads = 64;
-constexpr int kMaxLayers = 64;
-constexpr int kMaxAudioCtx = 1500;  // 30 seconds
-constexpr int kMaxTextCtx = 4096;
-constexpr int kMaxVocab = 51866;  // a language more has no code
+// that no product of sizes overflows. The same order.
+constexpr int kMost[] = {51866, 1500, 4096, 64, 64, 4096, 4096, 64, 64, 128};
+static_assert(std::size(kMost) == std::size(kFields));
 // What a cache's rows may be.
 constexpr int kHeadDimMultiple = 16;
 constexpr int kMaxHeadDim = 512;
-
-struct Limit {
-  const char* field;
-  int value;
-  int most;
-};
 
 Status CheckHeads(const char* field, int state, int heads, const std::string& name) {
   if (state % heads != 0) {
@@ -37,22 +41,14 @@ Status CheckHeads(const char* field, int state, int heads, const std::string& na
 
 }  // namespace
 
+std::span<const WhisperConfigField> WhisperConfigFields() { return kFields; }
+
 Status CheckWhisperConfig(const WhisperConfig& config, const std::string& name) {
-  const Limit limits[] = {
-      {"n_vocab", config.vocab, kMaxVocab},
-      {"n_audio_ctx", config.audio_ctx, kMaxAudioCtx},
-      {"n_audio_state", config.audio_state, kMaxState},
-      {"n_audio_head", config.audio_heads, kMaxHeads},
-      {"n_audio_layer", config.audio_layers, kMaxLayers},
-      {"n_text_ctx", config.text_ctx, kMaxTextCtx},
-      {"n_text_state", config.text_state, kMaxState},
-      {"n_text_head", config.text_heads, kMaxHeads},
-      {"n_text_layer", config.text_layers, kMaxLayers},
-  };
-  for (const Limit& limit : limits) {
-    if (limit.value >= 1 && limit.value <= limit.most) continue;
+  for (size_t i = 0; i < std::size(kFields); ++i) {
+    const int value = config.*kFields[i].value;
+    if (value >= 1 && value <= kMost[i]) continue;
     return InvalidArgument(
-        fmt::format("{}: {} {} is not in 1 … {}", name, limit.field, limit.value, limit.most));
+        fmt::format("{}: {} {} is not in 1 … {}", name, kFields[i].name, value, kMost[i]));
   }
   if (config.mels != 80 && config.mels != 128) {
     return InvalidArgument(fmt::format("{}: n_mels {} is neither 80 nor 128", name, config.mels));

@@ -3,6 +3,7 @@
 #ifndef VARVE_RUNTIME_WHISPER_WHISPER_CONFIG_H_
 #define VARVE_RUNTIME_WHISPER_WHISPER_CONFIG_H_
 
+#include <span>
 #include <string>
 
 #include "varve/status.h"
@@ -29,6 +30,14 @@ struct WhisperConfig {
 
   bool operator==(const WhisperConfig&) const = default;
 };
+
+// A size by the name that OpenAI's checkpoints give it.
+struct WhisperConfigField {
+  const char* name;  // "n_vocab"
+  int WhisperConfig::*value;
+};
+// All of them, in the order of ggml's files.
+std::span<const WhisperConfigField> WhisperConfigFields();
 
 // Refuses sizes that cannot be a model's, naming field, value and limit. `name` is of the file.
 Status CheckWhisperConfig(const WhisperConfig& config, const std::string& name);

@@ -53,8 +53,13 @@ struct WhisperTensorShape {
   // Whether it is a factor of products: a matrix or a convolution. What is not is f32.
   bool is_factor = false;
 };
-// All of them, in the order in which OpenAI's model has them.
+// All of them, the encoder's first.
 std::vector<WhisperTensorShape> WhisperTensorShapes(const WhisperConfig& config);
+
+enum class WhisperFileKind : uint8_t { kNone, kGgml, kPt, kCt2 };
+// By the first bytes alone; any file of torch.save is kPt.
+WhisperFileKind WhisperKindOf(std::span<const std::byte> bytes);
+const char* WhisperFileKindName(WhisperFileKind kind);  // "ggml", "PyTorch", "CTranslate2"
 
 // Any of: a ggml file (ggml-*.bin), a .pt of OpenAI, a model.bin of CTranslate2. Every tensor that
 // the config asks for is there with the right shape and finite scales; others are refused by name.

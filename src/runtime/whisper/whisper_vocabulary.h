@@ -27,8 +27,8 @@ class WhisperVocabulary {
   static Result<WhisperVocabulary> Create(const WhisperConfig& config,
                                           std::vector<std::string> tokens);
 
-  int32_t end_of_text() const;   // <|endoftext|>
-  int32_t start() const;         // <|startoftranscript|>
+  int32_t end_of_text() const;  // <|endoftext|>
+  int32_t start() const;        // <|startoftranscript|>
   int32_t translate() const;
   int32_t transcribe() const;
   int32_t start_of_previous() const;  // <|startofprev|>
