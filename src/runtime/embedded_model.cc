@@ -21,6 +21,8 @@ VARVE_INCLUDE_FILE(varve_embedded_codebook, VARVE_EMBEDDED_CODEBOOK_PATH);
 VARVE_INCLUDE_FILE(varve_embedded_compressor, VARVE_EMBEDDED_COMPRESSOR_PATH);
 VARVE_INCLUDE_FILE(varve_embedded_text, VARVE_EMBEDDED_TEXT_PATH);
 VARVE_INCLUDE_FILE(varve_embedded_catalogue, VARVE_EMBEDDED_CATALOGUE_PATH);
+VARVE_INCLUDE_FILE(varve_embedded_english, VARVE_EMBEDDED_ENGLISH_TOKENS_PATH);
+VARVE_INCLUDE_FILE(varve_embedded_multilingual, VARVE_EMBEDDED_MULTILINGUAL_TOKENS_PATH);
 
 namespace varve {
 
@@ -50,6 +52,11 @@ std::string_view EmbeddedEvalText() {
 
 std::string_view EmbeddedCatalogue() {
   return TextBetween(varve_embedded_catalogue_begin, varve_embedded_catalogue_end);
+}
+
+std::span<const std::byte> EmbeddedWhisperTokens(bool multilingual) {
+  if (multilingual) return {varve_embedded_multilingual_begin, varve_embedded_multilingual_end};
+  return {varve_embedded_english_begin, varve_embedded_english_end};
 }
 
 }  // namespace varve

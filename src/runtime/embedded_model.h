@@ -1,6 +1,6 @@
-// The model that ships with Varve, its codebook, its compressor, a text to evaluate on and the list
-// of models that can be brought (models/), as bytes of the program itself: mapped with the
-// executable and read lazily, like any model file.
+// The model that ships with Varve, its codebook, its compressor, a text to evaluate on, the list of
+// models that can be brought and Whisper's vocabularies (models/), as bytes of the program itself:
+// mapped with the executable and read lazily, like any model file.
 
 #ifndef VARVE_RUNTIME_EMBEDDED_MODEL_H_
 #define VARVE_RUNTIME_EMBEDDED_MODEL_H_
@@ -27,6 +27,10 @@ std::string_view EmbeddedEvalText();
 
 // models/catalogue.json: the models that `./dev models` brings.
 std::string_view EmbeddedCatalogue();
+
+// The ordinary tokens of Whisper models (models/README.md): of the English ones, or of those that
+// know other languages. zstd; WhisperTokens (runtime/whisper) reads them.
+std::span<const std::byte> EmbeddedWhisperTokens(bool multilingual);
 
 }  // namespace varve
 
