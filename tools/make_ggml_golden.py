@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Golden vectors of ggml's q8_0 and q4_0, for src/rungs/block/ggml_golden_test.cc.
+"""Golden vectors of ggml's blocks, for src/rungs/block/ggml_golden_test.cc and src/runtime/kernels/weights_encode_test.cc.
 
 Needs numpy and the Python package `gguf` of the llama.cpp project, whose numpy quantizers are bit-exact
 to ggml's scalar reference (written with gguf 0.19.0; also compared with ggml-quants.c).
@@ -11,6 +11,7 @@ Files, little-endian, rows of DIM values:
     dimDIM.f32                    inputs, f32 [32, DIM]
     dimDIM.q8_0, dimDIM.q4_0      ggml blocks [32, DIM / 32], 34 or 18 bytes each
     dimDIM.q8_0.f32, .q4_0.f32    what ggml reads from the blocks, f32 [32, DIM]
+    dim128.q4_1, .q5_0, .q5_1     ggml blocks of weights; two rows have values beyond what the first and the last hold
 
 Left out, since ggml's own result is undefined or its two implementations differ: values that are not
 finite, scales beyond f16 or with an inverse beyond f32, and blocks of zeros that start with -0 (the sign
@@ -28,6 +29,8 @@ from gguf.quants import dequantize, quantize
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "data" / "ggml_blocks"
 DIMS = (64, 96, 128)
 TYPES = {"q8_0": GGMLQuantizationType.Q8_0, "q4_0": GGMLQuantizationType.Q4_0}
+WEIGHT_DIM = 128
+WEIGHT_TYPES = {"q4_1": GGMLQuantizationType.Q4_1, "q5_0": GGMLQuantizationType.Q5_0, "q5_1": GGMLQuantizationType.Q5_1}
 NUM_ROWS = 32
 
 
@@ -80,6 +83,9 @@ def expected_files(dim: int, rows: np.ndarray) -> dict[str, bytes]:
         blocks = quantize(rows, kind)
         files[f"dim{dim}.{name}"] = blocks.tobytes()
         files[f"dim{dim}.{name}.f32"] = dequantize(blocks, kind).astype("<f4").tobytes()
+    if dim == WEIGHT_DIM:
+        for name, kind in WEIGHT_TYPES.items():
+            files[f"dim{dim}.{name}"] = quantize(rows, kind).tobytes()
     return files
 
 
@@ -106,7 +112,7 @@ def check() -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Golden vectors of ggml's q8_0 and q4_0.")
+    parser = argparse.ArgumentParser(description="Golden vectors of ggml's blocks.")
     parser.add_argument("--check", action="store_true", help="compare the files with the gguf package")
     return check() if parser.parse_args().check else write()
 

@@ -61,6 +61,8 @@ std::optional<WeightType> WeightTypeFromGgml(uint32_t number) {
   return std::nullopt;
 }
 
+uint32_t GgmlNumberOf(WeightType type) { return kGgmlNumbers[static_cast<size_t>(type)]; }
+
 std::string_view GgmlTypeName(uint32_t number) {
   if (number >= kGgmlTypes.size() || kGgmlTypes[number].empty()) return "unknown";
   return kGgmlTypes[number];

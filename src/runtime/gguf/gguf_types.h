@@ -24,6 +24,8 @@ size_t GgufScalarBytes(GgufType type);
 
 // The tensor types that Varve reads, by the file's number.
 std::optional<WeightType> WeightTypeFromGgml(uint32_t number);
+// The other way round.
+uint32_t GgmlNumberOf(WeightType type);
 // "IQ4_XS" for a number that ggml has used, "unknown" otherwise.
 std::string_view GgmlTypeName(uint32_t number);
 // "F32 F16 BF16 Q8_0 …": what WeightTypeFromGgml knows.

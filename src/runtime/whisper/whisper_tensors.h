@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -19,6 +20,7 @@
 
 #include <hwy/aligned_allocator.h>
 
+#include "base/atomic_file.h"
 #include "runtime/kernels/weights.h"
 #include "runtime/whisper/whisper_config.h"
 #include "varve/status.h"
@@ -68,9 +70,19 @@ Result<WhisperTensors> ReadWhisperGgml(std::span<const std::byte> bytes, const s
 Result<WhisperTensors> ReadWhisperPt(std::span<const std::byte> bytes, const std::string& name);
 Result<WhisperTensors> ReadWhisperCt2(std::span<const std::byte> bytes, const std::string& name);
 
+struct WhisperWriteOptions {
+  // Called now and then with how much is done, 0 to 1.
+  std::function<void(double)> progress;
+  FileOps* file_ops = SystemFileOps();  // not owned
+};
+
 // A ggml file that whisper.cpp reads too: matrices in `type` (f32, f16, q8_0, q5_0, q5_1, q4_0 or
-// q4_1), everything that whisper.cpp keeps in f32 in f32. The file appears whole or not at all.
-Status WriteWhisperGgml(const WhisperTensors& model, WeightType type, const std::string& path);
+// q4_1), everything that whisper.cpp keeps in f32 in f32, convolutions in f16 unless `type` is f32.
+// What the model has in that type already is written as it is. The file appears whole or not at
+// all. kInvalidArgument names a tensor that is missing, that `type` cannot hold, or a type that is
+// none of these.
+Status WriteWhisperGgml(const WhisperTensors& model, WeightType type, const std::string& path,
+                        const WhisperWriteOptions& options = {});
 
 }  // namespace varve
 
