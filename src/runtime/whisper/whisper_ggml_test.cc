@@ -171,7 +171,11 @@ TEST_F(WhisperGgml, EveryWrongFieldIsNamed) {
 
 TEST_F(WhisperGgml, EveryTruncationIsRefused) {
   const std::vector<std::byte> good = SmallFile();
-  for (size_t size = 0; size < good.size(); size += size < kTensorAt + 200 ? 7 : 997) {
+  for (size_t size = 0; size < good.size(); ++size) {
+    // All of the fields, some of the data.
+    const bool has_fields =
+        size < kFiltersAt || (size > kTokensAt - 10 && size < kTensorDataAt + 10);
+    if (!has_fields && size % 1009 != 0) continue;
     EXPECT_FALSE(ReadWhisperGgml(std::span(good).first(size), "f").ok()) << size;
   }
   ExpectRefused(std::span(good).first(good.size() - 1), "tensor decoder.ln.bias needs 128 bytes");
