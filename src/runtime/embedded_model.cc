@@ -23,6 +23,7 @@ VARVE_INCLUDE_FILE(varve_embedded_text, VARVE_EMBEDDED_TEXT_PATH);
 VARVE_INCLUDE_FILE(varve_embedded_catalogue, VARVE_EMBEDDED_CATALOGUE_PATH);
 VARVE_INCLUDE_FILE(varve_embedded_english, VARVE_EMBEDDED_ENGLISH_TOKENS_PATH);
 VARVE_INCLUDE_FILE(varve_embedded_multilingual, VARVE_EMBEDDED_MULTILINGUAL_TOKENS_PATH);
+VARVE_INCLUDE_FILE(varve_embedded_spelling, VARVE_EMBEDDED_ENGLISH_SPELLING_PATH);
 
 namespace varve {
 
@@ -52,6 +53,10 @@ std::string_view EmbeddedEvalText() {
 
 std::string_view EmbeddedCatalogue() {
   return TextBetween(varve_embedded_catalogue_begin, varve_embedded_catalogue_end);
+}
+
+std::string_view EmbeddedEnglishSpelling() {
+  return TextBetween(varve_embedded_spelling_begin, varve_embedded_spelling_end);
 }
 
 std::span<const std::byte> EmbeddedWhisperTokens(bool multilingual) {

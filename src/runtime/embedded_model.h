@@ -32,6 +32,9 @@ std::string_view EmbeddedCatalogue();
 // know other languages. zstd; WhisperTokens (runtime/whisper) reads them.
 std::span<const std::byte> EmbeddedWhisperTokens(bool multilingual);
 
+// models/whisper-spelling.txt: British words and their American forms; AmericanSpelling reads it.
+std::string_view EmbeddedEnglishSpelling();
+
 }  // namespace varve
 
 #endif  // VARVE_RUNTIME_EMBEDDED_MODEL_H_
