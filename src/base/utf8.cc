@@ -63,6 +63,20 @@ std::string ReplaceInvalidUtf8(std::string_view text, char stand_in) {
   return out;
 }
 
+std::string TakeWholeUtf8(std::string* pending, bool at_end) {
+  std::string text;
+  size_t pos = 0;
+  while (pos < pending->size()) {
+    const std::string_view rest = std::string_view(*pending).substr(pos);
+    const Utf8Sequence sequence = ReadUtf8(rest);
+    if (sequence.unfinished && !at_end) break;
+    text += sequence.valid ? rest.substr(0, sequence.bytes) : std::string_view("\xEF\xBF\xBD");
+    pos += sequence.bytes;
+  }
+  pending->erase(0, pos);
+  return text;
+}
+
 void AppendTwoByteUtf8(unsigned code_point, std::string* out) {
   if (code_point < 0x80) {
     out->push_back(static_cast<char>(code_point));

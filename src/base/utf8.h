@@ -37,6 +37,11 @@ std::string_view Utf8Prefix(std::string_view text, size_t max_bytes);
 // The text with each byte that is part of no character replaced by `stand_in`; same length.
 std::string ReplaceInvalidUtf8(std::string_view text, char stand_in);
 
+// Takes what is whole from the front of a stream's bytes; a character that is not finished stays,
+// unless the stream is. Bytes that can become no character any more are one U+FFFD per longest part
+// that could have, as the Unicode standard recommends.
+std::string TakeWholeUtf8(std::string* pending, bool at_end);
+
 // Appends U+0000 to U+07FF, all that the byte table of byte-level BPE has.
 void AppendTwoByteUtf8(unsigned code_point, std::string* out);
 

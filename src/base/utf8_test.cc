@@ -46,5 +46,16 @@ TEST(Utf8, CutsInFrontOfACharacter) {
   EXPECT_EQ(Utf8Prefix("", 0), "");
 }
 
+TEST(Utf8, TakesWholeCharactersFromAStream) {
+  std::string pending = "a\xE4\xB8";
+  EXPECT_EQ(TakeWholeUtf8(&pending, false), "a");
+  pending += "\x96\xFF";
+  EXPECT_EQ(TakeWholeUtf8(&pending, false), "世\uFFFD");
+  EXPECT_EQ(pending, "");
+  pending = "\xE4\xB8";
+  EXPECT_EQ(TakeWholeUtf8(&pending, true), "\uFFFD");
+  EXPECT_EQ(pending, "");
+}
+
 }  // namespace utf8_test
 }  // namespace varve
