@@ -36,6 +36,7 @@ int RunProgram(int argc, char** argv) {
   int exit_code = varve::cli::kExitDone;
   AddBenchCommand(app, &exit_code);
   AddCodebookCommand(app, &exit_code);
+  AddConvertCommand(app, &exit_code);
   AddDumpCommand(app, &exit_code);
   AddEvalCommand(app, &exit_code);
   AddFoldCommand(app, &exit_code);

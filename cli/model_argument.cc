@@ -26,21 +26,37 @@ Result<std::shared_ptr<const GgufFile>> OpenEmbeddedModel() {
   return GgufFile::FromMemory(bytes, "the embedded model");
 }
 
-}  // namespace
-
-CLI::Option* AddModelOption(CLI::App& command, std::string& path) {
-  const auto resolve = [](std::string& value) {
-    if (value.empty()) return std::string("empty; leave it out for the embedded model");
-    Result<std::string> resolved = ResolveModel(value);
+CLI::Validator ModelValidator(ModelKind kind) {
+  const auto resolve = [kind](std::string& value) {
+    if (value.empty()) {
+      return std::string(kind == ModelKind::kText ? "empty; leave it out for the embedded model"
+                                                  : "empty");
+    }
+    Result<std::string> resolved = ResolveModel(value, kind);
     if (!resolved.ok()) return resolved.status().message();
     value = *std::move(resolved);
     return std::string();
   };
+  return CLI::Validator(resolve, "", "model");
+}
+
+}  // namespace
+
+CLI::Option* AddModelOption(CLI::App& command, std::string& path) {
   return command
       .add_option("-m,--model", path,
                   "GGUF file, or a name that `varve models` lists (default: the embedded model)")
       ->type_name("FILE|NAME")
-      ->transform(CLI::Validator(resolve, "", "model"));
+      ->transform(ModelValidator(ModelKind::kText));
+}
+
+CLI::Option* AddSpeechModelOption(CLI::App& command, std::string& path) {
+  return command
+      .add_option("-m,--model", path,
+                  "Whisper file (ggml, .pt or model.bin), or a name that `varve models` lists")
+      ->required()
+      ->type_name("FILE|NAME")
+      ->transform(ModelValidator(ModelKind::kSpeech));
 }
 
 Result<LoadedModel> LoadModel(const std::string& path) {

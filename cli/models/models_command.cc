@@ -17,6 +17,7 @@ using Json = nlohmann::ordered_json;
 
 struct ListedModel {
   std::string name;
+  ModelKind kind = ModelKind::kText;
   std::string what;
   std::string licence;
   uint64_t bytes = 0;
@@ -29,24 +30,27 @@ std::vector<ListedModel> ModelsToList() {
   const std::vector<FoundModel> found = FindModels();
   for (const FoundModel& model : found) {
     const CatalogueModel* known = model.catalogue;
-    listed.push_back({model.name, known == nullptr ? "" : known->what,
+    listed.push_back({model.name, model.kind, known == nullptr ? "" : known->what,
                       known == nullptr ? "" : known->licence,
                       known == nullptr ? model.bytes : known->bytes, model.path});
   }
   for (const CatalogueModel& model : ModelCatalogue()) {
     const bool is_here = std::ranges::any_of(
         found, [&](const FoundModel& other) { return other.name == model.name; });
-    if (!is_here) listed.push_back({model.name, model.what, model.licence, model.bytes, ""});
+    if (!is_here) {
+      listed.push_back({model.name, model.kind, model.what, model.licence, model.bytes, ""});
+    }
   }
   return listed;
 }
 
 void PrintModels(const std::vector<ListedModel>& models) {
-  TextTable table({"model", ">MB", "licence", "what", "where"});
+  TextTable table({"model", "kind", ">MB", "licence", "what", "where"});
   std::string absent;
   for (const ListedModel& model : models) {
-    table.AddRow({model.name, fmt::format("{:.1f}", static_cast<double>(model.bytes) / 1e6),
-                  model.licence, model.what, model.path.empty() ? "not here" : model.path});
+    table.AddRow({model.name, ModelKindName(model.kind),
+                  fmt::format("{:.1f}", static_cast<double>(model.bytes) / 1e6), model.licence,
+                  model.what, model.path.empty() ? "not here" : model.path});
     if (model.path.empty()) absent += " " + model.name;
   }
   table.Print(stdout);
@@ -65,6 +69,7 @@ Status ListModels(const std::string& json) {
   Json rows = Json::array();
   for (const ListedModel& model : models) {
     rows.push_back({{"name", model.name},
+                    {"kind", ModelKindName(model.kind)},
                     {"what", model.what},
                     {"licence", model.licence},
                     {"bytes", model.bytes},
@@ -84,7 +89,8 @@ void AddModelsCommand(CLI::App& app, int* exit_code) {
       "names; without it from models/cache of the repository, where `./dev models` puts what it\n"
       "brings, and from varve/models of the user's data (~/.local/share). A file NAME.gguf that "
       "you\n"
-      "put there is the model NAME.\n\n"
+      "put there is the model NAME, and so is a Whisper file NAME.bin of ggml. Models of text are\n"
+      "for run, eval and bench, those of speech for transcribe.\n\n"
       "Examples:\n"
       "  varve models\n"
       "  varve run -m smollm2 -p 'What is the capital of France?'");

@@ -9,8 +9,8 @@
 
 namespace varve::cli {
 
-// The table goes to stdout; with a target, rows {name, what, licence, bytes, path} as JSON ("-": in
-// place of the table). `path` is null for what is not here.
+// The table goes to stdout; with a target, rows {name, kind, what, licence, bytes, path} as JSON
+// ("-": in place of the table). `path` is null for what is not here.
 Status ListModels(const std::string& json);
 
 }  // namespace varve::cli

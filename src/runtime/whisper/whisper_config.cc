@@ -61,4 +61,25 @@ Status CheckWhisperConfig(const WhisperConfig& config, const std::string& name) 
   return CheckHeads("n_text_head", config.text_state, config.text_heads, name);
 }
 
+std::string WhisperModelName(const WhisperConfig& config) {
+  struct Size {
+    const char* name;
+    int layers, width;
+  };
+  constexpr Size kSizes[] = {{"tiny", 4, 384},
+                             {"base", 6, 512},
+                             {"small", 12, 768},
+                             {"medium", 24, 1024},
+                             {"large", 32, 1280}};
+  for (const Size& size : kSizes) {
+    if (config.audio_layers != size.layers || config.audio_state != size.width) continue;
+    std::string name = size.name;
+    if (!config.multilingual()) return name + ".en";
+    if (config.mels == 128) name += "-v3";
+    if (config.text_layers == 4 && size.layers == 32) return name + "-turbo";
+    return config.text_layers == size.layers ? name : "";
+  }
+  return "";
+}
+
 }  // namespace varve

@@ -42,6 +42,10 @@ std::span<const WhisperConfigField> WhisperConfigFields();
 // Refuses sizes that cannot be a model's, naming field, value and limit. `name` is of the file.
 Status CheckWhisperConfig(const WhisperConfig& config, const std::string& name);
 
+// What OpenAI calls a model of these sizes ("tiny.en", "large-v3-turbo"); "" if it has none. The
+// first two large models cannot be told apart: "large".
+std::string WhisperModelName(const WhisperConfig& config);
+
 }  // namespace varve
 
 #endif  // VARVE_RUNTIME_WHISPER_WHISPER_CONFIG_H_
