@@ -1,6 +1,7 @@
 #include "tests/whisper_files.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 
@@ -134,6 +135,33 @@ std::vector<std::byte> WhisperCt2Parts::Build() const {
     AppendString(out, name);
   }
   return out;
+}
+
+void RequireWholeOrRefused(const Result<WhisperTensors>& read) {
+  const auto require = [](bool condition) {
+    if (!condition) std::abort();
+  };
+  if (!read.ok()) {
+    require(read.status().message().starts_with("fuzz: "));
+    require(read.status().code() != StatusCode::kInternal);
+    return;
+  }
+  require(CheckWhisperConfig(read->config, "").ok());
+  const std::vector<WhisperTensorShape> shapes = WhisperTensorShapes(read->config);
+  require(read->tensors.size() == shapes.size());
+  for (const WhisperTensorShape& shape : shapes) {
+    const WhisperTensor& tensor = read->tensors.at(shape.name);
+    require(tensor.dims == shape.dims);
+    require(shape.is_factor || tensor.type == WeightType::kF32);
+    require(reinterpret_cast<uintptr_t>(tensor.data) % 64 == 0);
+    const WeightMatrix matrix = tensor.matrix();
+    std::vector<float> row(static_cast<size_t>(matrix.cols));
+    for (int64_t i = 0; i < matrix.rows; ++i) {
+      AvailableWeightKernels()[0]->decode[static_cast<int>(tensor.type)](matrix.row(i), matrix.cols,
+                                                                         row.data());
+      for (const float value : row) require(std::isfinite(value));
+    }
+  }
 }
 
 }  // namespace varve

@@ -56,6 +56,10 @@ struct WhisperCt2Parts {
   std::vector<std::byte> Build() const;
 };
 
+// For fuzzers: ends the process unless the reader has refused with a message that begins with
+// "fuzz: ", or has given every tensor of its config, aligned, in the right shape and finite.
+void RequireWholeOrRefused(const Result<WhisperTensors>& read);
+
 }  // namespace varve
 
 #endif  // VARVE_TESTS_WHISPER_FILES_H_

@@ -31,6 +31,9 @@ constexpr uint32_t kVersion = 6;
 constexpr std::string_view kSpec = "WhisperSpec";
 constexpr uint32_t kMaxVariables = 1 << 14;
 constexpr uint8_t kMaxRank = 4;
+// Of each byte, on average: many aliases of one variable must not make a small file a model of
+// gigabytes. Whisper's models have one alias, which is no tensor.
+constexpr size_t kMaxCopies = 2;
 
 enum class Ct2Dtype : uint8_t { kF32, kI8, kI16, kI32, kF16, kBF16 };
 constexpr std::array<size_t, 6> kDtypeBytes = {4, 1, 2, 4, 2, 2};
@@ -61,7 +64,7 @@ constexpr const char* kEmbeddings = "decoder/embeddings/weight";
 class Ct2Reader {
  public:
   Ct2Reader(std::span<const std::byte> bytes, const std::string& name)
-      : name_(name), reader_(name.c_str(), bytes) {}
+      : name_(name), reader_(name.c_str(), bytes), bytes_left_(kMaxCopies * bytes.size()) {}
 
   Result<WhisperTensors> Run() {
     VARVE_RETURN_IF_ERROR(ReadHeader());
@@ -104,6 +107,7 @@ class Ct2Reader {
   ByteReader reader_;
   std::map<std::string_view, Variable> variables_;
   std::set<std::string, std::less<>> used_;
+  size_t bytes_left_;  // that tensors may still take
 };
 
 Status Ct2Reader::ReadHeader() {
@@ -313,6 +317,10 @@ Status Ct2Reader::AddTensor(const WhisperTensorShape& shape, WhisperCollector& c
   }
   dims[0] /= source.parts;
   VARVE_ASSIGN_OR_RETURN(const size_t bytes, collector.Expect(shape.name, type, dims));
+  if (bytes > bytes_left_) {
+    return Bad(fmt::format("aliases make tensors of more than {} times the file", kMaxCopies));
+  }
+  bytes_left_ -= bytes;
   if (shape.name.ends_with(".value.bias")) {
     const auto key_bias =
         variable->data.subspan(static_cast<size_t>(source.part - 1) * bytes, bytes);

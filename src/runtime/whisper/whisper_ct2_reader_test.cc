@@ -158,6 +158,27 @@ TEST_F(WhisperCt2, WrongAliasesAreNamed) {
   ExpectRefused("alias decoder/layer_norm/beta is a variable, too");
 }
 
+TEST_F(WhisperCt2, AliasesDoNotMakeASmallFileLarge) {
+  WhisperConfig config = SmallestWhisperConfig();
+  config.audio_layers = config.text_layers = 8;
+  model_ = RandomWhisper(config, 5, WeightType::kF16);
+  parts_ = WhisperCt2Parts(model_);
+  for (const char* stack : {"encoder", "decoder"}) {
+    for (int layer = 1; layer < 8; ++layer) {
+      const std::string prefix = std::string(stack) + "/layer_" + std::to_string(layer) + "/";
+      std::vector<std::string> rest;
+      for (const WhisperCt2Parts::Variable& variable : parts_.variables) {
+        if (variable.name.starts_with(prefix)) rest.push_back(variable.name.substr(prefix.size()));
+      }
+      for (const std::string& name : rest) {
+        parts_.Erase(prefix + name);
+        parts_.aliases.emplace_back(prefix + name, std::string(stack) + "/layer_0/" + name);
+      }
+    }
+  }
+  ExpectRefused("aliases make tensors of more than 2 times the file");
+}
+
 TEST_F(WhisperCt2, EveryTruncationIsRefused) {
   const std::vector<std::byte> good = parts_.Build();
   for (size_t size = 0; size < good.size(); size += size < 600 ? 5 : 997) {
