@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -339,9 +340,8 @@ Status Ct2Reader::CheckRest() const {
       if (std::ranges::equal(variable.data, Find(kEmbeddings)->data)) continue;
       return Bad(fmt::format("{} is not {}: Whisper has one matrix for both", name, kEmbeddings));
     }
-    const auto is_setting = [&](const Setting& setting) { return setting.name == name; };
     if (used_.contains(name) || std::ranges::count(kIgnored, name) > 0 ||
-        std::ranges::any_of(kSettings, is_setting)) {
+        std::ranges::find(kSettings, name, &Setting::name) != std::end(kSettings)) {
       continue;
     }
     return Bad(fmt::format("variable {} is no part of a Whisper model", Printable(name)));
