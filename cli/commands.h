@@ -23,5 +23,6 @@ void AddFoldCommand(CLI::App& app, int* exit_code);
 void AddModelsCommand(CLI::App& app, int* exit_code);
 void AddRunCommand(CLI::App& app, int* exit_code);
 void AddSolveCommand(CLI::App& app, int* exit_code);
+void AddTranscribeCommand(CLI::App& app, int* exit_code);
 
 #endif  // VARVE_CLI_COMMANDS_H_

@@ -27,6 +27,7 @@ int RunProgram(int argc, char** argv) {
       "  varve bench attention --kv f16 q8_0 q4_0r --ctx 4096,32768\n"
       "  varve eval ppl --kv q8_0 q4_0r         quality against the f16 cache\n"
       "  varve solve --ratio 4                  the plan that loses least at a size\n"
+      "  varve transcribe -m whisper-tiny.en speech.wav\n"
       "`varve COMMAND --help` tells the options of a command.");
 
   // Whatever the command prints then comes from other kernels than were asked for.
@@ -46,6 +47,7 @@ int RunProgram(int argc, char** argv) {
   AddPlanCommand(app, &exit_code);
   AddRunCommand(app, &exit_code);
   AddSolveCommand(app, &exit_code);
+  AddTranscribeCommand(app, &exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/eval/eval_policies.h"
 #include "cli/eval/eval_recall.h"
+#include "cli/eval/eval_wer.h"
 #include "cli/eval/eval_windows.h"
 #include "cli/report/output.h"
 
@@ -119,6 +120,35 @@ void AddPolicies(CLI::App& eval, int* exit_code) {
   command->callback(varve::cli::Action(options, varve::cli::EvalPolicies, exit_code));
 }
 
+void AddWer(CLI::App& eval, int* exit_code) {
+  CLI::App* command =
+      eval.add_subcommand("wer", "Word error rate of a Whisper model on speech, per plan");
+  auto options = std::make_shared<varve::cli::EvalWerOptions>();
+  varve::cli::AddSpeechOptions(*command, options->speech);
+  command
+      ->add_option("DIR", options->folders,
+                   "Folders of sound files with transcripts.tsv: the id, which is the file's name "
+                   "without its ending, in the first column, the text in the last; pooled")
+      ->required();
+  command->add_option("--kv", options->plans, "Plans, separated by spaces")->capture_default_str();
+  command->add_option("--files", options->files, "Only the first N files; 0: all")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 24));
+  command->add_flag("!--no-errors", options->errors,
+                    "Do not measure the errors of K, V and attention, which takes a pass per file");
+  command->add_option("--texts", options->texts, "Write plan, id, what was said and what was heard")
+      ->type_name("FILE");
+  command->add_option("--json", options->json, "Write rows as JSON; - is stdout")
+      ->type_name("FILE");
+  command->footer(
+      "Both texts are brought into one form by Whisper's English normalizer. Windows are encoded "
+      "once for all plans.\n\n"
+      "Examples:\n"
+      "  varve eval wer -m whisper-tiny.en speech/ --kv f16 q8_0 'q4_0r,cross=q8_0'\n"
+      "  varve eval wer -m ggml-base.bin librispeech/ ljspeech/ --beam 1 --json out.json");
+  command->callback(varve::cli::Action(options, varve::cli::EvalWer, exit_code));
+}
+
 }  // namespace
 
 void AddEvalCommand(CLI::App& app, int* exit_code) {
@@ -128,4 +158,5 @@ void AddEvalCommand(CLI::App& app, int* exit_code) {
   AddWindows(*eval, exit_code, "kl", "KL divergence from the f16 cache on a text, per plan", true);
   AddRecall(*eval, exit_code);
   AddPolicies(*eval, exit_code);
+  AddWer(*eval, exit_code);
 }

@@ -1,5 +1,4 @@
-// What of the grammar this build implements. A clause without an entry here is implemented; the
-// issue that brings a feature removes its line.
+// What of the grammar a cache implements. A clause without an entry here is implemented.
 
 #include <optional>
 #include <string>
@@ -14,24 +13,22 @@
 namespace varve {
 namespace {
 
-struct MissingFeature {
+struct ForOthers {
   std::string_view clause;
-  std::string_view feature;
+  std::string_view reason;
 };
 
-constexpr MissingFeature kMissing[] = {
-    {"cross", "a rung of its own for the cross cache"},
+// Programs that make several caches of one plan take these clauses out (speech_plans.h).
+constexpr ForOthers kForOthers[] = {
+    {"cross",
+     "is for the encoder's rows of a speech model (varve transcribe); this cache has none"},
 };
-
-Status NotInThisBuild(std::string_view clause_text, std::string_view feature) {
-  return Unimplemented(
-      fmt::format("plan: clause \"{}\": {} is not in this build yet", clause_text, feature));
-}
 
 Status CheckClause(const ClauseSpec& clause, std::string_view value) {
-  for (const MissingFeature& missing : kMissing) {
-    if (missing.clause == clause.name)
-      return NotInThisBuild(ClauseText(clause, value), missing.feature);
+  for (const ForOthers& others : kForOthers) {
+    if (others.clause != clause.name) continue;
+    return Unimplemented(
+        fmt::format("plan: clause \"{}\": {}", ClauseText(clause, value), others.reason));
   }
   return Status();
 }

@@ -40,11 +40,10 @@ TEST(PlanSupport, WhatIsBuiltIsAccepted) {
   }
 }
 
-TEST(PlanSupport, WhatIsNotBuiltIsRefusedByName) {
+TEST(PlanSupport, WhatIsForOtherCachesIsRefusedByName) {
   const std::pair<const char*, const char*> cases[] = {
-      {"cross=q8_0", "clause \"cross=q8_0\": a rung of its own for the cross cache is"},
-      {"0: f16; 1-: evict=tova,cross=f16",
-       "clause \"cross=f16\": a rung of its own for the cross cache is"},
+      {"cross=q8_0", "clause \"cross=q8_0\": is for the encoder's rows"},
+      {"0: f16; 1-: evict=tova,cross=f16", "clause \"cross=f16\": is for the encoder's rows"},
   };
   for (const auto& [text, message] : cases) {
     const Status status = CheckSupported(*ParsePlan(text));

@@ -128,8 +128,8 @@ TEST(LayerPlanError, NamesLayerClauseAndLimit) {
       {"sink=4", "plan: layers 0-, clause \"sink=4\": sink= requires window= or evict="},
       {"window=64,open=65", "plan: layers 0-, clause \"open=65\": 65 > window 64"},
       {"cross=f16",
-       "plan: clause \"cross=f16\": a rung of its own for the cross cache is not in this build "
-       "yet"},
+       "plan: clause \"cross=f16\": is for the encoder's rows of a speech model (varve "
+       "transcribe); this cache has none"},
       {"recent=64", "plan: layers 0-, clause \"recent=64\": recent= requires evict="},
       {"2-: ratio=3", "plan: layers 2-, clause \"ratio=3\": ratio= requires evict="},
       {"budget=1MiB", "plan: layers 0-, clause \"budget=1MiB\": budget= requires evict="},

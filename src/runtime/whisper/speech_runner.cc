@@ -6,6 +6,7 @@
 
 #include "base/timer.h"
 #include "kernels/content_hash.h"
+#include "runtime/slab_reserve.h"
 #include "runtime/whisper/speech_plans.h"
 #include "varve/plan_estimate.h"
 
@@ -22,14 +23,29 @@ CacheShape SpeechShape(const WhisperConfig& config) {
 
 }  // namespace
 
+std::shared_ptr<const EncodedWindows::Window> EncodedWindows::Find(uint64_t hash) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, window] : windows_) {
+    if (key == hash) return window;
+  }
+  return nullptr;
+}
+
+void EncodedWindows::Add(uint64_t hash, std::shared_ptr<const Window> window) {
+  const std::lock_guard lock(mutex_);
+  windows_.emplace_back(hash, std::move(window));
+  if (windows_.size() > max_windows_) windows_.pop_front();
+}
+
 SpeechRunner::SpeechRunner(std::shared_ptr<const WhisperModel> model, Executor& executor,
                            ProductPrecision precision)
     : model_(model), executor_(executor), decoder_(std::move(model), executor, precision) {}
 
 Result<std::unique_ptr<SpeechRunner>> SpeechRunner::Create(
     std::shared_ptr<const WhisperModel> model, Executor& executor, SpeechOptions options) {
-  if (options.pool == nullptr) options.pool = MakePagePool(0);
+  if (options.pool == nullptr) options.pool = MakeReservingPool(kSpeechReserveBytes);
   std::unique_ptr<SpeechRunner> runner(new SpeechRunner(model, executor, options.precision));
+  runner->encoded_ = options.encoded;
   runner->max_windows_ = static_cast<size_t>(std::max(1, options.max_windows));
   const auto make = [&](const Plan& plan) {
     CacheOptions made;
@@ -46,6 +62,28 @@ Result<std::unique_ptr<SpeechRunner>> SpeechRunner::Create(
   return runner;
 }
 
+Result<std::shared_ptr<const EncodedWindows::Window>> SpeechRunner::RunEncoder(const float* mel,
+                                                                               ptrdiff_t stride,
+                                                                               uint64_t hash) {
+  if (encoded_ != nullptr) {
+    if (auto found = encoded_->Find(hash); found != nullptr) {
+      ++stats_.windows_shared;
+      stats_.shared_us += found->encode_us;
+      return found;
+    }
+  }
+  const WhisperConfig& config = model_->config();
+  const Timer timer;
+  auto window = std::make_shared<EncodedWindows::Window>();
+  window->rows.resize(static_cast<size_t>(config.audio_ctx) * config.audio_state);
+  VARVE_RETURN_IF_ERROR(encoder_->Run(mel, stride, window->rows.data()));
+  window->encode_us = timer.us();
+  ++stats_.windows_encoded;
+  stats_.encode_us += window->encode_us;
+  if (encoded_ != nullptr) encoded_->Add(hash, window);
+  return std::shared_ptr<const EncodedWindows::Window>(std::move(window));
+}
+
 Result<SequenceId> SpeechRunner::Encode(const float* mel, ptrdiff_t stride) {
   const WhisperConfig& config = model_->config();
   const size_t frames = 2 * static_cast<size_t>(config.audio_ctx);
@@ -59,18 +97,16 @@ Result<SequenceId> SpeechRunner::Encode(const float* mel, ptrdiff_t stride) {
     ++stats_.windows_reused;
     return windows_.front().sequence;
   }
-  const Timer timer;
-  encoded_.resize(static_cast<size_t>(config.audio_ctx) * config.audio_state);
-  VARVE_RETURN_IF_ERROR(encoder_->Run(mel, stride, encoded_.data()));
-  // First the room, then who takes it.
+  // First the room, then who takes it, the encoder included.
   while (windows_.size() >= max_windows_) {
     VARVE_RETURN_IF_ERROR(cross_->Free(windows_.back().sequence));
     windows_.pop_back();
   }
+  VARVE_ASSIGN_OR_RETURN(const auto encoded, RunEncoder(mel, stride, hash));
+  const Timer timer;
   VARVE_ASSIGN_OR_RETURN(const SequenceId sequence,
-                         decoder_.AppendWindow(*cross_, encoded_.data()));
+                         decoder_.AppendWindow(*cross_, encoded->rows.data()));
   windows_.push_front({hash, sequence});
-  ++stats_.windows_encoded;
   stats_.encode_us += timer.us();
   stats_.cross_bytes = std::max(stats_.cross_bytes, cross_->Stats().bytes_used);
   return sequence;
@@ -94,9 +130,8 @@ Status SpeechRunner::Decode(SequenceId window, std::span<const StepEntry> entrie
   return Status();
 }
 
-Status SpeechRunner::ReadCrossQueries(
-    SequenceId window, std::span<const int32_t> tokens,
-    const std::function<void(int layer, const float* queries)>& read) {
+Status SpeechRunner::Observe(SequenceId window, std::span<const int32_t> tokens,
+                             WhisperObserver& observer) {
   VARVE_ASSIGN_OR_RETURN(const SequenceId sequence, self_->CreateSequence());
   const StepEntry entry{sequence, static_cast<int>(tokens.size())};
   const Status run = decoder_.Run({.self = self_.get(),
@@ -104,7 +139,7 @@ Status SpeechRunner::ReadCrossQueries(
                                    .tokens = tokens,
                                    .cross = cross_.get(),
                                    .window = window,
-                                   .on_cross_queries = read});
+                                   .observer = &observer});
   const Status freed = self_->Free(sequence);
   return run.ok() ? freed : run;
 }
@@ -123,11 +158,13 @@ Result<uint64_t> EstimateSpeechBytes(const WhisperConfig& config, const Plan& pl
   const int64_t own = std::min(text, half);
   VARVE_ASSIGN_OR_RETURN(const PlanCost cross,
                          EstimatePlan(CrossPlan(plan), shape, {.assumed = true}, config.audio_ctx));
-  VARVE_ASSIGN_OR_RETURN(const PlanCost one,
-                         EstimatePlan(SelfPlan(plan), shape, {.assumed = true}, shared));
-  VARVE_ASSIGN_OR_RETURN(const PlanCost all,
-                         EstimatePlan(SelfPlan(plan), shape, {.assumed = true}, shared + own));
-  return cross.bytes + one.bytes + (all.bytes - one.bytes) * static_cast<uint64_t>(beams);
+  const Plan self = SelfPlan(plan);
+  VARVE_ASSIGN_OR_RETURN(const PlanCost prompt_cost,
+                         EstimatePlan(self, shape, {.assumed = true}, shared));
+  // A page more: each beam has its own copy of the one in which the beams part.
+  VARVE_ASSIGN_OR_RETURN(const PlanCost beam_cost,
+                         EstimatePlan(self, shape, {.assumed = true}, own + self.PageTokens()));
+  return cross.bytes + prompt_cost.bytes + beam_cost.bytes * static_cast<uint64_t>(beams);
 }
 
 }  // namespace varve

@@ -16,10 +16,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <deque>
 #include <list>
 #include <memory>
+#include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "runtime/whisper/whisper_decoder.h"
@@ -30,20 +32,46 @@
 
 namespace varve {
 
+// What the encoder made of the last few windows, for runners of one model that have different
+// plans: each window is encoded once for all of them. Thread-safe.
+class EncodedWindows {
+ public:
+  struct Window {
+    std::vector<float> rows;  // [audio_ctx, audio_state]
+    double encode_us = 0;     // that it took
+  };
+
+  explicit EncodedWindows(size_t max_windows) : max_windows_(max_windows) {}
+
+  std::shared_ptr<const Window> Find(uint64_t hash) const;
+  void Add(uint64_t hash, std::shared_ptr<const Window> window);
+
+ private:
+  const size_t max_windows_;
+  mutable std::mutex mutex_;
+  std::deque<std::pair<uint64_t, std::shared_ptr<const Window>>> windows_;  // oldest first
+};
+
+// Address space that a pool of speech keeps for the next window: slabs of a large model's.
+inline constexpr uint64_t kSpeechReserveBytes = uint64_t{1} << 30;
+
 struct SpeechOptions {
   Plan plan;  // of both caches: speech_plans.h
   ProductPrecision precision = ProductPrecision::kF32;
-  std::shared_ptr<PagePool> pool;  // null: one of its own
-  int max_windows = 2;             // whose cross rows are kept; at least 1
+  std::shared_ptr<PagePool> pool;           // null: one of its own
+  int max_windows = 2;                      // whose cross rows are kept; at least 1
+  std::shared_ptr<EncodedWindows> encoded;  // shared with other runners of the model; or null
 };
 
 // Counts since creation, bytes at their highest.
 struct SpeechStats {
-  uint64_t windows_encoded = 0;
-  uint64_t windows_reused = 0;
-  uint64_t steps = 0;   // of the decoder
-  uint64_t tokens = 0;  // that it was fed, over all beams
-  double encode_us = 0;
+  uint64_t windows_encoded = 0;  // by this runner
+  uint64_t windows_reused = 0;   // their cross rows were still there
+  uint64_t windows_shared = 0;   // encoded by another runner
+  uint64_t steps = 0;            // of the decoder
+  uint64_t tokens = 0;           // that it was fed, over all beams
+  double encode_us = 0;          // cross rows included
+  double shared_us = 0;          // that others took to encode what was shared
   double decode_us = 0;
   uint64_t self_bytes = 0;  // payload of live pages, after a step
   uint64_t cross_bytes = 0;
@@ -58,7 +86,7 @@ class SpeechRunner {
   const WhisperModel& model() const { return *model_; }
   Executor& executor() { return executor_; }
   Cache& self() { return *self_; }
-  const Cache& cross() const { return *cross_; }
+  Cache& cross() { return *cross_; }
 
   // The window of mel [mels, 2 * audio_ctx], rows `stride` apart, encoded unless it is still there.
   // It stays at least until the next call.
@@ -68,10 +96,9 @@ class SpeechRunner {
   Status Decode(SequenceId window, std::span<const StepEntry> entries,
                 std::span<const int32_t> tokens, std::span<const int> wanted, float* logits);
 
-  // Feeds `tokens` to a sequence of their own, which is gone afterwards, and shows the queries of
-  // cross attention [tokens, text_state], layer by layer.
-  Status ReadCrossQueries(SequenceId window, std::span<const int32_t> tokens,
-                          const std::function<void(int layer, const float* queries)>& read);
+  // Feeds `tokens` to a sequence of their own, which is gone afterwards, and shows it to
+  // `observer`.
+  Status Observe(SequenceId window, std::span<const int32_t> tokens, WhisperObserver& observer);
 
   const SpeechStats& stats() const { return stats_; }
 
@@ -83,6 +110,8 @@ class SpeechRunner {
 
   SpeechRunner(std::shared_ptr<const WhisperModel> model, Executor& executor,
                ProductPrecision precision);
+  Result<std::shared_ptr<const EncodedWindows::Window>> RunEncoder(const float* mel,
+                                                                   ptrdiff_t stride, uint64_t hash);
 
   std::shared_ptr<const WhisperModel> model_;
   Executor& executor_;
@@ -91,8 +120,8 @@ class SpeechRunner {
   std::unique_ptr<Cache> cross_;
   std::unique_ptr<WhisperEncoder> encoder_;
   WhisperDecoder decoder_;
-  std::list<Window> windows_;   // the one used last comes first
-  std::vector<float> encoded_;  // [audio_ctx, audio_state]
+  std::list<Window> windows_;  // the one used last comes first
+  std::shared_ptr<EncodedWindows> encoded_;
   SpeechStats stats_;
 };
 

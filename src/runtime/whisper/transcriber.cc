@@ -205,7 +205,9 @@ std::vector<TranscriptSegment> CutSegments(const WhisperVocabulary& vocabulary,
     begin = end;
   }
   // The segment that is not whole is heard again, from its begin.
-  if (!closed && stamp(begin - 1) > 0) *advance = stamp(begin - 1) * kTimestampFrames;
+  if (!closed && stamp(begin - 1) > 0) {
+    *advance = std::min(size, stamp(begin - 1) * kTimestampFrames);
+  }
   return segments;
 }
 

@@ -28,7 +28,8 @@ Status WhisperDecoder::Embed(const WhisperStep& step) {
   const auto state = static_cast<size_t>(config_.text_state);
   const WeightMatrix& embedding = model_->weights().token_embedding;
   num_tokens_ = static_cast<int>(step.tokens.size());
-  const size_t size = num_tokens_ * state;
+  // A token may be wanted twice.
+  const size_t size = std::max(step.tokens.size(), step.wanted.size()) * state;
   for (std::vector<float>* buffer :
        {&residual_, &normed_, &queries_, &keys_, &values_, &attended_}) {
     if (buffer->size() < size) buffer->resize(size);
@@ -80,6 +81,10 @@ Status WhisperDecoder::AttendSelf(Step& running, const WhisperStep& step, int la
     first += static_cast<size_t>(entry.num_tokens) * config_.text_state;
   }
   VARVE_RETURN_IF_ERROR(running.Attend(layer, requests_));
+  if (step.observer != nullptr) {
+    step.observer->OnSelf(layer, num_tokens_, queries_.data(), keys_.data(), values_.data(),
+                          attended_.data());
+  }
   AddAttended(linear_, attention, num_tokens_, attended_.data(), residual_.data());
   return Status();
 }
@@ -92,12 +97,14 @@ Status WhisperDecoder::AttendCross(const WhisperStep& step, int layer) {
                         .input = normed_.data(),
                         .output = queries_.data()};
   linear_.Run(num_tokens_, {&task, 1});
-  if (step.on_cross_queries) step.on_cross_queries(layer, queries_.data());
   const AttendRequest request{.sequence = step.window,
                               .num_queries = num_tokens_,
                               .queries = queries_.data(),
                               .output = attended_.data()};
   VARVE_RETURN_IF_ERROR(step.cross->Attend(layer, {&request, 1}, {.causal = false}));
+  if (step.observer != nullptr) {
+    step.observer->OnCross(layer, num_tokens_, queries_.data(), attended_.data());
+  }
   AddAttended(linear_, attention, num_tokens_, attended_.data(), residual_.data());
   return Status();
 }

@@ -10,7 +10,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -23,16 +22,25 @@
 
 namespace varve {
 
+// Sees what attention takes and gives, layer by layer. All rows are [num_tokens, text_state].
+class WhisperObserver {
+ public:
+  virtual ~WhisperObserver() = default;
+  virtual void OnSelf(int /*layer*/, int /*num_tokens*/, const float* /*queries*/,
+                      const float* /*keys*/, const float* /*values*/, const float* /*output*/) {}
+  virtual void OnCross(int /*layer*/, int /*num_tokens*/, const float* /*queries*/,
+                       const float* /*output*/) {}
+};
+
 struct WhisperStep {
   Cache* self = nullptr;
   std::span<const StepEntry> entries;  // beams
   std::span<const int32_t> tokens;     // of all entries, behind one another: T
   Cache* cross = nullptr;
-  SequenceId window;                 // of `cross`
-  std::span<const int> wanted = {};  // tokens, by index, whose logits are asked for
-  float* logits = nullptr;           // [wanted, vocab]
-  // If set: called per layer with the queries of cross attention [T, text_state].
-  std::function<void(int layer, const float* queries)> on_cross_queries = nullptr;
+  SequenceId window;                    // of `cross`
+  std::span<const int> wanted = {};     // tokens, by index, whose logits are asked for
+  float* logits = nullptr;              // [wanted, vocab]
+  WhisperObserver* observer = nullptr;  // or null
 };
 
 class WhisperDecoder {

@@ -32,7 +32,7 @@ struct WindowSearch {
   int beams = 5;    // at temperature 0; 1 is greedy
   int best_of = 5;  // samples at a higher temperature
   double patience = 1;
-  std::optional<double> length_penalty;  // without: ranks by the mean log probability
+  std::optional<double> length_penalty = {};  // without: ranks by the mean log probability
   double max_initial_timestamp_s = 1.0;
   int max_tokens = 0;  // 0: text_ctx / 2
   uint64_t seed = 0;

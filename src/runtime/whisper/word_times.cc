@@ -15,33 +15,30 @@ namespace {
 constexpr int kMedianWidth = 7;
 
 // Queries of the alignment heads: [heads, tokens, dim].
-struct HeadQueries {
+struct HeadQueries final : WhisperObserver {
   std::vector<AlignmentHead> heads;
   int tokens = 0;
   int dim = 0;
+  ptrdiff_t state = 0;
   std::vector<float> values;
-};
 
-Result<HeadQueries> ReadQueries(SpeechRunner& runner, SequenceId window,
-                                const std::vector<int32_t>& tokens) {
-  const WhisperConfig& config = runner.model().config();
-  HeadQueries queries;
-  queries.heads = AlignmentHeads(config);
-  queries.tokens = static_cast<int>(tokens.size());
-  queries.dim = config.text_head_dim();
-  queries.values.resize(queries.heads.size() * tokens.size() * queries.dim);
-  const auto read = [&](int layer, const float* rows) {
-    for (size_t h = 0; h < queries.heads.size(); ++h) {
-      if (queries.heads[h].first != layer) continue;
-      for (size_t t = 0; t < tokens.size(); ++t) {
-        std::copy_n(rows + t * config.text_state + queries.heads[h].second * queries.dim,
-                    queries.dim, queries.values.data() + (h * tokens.size() + t) * queries.dim);
+  HeadQueries(const WhisperConfig& config, size_t num_tokens)
+      : heads(AlignmentHeads(config)),
+        tokens(static_cast<int>(num_tokens)),
+        dim(config.text_head_dim()),
+        state(config.text_state),
+        values(heads.size() * num_tokens * dim) {}
+
+  void OnCross(int layer, int num_tokens, const float* queries, const float* /*output*/) override {
+    for (size_t h = 0; h < heads.size(); ++h) {
+      if (heads[h].first != layer) continue;
+      for (int t = 0; t < num_tokens; ++t) {
+        std::copy_n(queries + t * state + heads[h].second * dim, dim,
+                    values.data() + (h * tokens + t) * dim);
       }
     }
-  };
-  VARVE_RETURN_IF_ERROR(runner.ReadCrossQueries(window, tokens, read));
-  return queries;
-}
+  }
+};
 
 // Each value becomes the median of the seven around it; the ends are reflected.
 void MedianFilter(std::span<float> row) {
@@ -63,7 +60,7 @@ void MedianFilter(std::span<float> row) {
 
 // Attention of one head [tokens, frames], each frame's column with mean 0 and deviation 1,
 // smoothed.
-Result<std::vector<float>> HeadMap(const SpeechRunner& runner, SequenceId window,
+Result<std::vector<float>> HeadMap(SpeechRunner& runner, SequenceId window,
                                    const HeadQueries& queries, size_t index, int frames) {
   const int dim = queries.dim;
   const size_t stride = AlignUp(static_cast<size_t>(frames), kTileTokens);
@@ -192,7 +189,8 @@ Status AddWordTimes(SpeechRunner& runner, SequenceId window, const WindowPrompt&
   if (logprobs.empty() || frames < 1) return Status();
   tokens.push_back(vocabulary.end_of_text());
 
-  VARVE_ASSIGN_OR_RETURN(const HeadQueries queries, ReadQueries(runner, window, tokens));
+  HeadQueries queries(runner.model().config(), tokens.size());
+  VARVE_RETURN_IF_ERROR(runner.Observe(window, tokens, queries));
   // The row of <|notimestamps|> predicts the first token, and so on; the end has none.
   const int rows = queries.tokens - 1 - start;
   std::vector<float> cost(static_cast<size_t>(rows) * frames, 0.0f);
