@@ -127,7 +127,7 @@ def pickle_int(value: int) -> bytes:
 def pickle_tensor(dims: list[int], key: int, strides: list[int]) -> bytes:
     storage = b"HalfStorage" if key % 2 == 0 else b"FloatStorage"
     out = b"ctorch._utils\n_rebuild_tensor_v2\n((" + pickle_text("storage") + b"ctorch\n" + storage + b"\n"
-    out += pickle_text(str(key)) + pickle_text("cpu") + pickle_int(16384) + b"tQ" + pickle_int(0)
+    out += pickle_text(str(key)) + pickle_text("cpu") + pickle_int(4096) + b"tQ" + pickle_int(0)
     for numbers in (dims, strides):
         out += b"(" + b"".join(pickle_int(number) for number in numbers) + b"t"
     return out + b"\x89ccollections\nOrderedDict\n)RtR"
