@@ -67,10 +67,14 @@ std::mutex& OpenMutex() {
   return mutex;
 }
 
-// libsndfile ends some of its messages with a period and some with a line break.
+// What libsndfile says, without the period or line break that some of its messages end with. Where
+// mp3 frames or a sample rate make no sense it speaks of files that do not exist and of itself.
 std::string Reason(const char* message) {
   std::string text(message);
   while (!text.empty() && (text.back() == '.' || text.back() == '\n')) text.pop_back();
+  if (text.starts_with("File does not exist") || text.starts_with("Internal error")) {
+    return "its header or its first frame makes no sense";
+  }
   return Printable(text);
 }
 
