@@ -133,10 +133,10 @@ def pickle_tensor(dims: list[int], key: int, strides: list[int]) -> bytes:
     return out + b"\x89ccollections\nOrderedDict\n)RtR"
 
 
-def pt_pickle(width: int, key: int = 0, zero_strides: bool = False, changed: dict[str, int] = {}) -> bytes:
+def pt_pickle(width: int, key: int = 0, zero_strides: bool = False, changed: dict[str, int] | None = None) -> bytes:
     sizes = {"n_vocab": VOCAB, "n_audio_ctx": AUDIO_CTX, "n_audio_state": width, "n_audio_head": width // 16,
              "n_audio_layer": 1, "n_text_ctx": TEXT_CTX, "n_text_state": width, "n_text_head": width // 16,
-             "n_text_layer": 1, "n_mels": MELS} | changed
+             "n_text_layer": 1, "n_mels": MELS} | (changed or {})
     out = b"\x80\x02}(" + pickle_text("dims") + b"}("
     out += b"".join(pickle_text(name) + pickle_int(size) for name, size in sizes.items()) + b"u"
     out += pickle_text("model_state_dict") + b"}("

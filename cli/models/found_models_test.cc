@@ -157,6 +157,21 @@ TEST_F(FoundModels, EveryModelOptionTakesAName) {
   EXPECT_THROW(app.parse(std::vector<std::string>{"tini", "-m"}), CLI::ParseError);
 }
 
+TEST_F(FoundModels, ASpeechModelOptionTakesModelsOfSpeechAndIsRequired) {
+  Put("small.bin", "lmgg");
+  Put("text.gguf");
+  CLI::App app;
+  std::string path;
+  AddSpeechModelOption(app, path);
+  app.parse(std::vector<std::string>{"small", "-m"});
+  EXPECT_EQ(path, folder_.File("small.bin"));
+  for (const std::vector<std::string>& wrong :
+       std::vector<std::vector<std::string>>{{}, {"", "-m"}, {"text", "-m"}, {"absent", "-m"}}) {
+    app.clear();
+    EXPECT_THROW(app.parse(wrong), CLI::ParseError);
+  }
+}
+
 TEST_F(FoundModels, TheListTellsWhatIsHereAndWhatCanBeBrought) {
   Put("mine.gguf", "12345");
   Put("smollm2/" + FindInCatalogue("smollm2")->file);

@@ -1,11 +1,9 @@
 #include "cli/transcribe/speech_options.h"
 
-#include <filesystem>
-
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
-#include "cli/models/found_models.h"
+#include "cli/model_argument.h"
 
 namespace varve::cli {
 namespace {
@@ -14,30 +12,8 @@ constexpr double kTemperatureStep = 0.2;
 
 }  // namespace
 
-Result<std::string> ResolveSpeechModel(const std::string& value) {
-  if (value.empty()) return InvalidArgument("empty; name a Whisper file or model");
-  std::error_code error;
-  if (value.find('/') != value.npos || std::filesystem::is_regular_file(value, error)) return value;
-  for (const FoundModel& model : FindModels()) {
-    if (model.name == value) return model.path;
-  }
-  return ResolveModel(value).status().ok() ? Result<std::string>(value) : ResolveModel(value);
-}
-
 void AddSpeechOptions(CLI::App& command, SpeechOptionsSaid& options) {
-  const auto resolve = [](std::string& value) {
-    Result<std::string> resolved = ResolveSpeechModel(value);
-    if (!resolved.ok()) return resolved.status().message();
-    value = *std::move(resolved);
-    return std::string();
-  };
-  command
-      .add_option("-m,--model", options.model,
-                  "Whisper model: a ggml file, OpenAI's .pt, CTranslate2's model.bin, or a name "
-                  "that `varve models` lists")
-      ->type_name("FILE|NAME")
-      ->required()
-      ->transform(CLI::Validator(resolve, "", "model"));
+  AddSpeechModelOption(command, options.model);
   command.add_option("--language", options.language,
                      "Spoken language, as code or name (default: what the model hears)");
   command.add_option("--task", options.task, "transcribe, or translate to English")

@@ -40,9 +40,6 @@ TranscribeOptions DecodingFor(const SpeechOptionsSaid& options);
 
 ProductPrecision PrecisionFor(const SpeechOptionsSaid& options);
 
-// What -m means: a file, or the name of a model that lies here.
-Result<std::string> ResolveSpeechModel(const std::string& value);
-
 }  // namespace varve::cli
 
 #endif  // VARVE_CLI_TRANSCRIBE_SPEECH_OPTIONS_H_
