@@ -165,8 +165,8 @@ TEST_F(FoundModels, ASpeechModelOptionTakesModelsOfSpeechAndIsRequired) {
   AddSpeechModelOption(app, path);
   app.parse(std::vector<std::string>{"small", "-m"});
   EXPECT_EQ(path, folder_.File("small.bin"));
-  for (const std::vector<std::string>& wrong :
-       std::vector<std::vector<std::string>>{{}, {"", "-m"}, {"text", "-m"}, {"absent", "-m"}}) {
+  std::vector<std::vector<std::string>> wrongs = {{}, {"", "-m"}, {"text", "-m"}, {"absent", "-m"}};
+  for (std::vector<std::string>& wrong : wrongs) {
     app.clear();
     EXPECT_THROW(app.parse(wrong), CLI::ParseError);
   }
