@@ -78,18 +78,20 @@ TEST_F(SpeechRunnerTest, BeamsShareTheirPages) {
 }
 
 TEST_F(SpeechRunnerTest, ASecondSoundTakesNoNewSlabs) {
+  // Texts that fill a page each, however the beams part: both sounds need the same.
+  const WindowSearch search = {.beams = 5, .max_tokens = 8};
   CountingMemory memory;
   auto pool = MakeReservingPool(64 << 20, &memory);
   auto runner = MakeSpeechRunner(model_, *executor_, "q8_0", pool, 1);
-  DecodeFirstWindow(*runner, mel_, {.beams = 5});
+  DecodeFirstWindow(*runner, mel_, search);
   const auto maps = memory.maps;
   EXPECT_GT(maps, 0);
-  DecodeFirstWindow(*runner, other_, {.beams = 5});
+  DecodeFirstWindow(*runner, other_, search);
   EXPECT_EQ(memory.maps, maps);
   // Nor does another runner, once this one is gone.
   runner.reset();
   runner = MakeSpeechRunner(model_, *executor_, "q8_0", pool, 1);
-  DecodeFirstWindow(*runner, other_, {.beams = 5});
+  DecodeFirstWindow(*runner, other_, search);
   EXPECT_EQ(memory.maps, maps);
 }
 
