@@ -128,6 +128,12 @@ Status NotThere(const std::string& value) {
       value, names.empty() ? " none" : names));
 }
 
+Status OtherKind(const std::string& value, ModelKind kind) {
+  const bool is_text = kind == ModelKind::kText;
+  return InvalidArgument(fmt::format("{} is a model of {}; `varve {} -m {}` takes it", value,
+                                     ModelKindName(kind), is_text ? "run" : "transcribe", value));
+}
+
 }  // namespace
 
 std::vector<std::string> ModelFolders() {
@@ -165,13 +171,10 @@ Result<std::string> ResolveModel(const std::string& value, ModelKind kind) {
   }
   for (const FoundModel& model : FindModels()) {
     if (model.name != value) continue;
-    if (model.kind == kind) return model.path;
-    return InvalidArgument(fmt::format("{} is a model of {}, not of {}; `varve {} -m {}` takes it",
-                                       value, ModelKindName(model.kind), ModelKindName(kind),
-                                       model.kind == ModelKind::kText ? "run" : "transcribe",
-                                       value));
+    return model.kind == kind ? Result<std::string>(model.path) : OtherKind(value, model.kind);
   }
-  return NotThere(value);
+  const CatalogueModel* known = FindInCatalogue(value);
+  return known != nullptr && known->kind != kind ? OtherKind(value, known->kind) : NotThere(value);
 }
 
 }  // namespace varve::cli

@@ -37,7 +37,7 @@ std::vector<FoundModel> FindModels();
 // What -m of a command for models of `kind` means: a path as it is, or the file of a model by name.
 // A value is a path if there is such a file, or if it could be no name: it has a '/' or ends in
 // ".gguf", ".bin" or ".pt". kNotFound says which models there are and how to get the one that was
-// asked for; kInvalidArgument: it is a model of the other kind.
+// asked for; kInvalidArgument: it is a model of the other kind, here or not.
 Result<std::string> ResolveModel(const std::string& value, ModelKind kind = ModelKind::kText);
 
 }  // namespace varve::cli

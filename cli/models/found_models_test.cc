@@ -117,8 +117,9 @@ TEST_F(FoundModels, AModelOfTheOtherKindIsNotGivenToACommand) {
   const Status status = ResolveModel("whisper-tiny.en").status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(),
-            "whisper-tiny.en is a model of speech, not of text; `varve transcribe -m "
-            "whisper-tiny.en` takes it");
+            "whisper-tiny.en is a model of speech; `varve transcribe -m whisper-tiny.en` takes it");
+  EXPECT_EQ(ResolveModel("whisper-base").status().message(),  // not here
+            "whisper-base is a model of speech; `varve transcribe -m whisper-base` takes it");
   Put("mine.gguf");
   EXPECT_NE(ResolveModel("mine", ModelKind::kSpeech).status().message().find("`varve run -m mine`"),
             std::string::npos);
