@@ -59,7 +59,7 @@ struct SpeechOptions {
   Plan plan;  // of both caches: speech_plans.h
   ProductPrecision precision = ProductPrecision::kF32;
   std::shared_ptr<PagePool> pool;           // null: one of its own
-  int max_windows = 2;                      // whose cross rows are kept; at least 1
+  int max_windows = 1;                      // whose cross rows are kept; at least 1
   std::shared_ptr<EncodedWindows> encoded;  // shared with other runners of the model; or null
 };
 
