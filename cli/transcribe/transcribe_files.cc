@@ -73,10 +73,7 @@ class FilesRun {
       const size_t index = next_.fetch_add(1);
       if (index >= options_.files.size()) return;
       const Status done = RunFile(**runner, index);
-      if (!done.ok()) {
-        Fail(Status(done.code(),
-                    fmt::format("{}: {}", SpeechFileName(options_.files[index]), done.message())));
-      }
+      if (!done.ok()) Fail(done);
       output_.Done(index);
     }
   }
@@ -92,8 +89,12 @@ class FilesRun {
     VARVE_RETURN_IF_ERROR(admission_.Enter(SpeechFileName(options_.files[index]), bytes));
     const Status status = RunSound(runner, index, samples);
     admission_.Leave(bytes);
-    if (status.ok() && options_.stats) Report(runner, index, seconds, timer.seconds());
-    return status;
+    if (!status.ok()) {
+      return Status(status.code(),
+                    fmt::format("{}: {}", SpeechFileName(options_.files[index]), status.message()));
+    }
+    if (options_.stats) Report(runner, index, seconds, timer.seconds());
+    return Status();
   }
 
   Status RunSound(SpeechRunner& runner, size_t index, const std::vector<float>& samples) {

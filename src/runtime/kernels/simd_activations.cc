@@ -125,7 +125,7 @@ HWY_INLINE float SumRow(const float* x, int n, Function&& function) {
   float sum = hn::GetLane(hn::SumOfLanes(df, total));
   if (i < n) {
     const RowEnd end(x + i, n - i);
-    alignas(64) float results[kTileTokens];
+    alignas(64) float results[kTileTokens] = {};
     hn::Store(function(hn::Load(df, end.values)), df, results);
     for (int k = 0; k < n - i; ++k) sum += results[k];
   }

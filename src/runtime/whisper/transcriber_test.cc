@@ -98,7 +98,9 @@ TEST_F(TranscriberTest, SilentAndShortSoundsGiveAResult) {
     const std::vector<float> silence(samples, 0.0f);
     auto transcript = Transcribe(*runner, TestMel(silence), Quick());
     ASSERT_OK(transcript.status());
-    if (samples < 160) EXPECT_TRUE(transcript->segments.empty());
+    if (samples < 160) {
+      EXPECT_TRUE(transcript->segments.empty());
+    }
   }
   EXPECT_EQ(runner->self().Stats().sequences, 0u);
 }
