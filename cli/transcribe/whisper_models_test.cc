@@ -12,8 +12,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/transcribe/speech_options.h"
+#include "cli/models/model_testing.h"
 #include "runtime/audio/audio_file.h"
+#include "runtime/audio/log_mel.h"
 #include "runtime/whisper/window_decoder.h"
 #include "tests/cache_testing.h"
 #include "tests/test_data.h"
@@ -29,11 +30,11 @@ class WhisperOnModels : public ::testing::TestWithParam<const char*> {
     const char* speech = std::getenv("VARVE_SPEECH");
     if (speech == nullptr) GTEST_SKIP() << "VARVE_SPEECH names no folder of speech";
     speech_ = speech;
-    Result<std::string> path = ResolveSpeechModel(GetParam());
-    if (!path.ok()) GTEST_SKIP() << path.status().message();
+    std::string path;
+    VARVE_FIND_SPEECH_MODEL_OR_SKIP(GetParam(), path);
     golden_ = nlohmann::json::parse(
         std::ifstream(TestDataPath(std::string("whisper/") + GetParam() + ".json")));
-    Result<std::shared_ptr<const WhisperModel>> model = WhisperModel::Load(*path);
+    Result<std::shared_ptr<const WhisperModel>> model = WhisperModel::Load(path);
     ASSERT_OK(model.status());
     model_ = std::move(model).value();
   }

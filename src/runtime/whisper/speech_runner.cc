@@ -57,8 +57,10 @@ Result<std::unique_ptr<SpeechRunner>> SpeechRunner::Create(
   };
   VARVE_ASSIGN_OR_RETURN(runner->self_, make(SelfPlan(options.plan)));
   VARVE_ASSIGN_OR_RETURN(runner->cross_, make(CrossPlan(options.plan)));
+  // Scratch, not a cache: its slabs are its own and stay for the next window.
   VARVE_ASSIGN_OR_RETURN(runner->encoder_,
-                         WhisperEncoder::Create(model, executor, options.precision, options.pool));
+                         WhisperEncoder::Create(model, executor, options.precision,
+                                                MakeReservingPool(kSpeechReserveBytes)));
   return runner;
 }
 

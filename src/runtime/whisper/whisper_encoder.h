@@ -1,9 +1,9 @@
 // WhisperEncoder: a window of log-mel frames to the rows that the decoder's cross attention reads.
 //
 // Convolutions and projections are products (LinearLayers); attention is that of a Varve cache, of
-// one layer and in f32, whose rows a step takes in and forgets again. Its pages come from the pool
-// that the caches of the decoder share. Owns its scratch and keeps it for the next window. Not
-// thread-safe; the work is spread over the executor, and the bits do not depend on its threads.
+// one layer and in f32, whose rows a step takes in and forgets again. Owns its scratch and keeps it
+// for the next window. Not thread-safe; the work is spread over the executor, and the bits do not
+// depend on its threads.
 
 #ifndef VARVE_RUNTIME_WHISPER_WHISPER_ENCODER_H_
 #define VARVE_RUNTIME_WHISPER_WHISPER_ENCODER_H_
