@@ -12,8 +12,8 @@ namespace varve {
 // out[i] = x[i] / sqrt(mean(x^2) + epsilon) * weight[i]; no weight if it is null.
 void RmsNorm(const float* x, const float* weight, int n, float epsilon, float* out);
 
-// out[i] = (x[i] - mean) / sqrt(variance + epsilon) * weight[i] + bias[i], with the variance of all n
-// values (not n - 1), as the mean square of the differences.
+// out[i] = (x[i] - mean) / sqrt(variance + epsilon) * weight[i] + bias[i], with the variance of all
+// n values (not n - 1), as the mean square of the differences.
 void LayerNorm(const float* x, const float* weight, const float* bias, int n, float epsilon,
                float* out);
 
