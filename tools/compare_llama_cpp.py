@@ -22,19 +22,15 @@ import argparse
 import json
 import os
 import re
-import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from side_by_side import CompareError, last_lines, median_of, render, run, say
+
 ROOT = Path(__file__).resolve().parent.parent
 NUMBER = r"([-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf))"
 CACHE_TYPES = {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"}
-
-
-class CompareError(Exception):
-    """A message for people."""
 
 
 # --- what the programs print ---
@@ -78,10 +74,6 @@ def parse_divergence(output: str) -> dict:
     return figures
 
 
-def last_lines(output: str, count: int = 8) -> str:
-    return "\n".join("  " + line for line in output.strip().splitlines()[-count:])
-
-
 def flash_attention(help_text: str, is_bench: bool) -> list[str]:
     """How this build of llama.cpp spells flash attention: with on|off|auto, or as before that."""
     line = next((line for line in help_text.splitlines() if "--flash-attn" in line), "")
@@ -119,27 +111,10 @@ def type_name(pair: tuple[str, str]) -> str:
 # --- running them ---
 
 
-def run(command: list[str], may_fail: bool = False) -> str:
-    """Standard output and errors together, as they came."""
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              check=False)
-    except OSError as error:
-        raise CompareError(f"{command[0]}: {error.strerror}") from error
-    output = done.stdout.decode(errors="replace")
-    if done.returncode != 0 and not may_fail:
-        raise CompareError(f"{' '.join(command)}\nended with status {done.returncode}:\n{last_lines(output)}")
-    return output
-
-
 def run_varve(options, arguments: list[str], folder: Path) -> list[dict]:
     target = folder / "varve.json"
     run([options.varve, *arguments, "--json", str(target)])
     return json.loads(target.read_text())["rows"]
-
-
-def say(text: str) -> None:
-    print(f"==> {text}", file=sys.stderr, flush=True)
 
 
 def model_path(options, folder: Path) -> str:
@@ -187,10 +162,6 @@ def measure_speed(options, model: str, folder: Path) -> tuple[dict, dict]:
     return median_of(theirs), median_of(ours)
 
 
-def median_of(samples: dict) -> dict:
-    return {key: statistics.median(values) for key, values in samples.items()}
-
-
 def measure_loss(options, model: str, folder: Path) -> tuple[dict, dict]:
     """Figures of llama.cpp by type and of Varve by plan."""
     help_text = run([options.perplexity, "--help"], may_fail=True)
@@ -212,16 +183,6 @@ def measure_loss(options, model: str, folder: Path) -> tuple[dict, dict]:
 
 
 # --- tables ---
-
-
-def render(headers: list[str], rows: list[list[str]]) -> str:
-    """Columns that line up; all but the first are right-aligned."""
-    widths = [max(len(row[i]) for row in [headers, *rows]) for i in range(len(headers))]
-    lines = []
-    for row in [headers, *rows]:
-        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
 
 
 def plans_with_f16(plans: list[str]) -> list[str]:
