@@ -29,6 +29,10 @@ void AddSpeechOptions(CLI::App& command, SpeechOptionsSaid& options) {
       .add_option("--temperature", options.temperature,
                   "The first temperature; where a window fails, higher ones follow (default: 0)")
       ->check(CLI::Range(0.0, 1.0));
+  command.add_flag("--no-fallback", options.no_fallback,
+                   "Keep a window's text at the first temperature, even if it fails");
+  command.add_flag("--no-timestamps", options.no_timestamps,
+                   "Ask the model for text alone: a segment per window, without times in it");
   command.add_option("--prompt", options.prompt, "Text that comes before, for names and style");
   command.add_option("--seed", options.seed, "Seed of samples; the same seed gives the same text")
       ->capture_default_str();
@@ -53,7 +57,9 @@ TranscribeOptions DecodingFor(const SpeechOptionsSaid& options) {
   decoding.temperatures.clear();
   for (int i = 0; first + i * kTemperatureStep <= 1.0 + 1e-6; ++i) {
     decoding.temperatures.push_back(first + i * kTemperatureStep);
+    if (options.no_fallback) break;
   }
+  decoding.timestamps = !options.no_timestamps;
   return decoding;
 }
 

@@ -24,18 +24,20 @@ struct SpeechOptionsSaid {
   int beam = 5;
   int best_of = 5;
   std::optional<double> temperature;
+  bool no_fallback = false;
+  bool no_timestamps = false;
   std::string prompt;
   uint64_t seed = 0;
   int threads = 0;  // 0: all cores
   std::string precision = "auto";
 };
 
-// -m, --language, --task, --beam, --best-of, --temperature, --prompt, --seed, --threads,
-// --precision.
+// -m, --language, --task, --beam, --best-of, --temperature, --no-fallback, --no-timestamps,
+// --prompt, --seed, --threads, --precision.
 void AddSpeechOptions(CLI::App& command, SpeechOptionsSaid& options);
 
 // How the options say that text is decoded. A temperature is tried first; those above it, in steps
-// of 0.2 up to 1, where a window fails.
+// of 0.2 up to 1, where a window fails, unless --no-fallback forbids it.
 TranscribeOptions DecodingFor(const SpeechOptionsSaid& options);
 
 ProductPrecision PrecisionFor(const SpeechOptionsSaid& options);

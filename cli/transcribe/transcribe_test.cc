@@ -111,6 +111,21 @@ TEST_F(TranscribeCommand, ShortFormsMakeThePlan) {
   EXPECT_FALSE(SpeechPlanFor(options_).ok());
 }
 
+TEST_F(TranscribeCommand, TextAloneComesWithoutTimesAndOneTemperatureIsEnough) {
+  options_.speech.temperature = 0.2;
+  options_.speech.no_fallback = true;
+  options_.speech.no_timestamps = true;
+  options_.files.resize(1);
+  options_.format = "json";
+  const nlohmann::json transcript = nlohmann::json::parse(Run());
+  const int32_t first_time = TestSpeechModel()->vocabulary().first_timestamp();
+  ASSERT_GT(transcript["segments"].size(), 0u);
+  for (const nlohmann::json& segment : transcript["segments"]) {
+    EXPECT_EQ(segment["temperature"], 0.2);
+    for (const int32_t token : segment["tokens"]) EXPECT_LT(token, first_time);
+  }
+}
+
 TEST_F(TranscribeCommand, WerHasARowPerPlanAndEncodesOnceForAll) {
   std::ofstream(folder_.File("transcripts.tsv")) << "id\ttext\nlow\ta low tone\nhigh\twhistle\n";
   EvalWerOptions options;

@@ -97,7 +97,11 @@ double DecodingRules::Apply(std::span<const int32_t> sampled, std::span<float> l
     logits[vocabulary_.end_of_text()] = kNever;
   }
   for (const int32_t id : never_) logits[id] = kNever;
-  if (timestamps_) ApplyTimestampRules(sampled, logits);
+  if (timestamps_) {
+    ApplyTimestampRules(sampled, logits);
+  } else {
+    Suppress(logits, vocabulary_.first_timestamp(), static_cast<int64_t>(logits.size()));
+  }
   const Exponentials all = Exponentiate(logits, scratch);
   double sum = all.sum;
   if (timestamps_) {

@@ -24,7 +24,7 @@ namespace varve {
 inline constexpr double kTimestampSeconds = 0.02;  // from one timestamp to the next
 
 struct DecodingRuleOptions {
-  bool timestamps = true;                // false: none of the rules about them
+  bool timestamps = true;                // false: none comes
   double max_initial_timestamp_s = 1.0;  // < 0: no such rule
 };
 
