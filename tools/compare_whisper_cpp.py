@@ -4,7 +4,7 @@
     tools/compare_whisper_cpp.py --cli whisper.cpp/build/bin/whisper-cli -m ggml-tiny.en.bin speech.wav
 
 Runs the user's own whisper-cli and our program (build/varve) in turn, with the same threads, beams and language, so that
-a machine that slows down slows both; figures are medians of the rounds. The whole time is that of the process, with
+a machine that slows down slows both; figures are medians of the rounds. Both decode without timestamps. The whole time is that of the process, with
 reading the model. Encoding and decoding are what the programs say of themselves. The texts are printed where they
 differ. whisper.cpp runs on the CPU, with flash attention as it is by default.
 """
@@ -41,7 +41,7 @@ def parse_varve(output: str) -> dict:
 
 def text_of(output: str, is_ours: bool) -> str:
     """The words, without what the programs say of themselves."""
-    noise = r": [\d.]+ s of sound in " if is_ours else r"^(whisper|ggml|main|system_info|load_backend|output_)"
+    noise = r": [\d.]+ s of sound in " if is_ours else r"^(whisper|ggml|main|system_info|load_backend|read_audio|output_)"
     kept = [line for line in output.splitlines() if not re.search(noise, line)]
     # The text and the statistics may share a line: they come from two streams.
     return " ".join(" ".join(kept).split())
@@ -55,7 +55,7 @@ def commands(options, beams: int, recording: str) -> dict:
         "whisper.cpp": [options.cli, "-m", options.model, "-f", recording, "-t", str(options.threads), "-ng", "-nt",
                         "-bs", str(beams), "-bo", str(max(beams, 1)), *language],
         "varve": [options.varve, "transcribe", "-m", options.model, recording, "--threads", str(options.threads),
-                  "--beam", str(beams), "--stats", *ours, *plan],
+                  "--beam", str(beams), "--no-timestamps", "--stats", *ours, *plan],
     }
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 import compare_whisper_cpp as compare  # noqa: E402
 
-WHISPER_CPP = """whisper_model_load: loading model
+WHISPER_CPP = """read_audio_data: trying to decode with miniaudio
+whisper_model_load: loading model
 system_info: n_threads = 2 / 2 | CPU : AVX = 1
 
  And so my fellow Americans, ask not.
