@@ -3,10 +3,11 @@
 
     tools/compare_whisper_cpp.py --cli whisper.cpp/build/bin/whisper-cli -m ggml-tiny.en.bin speech.wav
 
-Runs the user's own whisper-cli and our program (build/varve) in turn, with the same threads, beams and language, so that
-a machine that slows down slows both; figures are medians of the rounds. Both decode without timestamps. The whole time is that of the process, with
-reading the model. Encoding and decoding are what the programs say of themselves. The texts are printed where they
-differ. whisper.cpp runs on the CPU, with flash attention as it is by default.
+Runs the user's own whisper-cli and our program (build/varve) in turn, with the same threads, beams and language, so
+that a machine that slows down slows both; figures are medians of the rounds. Both decode without timestamps. The
+whole time is that of the process, with reading the model. Encoding and decoding are what the programs say of
+themselves. The texts are printed where they differ. whisper.cpp runs on the CPU, with flash attention as it is by
+default.
 """
 
 import argparse

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/machine.h"
 #include "runtime/slab_reserve.h"
 #include "runtime/whisper/speech_plans.h"
 #include "runtime/whisper/speech_runner.h"
@@ -56,6 +57,10 @@ class SpeechMemorySlow : public testing::Test {
     }
     ASSERT_OK(step->Commit());
     peak_ = std::max(peak_, PagePoolBytesHeld(*pool_));
+    const uint64_t resident = ResidentBytes();
+    if (resident > resident_before_) {
+      peak_resident_ = std::max(peak_resident_, resident - resident_before_);
+    }
   }
 
   // The most that the pool holds over a window with a prompt of 224 tokens and five texts of 220,
@@ -63,6 +68,8 @@ class SpeechMemorySlow : public testing::Test {
   uint64_t Peak(const char* text, int shared) {
     pool_ = MakeReservingPool(kSpeechReserveBytes);
     peak_ = 0;
+    peak_resident_ = 0;
+    resident_before_ = ResidentBytes();
     const Plan plan = *ParsePlan(text);
     const std::unique_ptr<Cache> cross = MakeCache(CrossPlan(plan));
     const std::unique_ptr<Cache> self = MakeCache(SelfPlan(plan));
@@ -82,13 +89,24 @@ class SpeechMemorySlow : public testing::Test {
   std::shared_ptr<PagePool> pool_;
   std::vector<float> rows_ = std::vector<float>(static_cast<size_t>(kStepRows) * kState);
   uint64_t peak_ = 0;
+  // What the process had before the caches, and its growth at the highest.
+  uint64_t resident_before_ = 0;
+  uint64_t peak_resident_ = 0;
 };
 
 TEST_F(SpeechMemorySlow, FiveBeamsThatAllDifferStayWithinTheirBounds) {
   const uint64_t f16 = Peak("f16", 0);
   EXPECT_LE(f16, 500'000'000u);
+#ifndef VARVE_SANITIZED  // which keeps what was freed for a while
+  EXPECT_LE(peak_resident_, 500'000'000u);
+#endif
+  RecordProperty("f16_resident", std::to_string(peak_resident_));
   const uint64_t four_bits = Peak("q4_0r", 0);
   EXPECT_LE(four_bits, 190'000'000u);
+#ifndef VARVE_SANITIZED
+  EXPECT_LE(peak_resident_, 190'000'000u);
+#endif
+  RecordProperty("q4_0r_resident", std::to_string(peak_resident_));
   const uint64_t typical = Peak("f16", 200);
   EXPECT_LT(typical, f16 - 120'000'000u);
   RecordProperty("f16", std::to_string(f16));
