@@ -138,6 +138,15 @@ Status WriteJson(const std::string& target, std::string_view command, const Json
   return Status();
 }
 
+Status WriteText(const std::string& path, std::string_view text) {
+  std::FILE* file = std::fopen(path.c_str(), "wb");
+  if (file == nullptr) return IoError(fmt::format("\"{}\": cannot be written", path));
+  const bool is_written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  const bool is_closed = std::fclose(file) == 0;
+  if (is_written && is_closed) return Status();
+  return IoError(fmt::format("\"{}\": cannot be written", path));
+}
+
 Status CheckWritable(std::string_view option, const std::string& target) {
   if (target.empty() || target == "-") return Status();
   const auto fail = [&](int error) {

@@ -57,6 +57,9 @@ nlohmann::ordered_json MachineJson();
 Status WriteJson(const std::string& target, std::string_view command,
                  const nlohmann::ordered_json& rows);
 
+// Writes a whole text file.
+Status WriteText(const std::string& path, std::string_view text);
+
 // An error if the file that `option` names cannot be written: asked before the long work, not after
 // it. Changes nothing. Empty, and "-" for stdout, are fine.
 Status CheckWritable(std::string_view option, const std::string& target);

@@ -54,15 +54,6 @@ Status PrepareOutput(const RunOptions& options) {
   return CheckWritable("--output", (fs::path(options.output) / ".varve-run").string());
 }
 
-Status WriteText(const std::string& path, const std::string& text) {
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) return IoError(fmt::format("\"{}\": cannot be written", path));
-  const bool is_written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  const bool is_closed = std::fclose(file) == 0;
-  if (is_written && is_closed) return Status();
-  return IoError(fmt::format("\"{}\": cannot be written", path));
-}
-
 class PromptsRun {
  public:
   PromptsRun(const RunOptions& options, RunSetup setup, RunSetup::Lane lane)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -30,6 +31,13 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string SpeechFileName(const std::string& file) { return file == "-" ? "stdin" : file; }
+
+// Where the text of a sound goes: --output itself, or a file in that folder.
+std::string OutputPath(const TranscribeFilesOptions& options, size_t index) {
+  if (options.files.size() == 1) return options.output;
+  const std::string stem = fs::path(SpeechFileName(options.files[index])).stem().string();
+  return (fs::path(options.output) / (stem + "." + options.format)).string();
+}
 
 // The transcription of all files: workers, each with threads and caches of its own, over one pool.
 class FilesRun {
@@ -125,22 +133,7 @@ class FilesRun {
                            Transcribe(runner, mel, decoding, callbacks));
     ShowProgress(index, 1);
     emit(writer.End(transcript));
-    return options_.output.empty() ? Status() : WriteFile(OutputPath(index), whole);
-  }
-
-  std::string OutputPath(size_t index) const {
-    if (options_.files.size() == 1) return options_.output;
-    const std::string stem = fs::path(SpeechFileName(options_.files[index])).stem().string();
-    return (fs::path(options_.output) / (stem + "." + options_.format)).string();
-  }
-
-  static Status WriteFile(const std::string& path, const std::string& text) {
-    std::FILE* file = std::fopen(path.c_str(), "wb");
-    if (file == nullptr) return IoError(fmt::format("\"{}\": cannot be written", path));
-    const bool is_written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-    const bool is_closed = std::fclose(file) == 0;
-    if (is_written && is_closed) return Status();
-    return IoError(fmt::format("\"{}\": cannot be written", path));
+    return options_.output.empty() ? Status() : WriteText(OutputPath(options_, index), whole);
   }
 
   void Write(std::string_view text) {
@@ -197,8 +190,31 @@ class FilesRun {
   std::atomic<size_t> next_ = 0;
 };
 
-Status PrepareFolder(const TranscribeFilesOptions& options) {
+// No text may take the place of another, or of a sound.
+Status CheckOutputs(const TranscribeFilesOptions& options) {
+  std::map<std::string, size_t> writers;
+  for (size_t i = 0; i < options.files.size(); ++i) {
+    const std::string path = OutputPath(options, i);
+    const auto [writer, is_new] = writers.emplace(path, i);
+    if (!is_new) {
+      return InvalidArgument(fmt::format(
+          "--output: the texts of \"{}\" and \"{}\" would both be \"{}\"; give them different "
+          "names, or transcribe them apart",
+          SpeechFileName(options.files[writer->second]), SpeechFileName(options.files[i]), path));
+    }
+    for (const std::string& sound : options.files) {
+      std::error_code error;  // a file that is not there is no other file
+      if (!fs::equivalent(path, sound, error)) continue;
+      return InvalidArgument(
+          fmt::format("--output: \"{}\" is the sound \"{}\" itself", path, sound));
+    }
+  }
+  return Status();
+}
+
+Status PrepareOutput(const TranscribeFilesOptions& options) {
   if (options.output.empty()) return Status();
+  VARVE_RETURN_IF_ERROR(CheckOutputs(options));
   if (options.files.size() == 1) return CheckWritable("--output", options.output);
   std::error_code error;
   fs::create_directories(options.output, error);
@@ -220,7 +236,7 @@ Result<Plan> SpeechPlanFor(const TranscribeFilesOptions& options) {
 Status TranscribeFiles(const TranscribeFilesOptions& options) {
   VARVE_ASSIGN_OR_RETURN(Plan plan, SpeechPlanFor(options));
   VARVE_ASSIGN_OR_RETURN(const TranscriptFormat format, ParseTranscriptFormat(options.format));
-  VARVE_RETURN_IF_ERROR(PrepareFolder(options));
+  VARVE_RETURN_IF_ERROR(PrepareOutput(options));
   VARVE_ASSIGN_OR_RETURN(auto model, WhisperModel::Load(options.speech.model));
   const InterruptScope interrupt;
   return FilesRun(options, format, std::move(plan), std::move(model)).Run();

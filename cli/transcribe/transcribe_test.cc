@@ -68,6 +68,29 @@ TEST_F(TranscribeCommand, FilesTogetherGiveWhatTheyGiveOneAfterTheOther) {
   EXPECT_EQ(Run(), alone);
 }
 
+TEST_F(TranscribeCommand, NoTextTakesThePlaceOfAnotherOrOfASound) {
+  std::filesystem::create_directories(folder_.File("other"));
+  const std::string twin = folder_.File("other/low.wav");
+  std::filesystem::copy_file(options_.files[0], twin);
+  const std::string low = options_.files[0];
+  options_.output = folder_.File("texts");
+  options_.files = {low, twin};
+  Status status;
+  Run(&status);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find(low), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find(twin), std::string::npos) << status.message();
+  EXPECT_FALSE(std::filesystem::exists(options_.output));
+
+  const std::string sound = ContentOf(low);
+  options_.files = {low};
+  options_.output = low;
+  Run(&status);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("is the sound"), std::string::npos) << status.message();
+  EXPECT_EQ(ContentOf(low), sound);
+}
+
 TEST_F(TranscribeCommand, WritesAFileOfEachFormatPerSound) {
   options_.output = folder_.File("texts");
   for (const char* format : {"txt", "srt", "vtt", "json"}) {

@@ -1,6 +1,7 @@
 #include "runtime/whisper/whisper_block.h"
 
 #include <algorithm>
+#include <array>
 
 #include "runtime/kernels/activations.h"
 
@@ -53,6 +54,22 @@ void AddMlp(Executor& executor, LinearLayers& linear, const WhisperBlock& block,
                        .output = residual,
                        .add = true};
   linear.Run(num_rows, {&out, 1});
+}
+
+void ProjectRows(LinearLayers& linear, const WhisperAttention& attention, int num_rows,
+                 const float* normed, float* queries, float* keys, float* values) {
+  const std::array<LinearTask, 3> tasks = {{
+      {.weights = &attention.query,
+       .bias = attention.query_bias.data(),
+       .input = normed,
+       .output = queries},
+      {.weights = &attention.key, .input = normed, .output = keys},
+      {.weights = &attention.value,
+       .bias = attention.value_bias.data(),
+       .input = normed,
+       .output = values},
+  }};
+  linear.Run(num_rows, tasks);
 }
 
 void AddAttended(LinearLayers& linear, const WhisperAttention& attention, int num_rows,

@@ -30,6 +30,10 @@ void NormRows(Executor& executor, const WhisperNorm& norm, int num_rows, const f
 void AddMlp(Executor& executor, LinearLayers& linear, const WhisperBlock& block, int num_rows,
             float* residual, float* normed, float* hidden);
 
+// normed [num_rows, state] through the three projections.
+void ProjectRows(LinearLayers& linear, const WhisperAttention& attention, int num_rows,
+                 const float* normed, float* queries, float* keys, float* values);
+
 // residual += out(attended).
 void AddAttended(LinearLayers& linear, const WhisperAttention& attention, int num_rows,
                  const float* attended, float* residual);

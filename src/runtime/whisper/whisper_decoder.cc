@@ -56,18 +56,8 @@ Status WhisperDecoder::Embed(const WhisperStep& step) {
 Status WhisperDecoder::AttendSelf(Step& running, const WhisperStep& step, int layer) {
   const WhisperAttention& attention = model_->weights().decoder[layer].attention;
   NormRows(executor_, attention.norm, num_tokens_, residual_.data(), normed_.data());
-  const std::array<LinearTask, 3> tasks = {{
-      {.weights = &attention.query,
-       .bias = attention.query_bias.data(),
-       .input = normed_.data(),
-       .output = queries_.data()},
-      {.weights = &attention.key, .input = normed_.data(), .output = keys_.data()},
-      {.weights = &attention.value,
-       .bias = attention.value_bias.data(),
-       .input = normed_.data(),
-       .output = values_.data()},
-  }};
-  linear_.Run(num_tokens_, tasks);
+  ProjectRows(linear_, attention, num_tokens_, normed_.data(), queries_.data(), keys_.data(),
+              values_.data());
   requests_.clear();
   size_t first = 0;
   for (const StepEntry& entry : step.entries) {

@@ -1,7 +1,6 @@
 #include "runtime/whisper/whisper_encoder.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "base/timer.h"
@@ -88,18 +87,8 @@ void WhisperEncoder::Convolve(const float* mel, ptrdiff_t stride, float* residua
 Status WhisperEncoder::Attend(const WhisperAttention& attention, float* residual) {
   const int rows = config_.audio_ctx;
   NormRows(executor_, attention.norm, rows, residual, normed_.data());
-  const std::array<LinearTask, 3> tasks = {{
-      {.weights = &attention.query,
-       .bias = attention.query_bias.data(),
-       .input = normed_.data(),
-       .output = queries_.data()},
-      {.weights = &attention.key, .input = normed_.data(), .output = keys_.data()},
-      {.weights = &attention.value,
-       .bias = attention.value_bias.data(),
-       .input = normed_.data(),
-       .output = values_.data()},
-  }};
-  linear_.Run(rows, tasks);
+  ProjectRows(linear_, attention, rows, normed_.data(), queries_.data(), keys_.data(),
+              values_.data());
   const Timer timer;
   VARVE_ASSIGN_OR_RETURN(Step step, Step::Begin(*cache_, sequence_, rows));
   VARVE_RETURN_IF_ERROR(step.Append(0, sequence_, {.data = keys_.data(), .num_tokens = rows},
