@@ -1,4 +1,4 @@
-#!/ usr / bin / env python3
+#!/usr/bin/env python3
 """Runs clang-tidy on the project's sources, and only on those that changed since they last passed.
 
 Usage: run_tidy.py BUILD_DIR [--jobs N] [--all]
@@ -20,9 +20,9 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("src", "cli", "fuzz", "examples", "tests")
-#Path analysis of gtest's macros takes three quarters of the time; the sanitizers run these sources instead.
+# Path analysis of gtest's macros takes three quarters of the time; the sanitizers run these sources instead.
 CHECKS_OF_TESTS = "-clang-analyzer-*"
-#clang - tidy counts what it did not show; nobody needs that.
+# clang-tidy counts what it did not show; nobody needs that.
 NOISE = re.compile(r"^(\d+ warnings? (and \d+ errors? )?generated\.|Suppressed .*|Use -header-filter.*)$")
 
 
@@ -43,9 +43,7 @@ def project_files(path, command):
     arguments = arguments[:output] + arguments[output + 2:]
     rule = subprocess.run([*arguments, "-MM"], capture_output=True, text=True, check=True).stdout
     names = rule.replace("\\\n", " ").split(":", 1)[1].split()
-    files = {pathlib.Path(name).resolve() for name in names} | {
-  path
-}
+    files = {pathlib.Path(name).resolve() for name in names} | {path}
     return sorted(file for file in files if file.is_relative_to(ROOT))
 
 
