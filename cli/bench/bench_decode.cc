@@ -19,7 +19,6 @@
 #include "cli/model_argument.h"
 #include "cli/report/output.h"
 #include "cli/report/progress.h"
-#include "cli/report/retention_report.h"
 #include "kernels/kernels.h"
 #include "runtime/model/open_model.h"
 

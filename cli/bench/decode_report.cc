@@ -7,18 +7,13 @@
 #include "cli/fold/fold_report.h"
 #include "cli/lossless/lossless_report.h"
 #include "cli/plan_use.h"
+#include "cli/report/cache_metrics.h"
 #include "cli/report/output.h"
 #include "cli/report/retention_report.h"
 #include "runtime/eval/score_summary.h"
 
 namespace varve::cli {
 namespace {
-
-RetentionReport ReportOf(const DecodeLane& lane, int64_t tokens) {
-  const CacheReport& stats = lane.stats_behind_steps();
-  return MakeRetentionReport(lane.plan(), lane.cache().shape(), stats.retention, WholeRatio(stats),
-                             tokens);
-}
 
 // A step attends to the depth and, on average, to half of the steps of its repetition.
 StageRow StagesOf(const DecodeCase& at, const DecodeRow& row) {
@@ -131,9 +126,10 @@ nlohmann::ordered_json JsonOf(const DecodeCase& at, const DecodeRow& row, const 
 }
 
 // Policies, packing, folding, fallbacks: lines below the table, where a plan has them.
-void PrintDetails(const std::vector<DecodeRow>& rows, const std::vector<RetentionReport>& reports,
-                  std::FILE* out) {
-  for (size_t i = 0; i < rows.size(); ++i) PrintRetention(rows[i].lane->name(), reports[i], out);
+void PrintDetails(const DecodeCase& at, const std::vector<DecodeRow>& rows, std::FILE* out) {
+  for (const DecodeRow& row : rows) {
+    PrintRetention(row.lane->name(), row.lane->stats_behind_steps(), at.depth + at.steps, out);
+  }
   for (const DecodeRow& row : rows)
     PrintLossless(row.lane->name(), row.lane->stats_behind_steps().lossless, out);
   for (const DecodeRow& row : rows)
@@ -152,15 +148,13 @@ void ReportDecode(const DecodeCase& at, const std::vector<DecodeRow>& rows, std:
              at.depth, at.batch == 1 ? "" : fmt::format(", {} sequences together", at.batch),
              at.steps, rows[0].us.size(), at.read_bandwidth / 1e9);
   TextTable table(HeadersOf(at));
-  std::vector<RetentionReport> reports;
   for (const DecodeRow& row : rows) {
     const DecodeFigures figures = FiguresOf(at, rows[0], row);
     table.AddRow(CellsOf(at, row, figures));
     const bool is_baseline = &row == rows.data();
     json.push_back(
         JsonOf(at, row, row.noise ? "noise" : (is_baseline ? "baseline" : "candidate"), figures));
-    AddRetentionKeys(reports.emplace_back(ReportOf(*row.lane, at.depth + at.steps)), &json.back());
-    AddLosslessKeys(row.lane->stats_behind_steps().lossless, &json.back());
+    AddCacheMetrics(row.lane->stats_behind_steps(), &json.back());
     json.back()["fold"] = FoldJson(row.lane->stats_behind_steps().fold);
     AddPlanUseKeys(
         MakePlanUse(row.lane->plan(), row.lane->cache().shape(), UseOf(row.lane->cache().Report())),
@@ -175,7 +169,7 @@ void ReportDecode(const DecodeCase& at, const std::vector<DecodeRow>& rows, std:
     }
     PrintStages("step", stages, out);
   }
-  PrintDetails(rows, reports, out);
+  PrintDetails(at, rows, out);
   std::fflush(out);
 }
 

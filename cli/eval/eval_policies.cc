@@ -75,7 +75,7 @@ void PrintTable(const PolicyResults& results, std::FILE* out) {
   for (const PolicyRow& row : results.rows) {
     const PlanQuality& quality = results.windows.plans[row.index];
     const bool is_f16 = row.index == 0;
-    const bool has_policy = quality.retention.layers > 0;
+    const bool has_policy = quality.metrics.retention.layers > 0;
     std::string found = "-";
     if (row.index < results.recall.plans.size()) {
       const PlanRecall& recall = results.recall.plans[row.index];
@@ -87,9 +87,9 @@ void PrintTable(const PolicyResults& results, std::FILE* out) {
                   is_f16 ? "" : fmt::format("{:.2g}", quality.kl_sem),
                   Number(100 * quality.top1, 1), Number(quality.perplexity, 3),
                   is_f16 ? "" : fmt::format("{:+.2f}", 100 * std::expm1(quality.dlnppl)), found,
-                  has_policy ? Number(100 * quality.retention.keep_ratio, 1) : "",
-                  has_policy ? Number(quality.retention.lossy_ratio, 2) : "",
-                  Number(quality.whole_ratio, 2)});
+                  has_policy ? Number(100 * quality.metrics.retention.keep_ratio, 1) : "",
+                  has_policy ? Number(quality.metrics.retention.lossy_ratio, 2) : "",
+                  Number(quality.metrics.total_ratio, 2)});
   }
   table.Print(out);
   fmt::print(
@@ -118,7 +118,7 @@ Json Rows(const PolicyResults& results, const EvalInputs& inputs, const RecallOp
       }
       json["recall_ctx"] = found["ctx"];
       json["recall_bytes_per_token"] = found["bytes_per_token"];
-      if (found.contains("lossy_ratio")) json["recall_lossy_ratio"] = found["lossy_ratio"];
+      json["recall_lossy_ratio"] = found["lossy_ratio"];
     }
     rows.push_back(std::move(json));
   }
@@ -179,9 +179,7 @@ void PrintReport(const EvalPoliciesOptions& options, const EvalInputs& inputs,
   for (const PolicyRow& row : results.rows) {
     if (row.index == 0) continue;
     const PlanQuality& plan = results.windows.plans[row.index];
-    const std::string note = FloorNote(
-        MakeRetentionReport(inputs.plans[row.index - 1].plan, inputs.model.model->cache_shape(),
-                            plan.retention, plan.whole_ratio, texts.ctx));
+    const std::string note = FloorNote(plan.metrics.retention, texts.ctx);
     if (!note.empty()) fmt::print(inputs.out, "{} {:.3g}x: {}\n", row.policy, row.ratio, note);
   }
   if (results.windows.stopped || results.recall.stopped) {

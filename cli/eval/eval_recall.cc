@@ -8,7 +8,9 @@
 #include <fmt/format.h>
 
 #include "cli/interrupt.h"
+#include "cli/lossless/lossless_report.h"
 #include "cli/plan_use.h"
+#include "cli/report/cache_metrics.h"
 #include "cli/report/output.h"
 #include "cli/report/retention_report.h"
 
@@ -100,10 +102,7 @@ Json RecallRows(const RecallResult& result, const RecallOptions& options,
                     {"misses", misses},
                     {"interrupted", result.stopped}});
     AddPlanUseKeys(uses[i], &rows.back());
-    if (i == 0) continue;
-    AddRetentionKeys(MakeRetentionReport(plans[i - 1].plan, shape, plan.retention, plan.whole_ratio,
-                                         options.ctx),
-                     &rows.back());
+    AddCacheMetrics(plan.metrics, &rows.back());
   }
   return rows;
 }
@@ -140,10 +139,8 @@ Status EvalRecall(const EvalRecallOptions& options) {
   PrintTable(result, UsesOf(result.plans, inputs.plans, shape), recall, inputs.out);
   for (size_t i = 1; i < result.plans.size(); ++i) {
     const PlanRecall& plan = result.plans[i];
-    PrintRetention(plan.plan,
-                   MakeRetentionReport(inputs.plans[i - 1].plan, shape, plan.retention,
-                                       plan.whole_ratio, recall.ctx),
-                   inputs.out);
+    PrintRetention(plan.plan, plan.metrics, recall.ctx, inputs.out);
+    PrintLossless(plan.plan, plan.metrics.lossless, inputs.out);
     PrintFallbacks(plan.plan, plan.use.fallbacks, inputs.out);
   }
   if (result.stopped) {

@@ -8,7 +8,9 @@
 #include <fmt/format.h>
 
 #include "cli/interrupt.h"
+#include "cli/lossless/lossless_report.h"
 #include "cli/plan_use.h"
+#include "cli/report/cache_metrics.h"
 #include "cli/report/output.h"
 #include "cli/report/retention_report.h"
 #include "runtime/eval/text_windows.h"
@@ -121,6 +123,7 @@ Json WindowRows(const WindowEvalResult& result, std::span<const EvalPlan> plans,
                     {"ratio", plan.ratio},
                     {"interrupted", result.stopped}});
     AddPlanUseKeys(uses[i], &rows.back());
+    AddCacheMetrics(plan.metrics, &rows.back());
     if (i == 0) continue;
     for (const PositionLoss& part : plan.kl_by_position) {
       rows.back()["kl_by_position"].push_back({{"begin", part.begin},
@@ -128,9 +131,6 @@ Json WindowRows(const WindowEvalResult& result, std::span<const EvalPlan> plans,
                                                {"kl_mean", part.kl_mean},
                                                {"kl_sem", part.kl_sem}});
     }
-    AddRetentionKeys(
-        MakeRetentionReport(plans[i - 1].plan, shape, plan.retention, plan.whole_ratio, result.ctx),
-        &rows.back());
   }
   return rows;
 }
@@ -164,10 +164,8 @@ Status EvalWindows(const EvalWindowsOptions& options) {
   if (options.by_position) PrintByPosition(result, inputs.out);
   for (size_t i = 1; i < result.plans.size(); ++i) {
     const PlanQuality& plan = result.plans[i];
-    PrintRetention(plan.plan,
-                   MakeRetentionReport(inputs.plans[i - 1].plan, shape, plan.retention,
-                                       plan.whole_ratio, result.ctx),
-                   inputs.out);
+    PrintRetention(plan.plan, plan.metrics, result.ctx, inputs.out);
+    PrintLossless(plan.plan, plan.metrics.lossless, inputs.out);
     PrintFallbacks(plan.plan, plan.use.fallbacks, inputs.out);
   }
   if (result.stopped) {

@@ -2,18 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <variant>
-
 #include "cli/report/output.h"
-#include "varve/properties.h"
 
 namespace varve::cli {
-
-void AddLosslessKeys(const LosslessStats& stats, nlohmann::ordered_json* row) {
-  if (stats.layers == 0) return;
-  for (const Property& property : Properties(stats))
-    std::visit([&](const auto& value) { (*row)[property.name] = value; }, property.value);
-}
 
 std::string LosslessLine(const LosslessStats& stats) {
   if (stats.layers == 0) return "";

@@ -1,19 +1,15 @@
-// What lossless packing (pack=) has done to a cache, for `run` and `bench decode` alike: the JSON
-// keys and a line for people.
+// What lossless packing (pack=) has done to a cache, for people; for `run`, `eval` and
+// `bench decode` alike.
 
 #ifndef VARVE_CLI_LOSSLESS_LOSSLESS_REPORT_H_
 #define VARVE_CLI_LOSSLESS_LOSSLESS_REPORT_H_
 
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "varve/cache.h"
 
 namespace varve::cli {
-
-// Adds the metrics to a row; nothing where the plan has no pack=.
-void AddLosslessKeys(const LosslessStats& stats, nlohmann::ordered_json* row);
 
 // "2 layers: 120 pages, 7.5 MiB as 6.1 MiB (1.23) …"; empty where the plan has no pack=.
 std::string LosslessLine(const LosslessStats& stats);

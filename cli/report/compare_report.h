@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "cli/plan_use.h"
-#include "cli/report/retention_report.h"
 #include "cli/run/run_options.h"
 
 namespace varve::cli {
@@ -25,9 +24,10 @@ struct ComparedPlan {
   std::string text;
   std::vector<int32_t> tokens;
   StopReason stop = StopReason::kMaxTokens;
-  CacheFigures memory;        // at the end of this plan's own text
-  RetentionReport retention;  // likewise
-  PlanUse use;                // codebooks and fallbacks
+  CacheFigures memory;      // at the end of this plan's own text
+  CacheMetrics metrics;     // likewise
+  int64_t tokens_seen = 0;  // by then
+  PlanUse use;              // codebooks and fallbacks
   double prompt_tokens_per_s = 0;
   double tokens_per_s = 0;
   double kl_mean = 0;

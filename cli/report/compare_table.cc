@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "cli/lossless/lossless_report.h"
+#include "cli/report/cache_metrics.h"
 #include "cli/report/compare_report.h"
 #include "cli/report/output.h"
 #include "cli/report/retention_report.h"
@@ -55,7 +57,8 @@ void PrintComparison(const Comparison& comparison, std::FILE* out) {
   const std::string codebooks = ConstantsNote(comparison.plans);
   if (!codebooks.empty()) fmt::print(out, "{}\n", codebooks);
   for (const ComparedPlan& plan : comparison.plans) {
-    PrintRetention(plan.plan, plan.retention, out);
+    PrintRetention(plan.plan, plan.metrics, plan.tokens_seen, out);
+    PrintLossless(plan.plan, plan.metrics.lossless, out);
     PrintFallbacks(plan.plan, plan.use.fallbacks, out);
   }
 }
@@ -83,7 +86,7 @@ nlohmann::ordered_json ComparisonRows(const Comparison& comparison) {
                     {"first_difference", differs ? Json(plan.first_difference) : Json(nullptr)},
                     {"stop", StopReasonName(plan.stop)},
                     {"text", plan.text}});
-    AddRetentionKeys(plan.retention, &rows.back());
+    AddCacheMetrics(plan.metrics, &rows.back());
     AddPlanUseKeys(plan.use, &rows.back());
   }
   return rows;

@@ -195,8 +195,8 @@ Status PlanComparison::Write(ComparedLane& lane) {
   result.memory = FiguresOf(*lane.lane.cache, position);
   const CacheReport stats = lane.lane.cache->Report();
   const auto index = static_cast<size_t>(&lane - lanes_.data());
-  result.retention = MakeRetentionReport(setup_.plans[index], lane.lane.cache->shape(),
-                                         stats.retention, WholeRatio(stats), position);
+  result.metrics = stats;
+  result.tokens_seen = position;
   result.use = MakePlanUse(setup_.plans[index], lane.lane.cache->shape(), UseOf(stats));
   return Status();
 }

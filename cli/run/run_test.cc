@@ -236,7 +236,7 @@ TEST_F(RunCommand, APolicyIsTracedAndItsFiguresAreInTheRow) {
   const nlohmann::json& row = output.rows[0];
   EXPECT_LE(row["keep_ratio"], 0.34);
   EXPECT_GE(row["lossy_ratio"], 2.9);
-  EXPECT_LT(row["whole_ratio"], row["lossy_ratio"]);  // layer 0 is left alone
+  EXPECT_LT(row["total_ratio"], row["lossy_ratio"]);  // layer 0 is left alone
   EXPECT_GT(row["total_evict_tokens"], 300);
   EXPECT_NE(output.errors.find("1 layer keep"), std::string::npos) << output.errors;
   const Result<RetentionTrace> trace = ParseTrace(ContentOf(options_.trace));

@@ -14,6 +14,7 @@
 #include "cli/interrupt.h"
 #include "cli/lossless/lossless_report.h"
 #include "cli/plan_use.h"
+#include "cli/report/cache_metrics.h"
 #include "cli/report/output.h"
 #include "cli/report/progress.h"
 #include "cli/report/retention_report.h"
@@ -260,8 +261,6 @@ Status TextRun::Finish() {
   lane_.cache->WaitForPacking();
   const CacheFigures figures = FiguresOf(*lane_.cache, in_cache);
   const CacheReport stats = lane_.cache->Report();
-  const RetentionReport retention = MakeRetentionReport(
-      setup_.plans[0], lane_.cache->shape(), stats.retention, WholeRatio(stats), in_cache);
   const uint64_t resident = ResidentBytes();
   const double prompt_speed = PerSecond(totals_.prompt_tokens, totals_.prompt_us);
   const double speed = PerSecond(totals_.decode_steps, totals_.decode_us);
@@ -271,7 +270,7 @@ Status TextRun::Finish() {
       totals_.prompt_tokens, prompt_speed, totals_.tokens, speed, totals_.first_token_s,
       HumanBytes(static_cast<double>(figures.bytes)), options_.plans[0], figures.ratio,
       HumanBytes(static_cast<double>(resident))));
-  PrintRetention(options_.plans[0], retention, stderr);
+  PrintRetention(options_.plans[0], stats, in_cache, stderr);
   PrintLossless(options_.plans[0], stats.lossless, stderr);
   PrintFold(options_.plans[0], stats.fold, stderr);
   const PlanUse use = MakePlanUse(setup_.plans[0], lane_.cache->shape(), UseOf(stats));
@@ -305,8 +304,7 @@ Status TextRun::Finish() {
                                 {"temperature", setup_.generate.sampler.temperature},
                                 {"stop", StopReasonName(totals_.stop)},
                                 {"text", totals_.text}};
-  AddRetentionKeys(retention, &row);
-  AddLosslessKeys(stats.lossless, &row);
+  AddCacheMetrics(stats, &row);
   row["fold"] = FoldJson(stats.fold);
   AddPlanUseKeys(use, &row);
   return FinishJson(written, options_.json, "run", nlohmann::ordered_json::array({row}));

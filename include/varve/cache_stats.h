@@ -64,6 +64,10 @@ struct RetentionStats {
   double effective_keep = 1;  // what the floors raise it to,
   double kept_part = 1;       // what whole pages make of it
   double floor_keep = 0;      // part that sink and recent take
+  double target_ratio = 0;    // that the plan asks for in its layers; 0: a budget in bytes
+  // The best lossy_ratio that sink, recent, the page that grows and the one that comes next leave
+  // room for at the present lengths; 0 without tokens.
+  double ratio_bound = 0;
 };
 
 // What lossless packing (pack=) did. Counts are since creation.
@@ -80,11 +84,19 @@ struct LosslessStats {
   double compress_us = 0;         // of the workers
   double decompress_us = 0;       // of all threads
   uint64_t decompressed_bytes = 0;
-  uint64_t fallbacks = 0;            // pages left raw because packing failed
-  uint64_t backpressure_skips = 0;   // groups put off because the queue was full
-  uint64_t restore_failures = 0;     // packed pages that could not be read
-  uint64_t queue_peak = 0;           // groups waiting at once
-  double wait_us = 0;                // that steps waited for workers
+  uint64_t fallbacks = 0;           // pages left raw because packing failed
+  uint64_t backpressure_skips = 0;  // groups put off because the queue was full
+  uint64_t mismatches = 0;          // of those, that were not the same after unpacking
+  uint64_t restore_failures = 0;    // packed pages that could not be read
+  uint64_t queue_peak = 0;          // groups waiting for a worker at once,
+  uint64_t queue_depth_peak = 0;    // and those together with the ones being worked on
+  // Of the thread that runs the steps: handing out, installing, restoring before a layer is read,
+  // giving memory back. Attention's own unpacking is in decompress_us.
+  uint64_t wait_steps = 0;           // steps so far,
+  double wait_us = 0;                // their sum,
+  double wait_max_us = 0;            // the worst
+  double wait_last_us = 0;           // and the last
+  double drain_us = 0;               // in WaitForPacking, outside of steps
   uint64_t decode_cache_hits = 0;    // pages whose raw strips were there when a layer was read
   uint64_t decode_cache_misses = 0;  // pages that were unpacked strip by strip, or then restored
   uint64_t strips_unpacked = 0;      // by attention, on the way
@@ -95,9 +107,17 @@ struct LosslessStats {
   uint64_t bytes_spilled = 0;  // and these; not in bytes_held
   uint64_t spill_refused = 0;  // times that the spill file had no room: pages stayed in memory
 
-  // Raw / packed bytes: of the pages packed now, dictionaries included; without any, of all tried.
+  // Raw / packed bytes, dictionaries included: of the pages packed now; without any, of all tried.
   VARVE_API double ratio() const;
+  VARVE_API double wait_mean_us() const;
+  // What the worst step left of kAsyncWaitBudgetUs; negative if it took more.
+  VARVE_API double wait_headroom_us() const;
+  // Every page that was packed came out as it went in, and every packed page could be read.
+  bool consistent() const { return mismatches == 0 && restore_failures == 0; }
 };
+
+// What packing may take of one step: 40 ms, the budget of the H2O system.
+inline constexpr double kAsyncWaitBudgetUs = 40000;
 
 // What the learned compressor (fold=) did, since creation; summed over the layers that fold.
 struct FoldStats {
@@ -138,19 +158,38 @@ struct FallbackUse {
   std::string reason;  // why the asked-for rung cannot run
 };
 
+// How much smaller the cache is, and what made it so. docs/metrics.md defines each by its name.
+struct CacheMetrics {
+  // f16 bytes of all tokens seen / bytes held and tables, of all layers. 1 without tokens.
+  double total_ratio = 1;
+  // The same, summed over the steps: with a policy, over those since its first decision.
+  double total_ratio_avg = 1;
+  RetentionStats retention;
+  LosslessStats lossless;
+};
+
+// One layer, over all sequences that live now; a page that they share counts for each.
+struct LayerReport {
+  uint64_t tokens_live = 0;     // not dropped
+  uint64_t bytes_f16_seen = 0;  // what all tokens that they have seen would take in plain f16
+  uint64_t bytes_held = 0;      // pages as they are held, packed or not
+  // Of packing, [K, V]: pages packed now (full, probe: all that were tried), dictionaries included.
+  uint64_t lossless_raw_bytes[2] = {0, 0};
+  uint64_t lossless_packed_bytes[2] = {0, 0};
+};
+
 // Everything that a cache knows about itself. varve/properties.h has the same by name, as text or
 // JSON.
-struct CacheReport : CacheStats {
+struct CacheReport : CacheStats, CacheMetrics {
   uint64_t bytes_copied = 0;      // copied on write
   uint64_t pages_unread = 0;      // of a file that was loaded, not asked for yet: they hold no
   uint64_t bytes_unread = 0;      // memory and are in no other count; their payload
   uint64_t pages_adopted = 0;     // took over the successor that another sequence had encoded
   uint64_t nonfinite_values = 0;  // NaN or out-of-range values that a block rung replaced
   std::vector<FallbackUse> fallbacks;
-  RetentionStats retention;
-  LosslessStats lossless;
   FoldStats fold;
   StageTimes stages;
+  std::vector<LayerReport> by_layer;
 };
 
 }  // namespace varve

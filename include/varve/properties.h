@@ -6,7 +6,7 @@
 // the plan gives no meaning (lossless_* without pack=) are there all the same, at their neutral
 // value.
 //
-// The names are listed in docs/plans.md, "What a cache reports".
+// docs/metrics.md defines every name.
 
 #ifndef VARVE_PROPERTIES_H_
 #define VARVE_PROPERTIES_H_
@@ -37,8 +37,8 @@ struct Property {
 // In a fixed order: "plan", the figures of CacheStats and CacheReport, then per rung and state
 // "rung.q8_0.sealed.pages" and ".bytes", then per fallback of the plan "fallback.0" and so on.
 VARVE_API std::vector<Property> Properties(const Cache& cache);
-// Those of packing alone, for figures that were taken earlier.
-VARVE_API std::vector<Property> Properties(const LosslessStats& stats);
+// Those of ratios, policies and packing alone, for figures that were taken earlier.
+VARVE_API std::vector<Property> Properties(const CacheMetrics& metrics);
 // kNotFound names the property.
 VARVE_API Result<Property> FindProperty(const Cache& cache, std::string_view name);
 // One line: an object of all properties.

@@ -50,6 +50,12 @@ TEST_F(CApiProperties, EveryRunTimeMetricOfTheSpecificationHasAName) {
                            "lossless_async_wait_us",
                            "lossless_decode_cache_hit",
                            "lossless_decode_cache_miss",
+                           "lossless_async_wait_mean_us",
+                           "lossless_async_wait_headroom_us",
+                           "lossless_async_wait_headroom_ratio",
+                           "kv_content_consistency_pass",
+                           "total_ratio",
+                           "total_ratio_avg",
                            "resident_bytes"}) {
     EXPECT_GE(Number(cache_, name), 0) << name;
   }

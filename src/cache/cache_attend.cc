@@ -145,7 +145,7 @@ Status CacheImpl::AttendLayer(int layer, std::span<const AttendRequest> requests
     VARVE_RETURN_IF_ERROR(CutRequest(layer, request, options.causal, &runs));
   if (packing_.active()) VARVE_RETURN_IF_ERROR(packing_.Prepare(layer, sequences));
   Status status = AttendRuns(layer, runs, options);
-  if (packing_.active()) packing_.Finish(layer);
+  if (packing_.active()) packing_.Finish(layer, status);
   return status;
 }
 

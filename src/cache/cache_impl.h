@@ -152,6 +152,26 @@ class CacheImpl final : public Cache {
   // Hears every Attend for the policies, and passes it on to the observer of the options.
   class MassTap;
 
+  // What the live sequences have seen, in f16, and what they hold; tables included.
+  struct Footprint {
+    double f16_bytes = 0;
+    double held_bytes = 0;
+    double ratio() const { return held_bytes > 0 ? f16_bytes / held_bytes : 1; }
+    Footprint& operator+=(const Footprint& other) {
+      f16_bytes += other.f16_bytes;
+      held_bytes += other.held_bytes;
+      return *this;
+    }
+  };
+  Footprint FootprintNow() const;
+  uint64_t TableBytes() const;
+  // Sums over the tables of all sequences.
+  void AddTables(CacheReport* report) const;
+  // Of one token in one layer, f16.
+  uint64_t RowBytes() const {
+    return 2 * static_cast<uint64_t>(shape_.num_kv_heads) * (shape_.key_dim + shape_.value_dim);
+  }
+
   // f32 copies of tensors that came as something else, kept from call to call.
   struct TensorScratch {
     std::vector<float> keys;
@@ -188,6 +208,7 @@ class CacheImpl final : public Cache {
   std::vector<StepSequence> step_;
   uint64_t put_off_ = 0;  // work at the end of a step that found no memory
   TensorScratch tensors_;
+  Footprint run_footprint_;  // summed over steps
 };
 
 }  // namespace varve

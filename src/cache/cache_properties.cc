@@ -1,7 +1,5 @@
-// What a cache knows about itself: the typed report, and the same by name. The names of policies
-// and packing are those that `--json` has.
+// What a cache knows about itself, by name. docs/metrics.md has the definitions.
 
-#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,57 +7,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "cache/cache_impl.h"
 #include "varve/properties.h"
 
 namespace varve {
-
-CacheStats CacheImpl::Stats() const { return Report(); }
-
-CacheReport CacheImpl::Report() const {
-  CacheReport report;
-  RetentionTotals totals;
-  store_.AddTo(&report);
-  const uint64_t row_bytes =
-      2 * static_cast<uint64_t>(shape_.num_kv_heads) * (shape_.key_dim + shape_.value_dim);
-  for (const auto& [id, sequence] : sequences_) {
-    report.bytes_tables += sizeof(Sequence) + sequence->layers.capacity() * sizeof(LayerTable);
-    for (const LayerTable& table : sequence->layers) {
-      report.bytes_tables += table.entries().capacity() * sizeof(TableEntry);
-      report.bytes_f16 += static_cast<uint64_t>(table.live_rows()) * row_bytes;
-      report.bytes_f16_seen += static_cast<uint64_t>(sequence->tokens_seen()) * row_bytes;
-      report.bytes_tables += table.decision_bytes;
-    }
-    retention_.AddTo(*sequence, &totals);
-  }
-  report.retention = retention_.Stats(totals);
-  report.sequences = sequences_.size();
-  report.bytes_scratch = backend_->scratch_bytes() + tensors_.bytes();
-  const Ageing::Counters& counters = ageing_.counters();
-  report.pages_sealed = counters.sealed;
-  report.pages_demoted = counters.demoted;
-  report.pages_adopted = counters.adopted;
-  report.pages_dropped = counters.dropped;
-  report.nonfinite_values = counters.nonfinite_values;
-  packing_.AddTo(&report.lossless);
-  report.lossless.restore_failures += counters.not_restored;
-  report.lossless.decompress_us += backend_->unpacked().us;
-  report.lossless.decompressed_bytes += backend_->unpacked().bytes;
-  report.lossless.strips_unpacked = backend_->unpacked().strips;
-  report.bytes_held += report.lossless.dictionary_bytes;
-  report.stages = stages_.Sum();
-  report.bytes_codebooks = rungs_->codebook_bytes();
-  report.bytes_compressors = compressors_->bytes();
-  report.fold = folding_.stats();
-  report.fallbacks = rungs_->fallbacks();
-  return report;
-}
-
-double LosslessStats::ratio() const {
-  const uint64_t raw = pages_now > 0 ? raw_bytes_now : raw_bytes;
-  const uint64_t packed = pages_now > 0 ? packed_bytes_now + dictionary_bytes : compressed_bytes;
-  return packed == 0 ? 1 : static_cast<double>(raw) / static_cast<double>(packed);
-}
 
 namespace {
 
@@ -107,6 +57,51 @@ std::vector<Property> RetentionProperties(const RetentionStats& stats) {
       {"plans_stale", stats.plans_stale},
       {"plan_bytes", stats.plan_bytes},
       {"floors_bound", stats.plans_bound},
+      {"target_ratio", stats.target_ratio},
+      {"ratio_bound", stats.ratio_bound},
+  };
+}
+
+std::vector<Property> LosslessProperties(const LosslessStats& stats) {
+  return {
+      {"lossless_layers", static_cast<uint64_t>(stats.layers)},
+      {"lossless_ratio", stats.ratio()},
+      {"lossless_raw_bytes", stats.raw_bytes},
+      {"lossless_compressed_bytes", stats.compressed_bytes},
+      {"lossless_decompressed_bytes", stats.decompressed_bytes},
+      {"lossless_compress_us", stats.compress_us},
+      {"lossless_decompress_us", stats.decompress_us},
+      {"codec_us", stats.compress_us + stats.decompress_us},
+      {"lossless_queue_depth_peak", stats.queue_depth_peak},
+      {"lossless_async_queue_peak", stats.queue_peak},
+      {"lossless_async_wait_us", stats.wait_us},
+      {"lossless_async_wait_steps", stats.wait_steps},
+      {"lossless_async_wait_mean_us", stats.wait_mean_us()},
+      {"lossless_async_wait_max_us", stats.wait_max_us},
+      {"lossless_async_wait_last_us", stats.wait_last_us},
+      {"lossless_async_wait_headroom_us", stats.wait_headroom_us()},
+      {"lossless_async_wait_headroom_ratio", stats.wait_headroom_us() / kAsyncWaitBudgetUs},
+      {"lossless_drain_us", stats.drain_us},
+      {"kv_content_consistency_pass", static_cast<uint64_t>(stats.consistent() ? 1 : 0)},
+      {"lossless_fallback_count", stats.fallbacks},
+      {"lossless_mismatch_count", stats.mismatches},
+      {"lossless_backpressure_skip_count", stats.backpressure_skips},
+      {"lossless_restore_failures", stats.restore_failures},
+      {"lossless_decode_cache_hit", stats.decode_cache_hits},
+      {"lossless_decode_cache_miss", stats.decode_cache_misses},
+      {"lossless_decode_cache_bytes", stats.decode_cache_bytes},
+      {"lossless_dictionary_bytes", stats.dictionary_bytes},
+      {"lossless_pages_packed", stats.pages_packed},
+      {"lossless_pages_without_gain", stats.pages_without_gain},
+      {"lossless_pages_now", stats.pages_now},
+      {"lossless_packed_bytes_now", stats.packed_bytes_now},
+      {"lossless_raw_bytes_now", stats.raw_bytes_now},
+      {"pages_spilled", stats.pages_spilled},
+      {"bytes_spilled", stats.bytes_spilled},
+      {"spill_refused", stats.spill_refused},
+      {"strips_unpacked", stats.strips_unpacked},
+      {"restored_pages", stats.pages_restored},
+      {"prefetched_pages", stats.pages_prefetched},
   };
 }
 
@@ -134,21 +129,24 @@ std::vector<Property> StageProperties(const StageTimes& stages) {
   };
 }
 
-}  // namespace
-
-const char* PageStateName(PageState state) {
-  switch (state) {
-    case PageState::kFilling:
-      return "filling";
-    case PageState::kFull:
-      return "full";
-    case PageState::kSealed:
-      return "sealed";
-    case PageState::kPacked:
-      return "packed";
+void AddLayerProperties(const std::vector<LayerReport>& layers, std::vector<Property>* list) {
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const LayerReport& layer = layers[i];
+    const std::pair<const char*, uint64_t> values[] = {
+        {"tokens_live", layer.tokens_live},
+        {"bytes_f16_seen", layer.bytes_f16_seen},
+        {"bytes_held", layer.bytes_held},
+        {"lossless_raw_bytes_k", layer.lossless_raw_bytes[0]},
+        {"lossless_packed_bytes_k", layer.lossless_packed_bytes[0]},
+        {"lossless_raw_bytes_v", layer.lossless_raw_bytes[1]},
+        {"lossless_packed_bytes_v", layer.lossless_packed_bytes[1]},
+    };
+    for (const auto& [name, value] : values)
+      list->push_back({fmt::format("layer.{}.{}", i, name), value});
   }
-  return "unknown";
 }
+
+}  // namespace
 
 double Property::number() const {
   if (const auto* count = std::get_if<uint64_t>(&value)) return static_cast<double>(*count);
@@ -160,45 +158,20 @@ std::string Property::text() const {
   return std::visit([](const auto& held) { return fmt::format("{}", held); }, value);
 }
 
-std::vector<Property> Properties(const LosslessStats& stats) {
-  return {
-      {"lossless_layers", static_cast<uint64_t>(stats.layers)},
-      {"lossless_ratio", stats.ratio()},
-      {"lossless_raw_bytes", stats.raw_bytes},
-      {"lossless_compressed_bytes", stats.compressed_bytes},
-      {"lossless_decompressed_bytes", stats.decompressed_bytes},
-      {"lossless_compress_us", stats.compress_us},
-      {"lossless_decompress_us", stats.decompress_us},
-      {"codec_us", stats.compress_us + stats.decompress_us},
-      {"lossless_queue_depth_peak", stats.queue_peak},
-      {"lossless_async_queue_peak", stats.queue_peak},
-      {"lossless_async_wait_us", stats.wait_us},
-      {"lossless_fallback_count", stats.fallbacks},
-      {"lossless_backpressure_skip_count", stats.backpressure_skips},
-      {"lossless_restore_failures", stats.restore_failures},
-      {"lossless_decode_cache_hit", stats.decode_cache_hits},
-      {"lossless_decode_cache_miss", stats.decode_cache_misses},
-      {"lossless_decode_cache_bytes", stats.decode_cache_bytes},
-      {"lossless_dictionary_bytes", stats.dictionary_bytes},
-      {"lossless_pages_packed", stats.pages_packed},
-      {"lossless_pages_without_gain", stats.pages_without_gain},
-      {"lossless_pages_now", stats.pages_now},
-      {"lossless_packed_bytes_now", stats.packed_bytes_now},
-      {"lossless_raw_bytes_now", stats.raw_bytes_now},
-      {"pages_spilled", stats.pages_spilled},
-      {"bytes_spilled", stats.bytes_spilled},
-      {"spill_refused", stats.spill_refused},
-      {"strips_unpacked", stats.strips_unpacked},
-      {"restored_pages", stats.pages_restored},
-      {"prefetched_pages", stats.pages_prefetched},
-  };
+std::vector<Property> Properties(const CacheMetrics& metrics) {
+  std::vector<Property> list = {{"total_ratio", metrics.total_ratio},
+                                {"total_ratio_avg", metrics.total_ratio_avg}};
+  for (const std::vector<Property>& group :
+       {RetentionProperties(metrics.retention), LosslessProperties(metrics.lossless)})
+    list.insert(list.end(), group.begin(), group.end());
+  return list;
 }
 
 std::vector<Property> Properties(const Cache& cache) {
   const CacheReport report = cache.Report();
   std::vector<Property> list = {{"plan", PrintPlan(cache.plan())}};
   for (const std::vector<Property>& group :
-       {CoreProperties(report), RetentionProperties(report.retention), Properties(report.lossless),
+       {CoreProperties(report), Properties(static_cast<const CacheMetrics&>(report)),
         FoldProperties(report.fold), StageProperties(report.stages)}) {
     list.insert(list.end(), group.begin(), group.end());
   }
@@ -207,6 +180,7 @@ std::vector<Property> Properties(const Cache& cache) {
     list.push_back({name + ".pages", rung.pages});
     list.push_back({name + ".bytes", rung.bytes});
   }
+  AddLayerProperties(report.by_layer, &list);
   for (size_t i = 0; i < report.fallbacks.size(); ++i) {
     const FallbackUse& use = report.fallbacks[i];
     list.push_back(

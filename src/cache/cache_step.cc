@@ -307,6 +307,7 @@ Status CacheImpl::EndStep() {
   if (long_step) store_.pool().DropWarm();
   step_.clear();
   if (packing_.active()) packing_.EndStep();
+  if (!retention_.active() || retention_.has_acted()) run_footprint_ += FootprintNow();
   return Status();
 }
 

@@ -33,6 +33,7 @@ bool PackWorkers::Push(std::unique_ptr<PackJob>& job) {
     if (threads_.empty() || waiting_.size() >= max_queue_) return false;
     waiting_.push_back(std::move(job));
     queue_peak_ = std::max(queue_peak_, waiting_.size());
+    depth_peak_ = std::max(depth_peak_, waiting_.size() + running_);
   }
   wake_.notify_one();
   return true;
@@ -64,6 +65,11 @@ void PackWorkers::WaitUntilIdle() {
 size_t PackWorkers::queue_peak() const {
   const std::lock_guard lock(mutex_);
   return queue_peak_;
+}
+
+size_t PackWorkers::depth_peak() const {
+  const std::lock_guard lock(mutex_);
+  return depth_peak_;
 }
 
 void PackWorkers::Loop() {

@@ -39,7 +39,9 @@ class PackWorkers {
   // Waits until nothing waits or runs.
   void WaitUntilIdle();
 
+  // Most jobs that waited at once; that waited or were being worked on.
   size_t queue_peak() const;
+  size_t depth_peak() const;
 
  private:
   void Loop();
@@ -54,6 +56,7 @@ class PackWorkers {
   JobList done_;
   size_t running_ = 0;
   size_t queue_peak_ = 0;
+  size_t depth_peak_ = 0;
   bool stop_ = false;
   std::vector<std::thread> threads_;
 };

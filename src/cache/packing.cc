@@ -8,7 +8,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "base/timer.h"
+#include "base/stopwatch.h"
 
 namespace varve {
 namespace {
@@ -30,6 +30,18 @@ bool IsSettled(const LayerPlan& plan, const TableEntry& entry) {
   return entry.stage >= static_cast<int>(plan.stages.rend() - last) - 1;
 }
 
+// Strips lie K, V, K, V, ….
+void AddStrips(const Page& page, std::span<const uint32_t> ends, LayerReport* report) {
+  uint64_t packed[2] = {0, 0};
+  for (size_t strip = 0; strip < ends.size(); ++strip)
+    packed[strip % 2] += ends[strip] - (strip == 0 ? 0 : ends[strip - 1]);
+  for (const Part part : kParts) {
+    const size_t i = part == Part::kKey ? 0 : 1;
+    report->lossless_raw_bytes[i] += page.part(part).strip_bytes * (ends.size() / 2);
+    report->lossless_packed_bytes[i] += packed[i];
+  }
+}
+
 }  // namespace
 
 Packing::Packing(const CacheShape& shape, const std::vector<LayerPlan>& plans,
@@ -39,7 +51,8 @@ Packing::Packing(const CacheShape& shape, const std::vector<LayerPlan>& plans,
       settings_(settings),
       store_(store),
       executor_(executor),
-      work_(work) {
+      work_(work),
+      tried_(plans.size()) {
   for (const LayerPlan& plan : plans) stats_.layers += plan.pack ? 1 : 0;
 }
 
@@ -69,6 +82,7 @@ void Packing::GiveUp(PackJob& job) {
 
 void Packing::Advance(const Sequence& sequence, int tokens) {
   if (!active()) return;
+  const Stopwatch watch(&step_wait_us_);
   Install();
   const int64_t before = sequence.next_position - tokens;
   if (before / kCheckTokens == sequence.next_position / kCheckTokens) return;
@@ -166,7 +180,8 @@ void Packing::InstallPacked(PackJob& job) {
       dictionary_bytes_ = DictionaryBytes();
     }
   }
-  const PackingMode mode = plans_[static_cast<size_t>(job.layer)].pack->mode;
+  const auto layer = static_cast<size_t>(job.layer);
+  const PackingMode mode = plans_[layer].pack->mode;
   for (size_t i = 0; i < job.pages.size(); ++i) {
     Page* page = job.pages[i].get();
     const bool failed = !job.status.ok() || i >= job.packed.size() || !job.packed[i].status.ok();
@@ -178,12 +193,15 @@ void Packing::InstallPacked(PackJob& job) {
         (void)store_->Pack(page, job.packed[i].strips).ok();
     } else if (failed) {
       ++stats_.fallbacks;
+      if (i < job.packed.size() && job.packed[i].status.code() == StatusCode::kDataLoss)
+        ++stats_.mismatches;
     } else if (page->refs > 1) {
       const PackJob::Packed& packed = job.packed[i];
       const size_t bytes = packed.strips.bytes.size();
       ++stats_.pages_packed;
       stats_.raw_bytes += page->bytes;
       stats_.compressed_bytes += std::min(bytes, page->bytes);
+      if (mode != PackingMode::kStore) AddStrips(*page, packed.strips.ends, &tried_[layer]);
       if (bytes >= page->bytes) {
         ++stats_.pages_without_gain;
       } else if (mode == PackingMode::kStore) {
@@ -202,9 +220,20 @@ void Packing::InstallPacked(PackJob& job) {
 
 void Packing::EndStep() {
   ++step_;
-  ReleaseStreamed();
-  ShrinkDecodeCache();
-  // The heap of a worker keeps what its jobs have freed: megabytes that nobody counts.
+  {
+    const Stopwatch watch(&step_wait_us_);
+    ReleaseStreamed();
+    ShrinkDecodeCache();
+    TrimHeap();
+  }
+  ++stats_.wait_steps;
+  stats_.wait_us += step_wait_us_;
+  stats_.wait_max_us = std::max(stats_.wait_max_us, step_wait_us_);
+  stats_.wait_last_us = std::exchange(step_wait_us_, 0);
+}
+
+// The heap of a worker keeps what its jobs have freed: megabytes that nobody counts.
+void Packing::TrimHeap() {
   if (heap_bytes_ < kTrimBytes) return;
   heap_bytes_ = 0;
 #ifdef __GLIBC__
@@ -223,15 +252,15 @@ void Packing::Collect() {
 }
 
 void Packing::MakeRoomForStep() {
+  const Stopwatch watch(&step_wait_us_);
   Collect();
   store_->DropAllRaw();
 }
 
 void Packing::Wait() {
   if (workers_ == nullptr) return;
-  const Timer timer;
+  const Stopwatch watch(&stats_.drain_us);
   workers_->WaitUntilIdle();
-  stats_.wait_us += timer.us();
   Install();
   store_->SpillDown(settings_.keep_bytes);
 }
@@ -261,7 +290,40 @@ void Packing::AddTo(LosslessStats* stats) const {
   stats->raw_bytes_now = now.raw_bytes_now;
   stats->packed_bytes_now = now.packed_bytes_now;
   stats->dictionary_bytes = DictionaryBytes();
-  if (workers_ != nullptr) stats->queue_peak = workers_->queue_peak();
+  if (workers_ == nullptr) return;
+  stats->queue_peak = workers_->queue_peak();
+  stats->queue_depth_peak = workers_->depth_peak();
+}
+
+void Packing::AddTo(int layer, std::span<const LayerTable* const> tables,
+                    LayerReport* report) const {
+  if (!plans_[static_cast<size_t>(layer)].pack) return;
+  const LayerReport& tried = tried_[static_cast<size_t>(layer)];
+  for (size_t part = 0; part < 2; ++part) {
+    report->lossless_raw_bytes[part] += tried.lossless_raw_bytes[part];
+    report->lossless_packed_bytes[part] += tried.lossless_packed_bytes[part];
+  }
+  // Generations of dictionaries share what is good enough.
+  std::unordered_set<const store::Dictionary*> counted;
+  const auto add = [&](const PackDictionaries* dictionaries) {
+    if (dictionaries == nullptr) return;
+    for (size_t strip = 0; strip < dictionaries->of_strip.size(); ++strip) {
+      const store::Dictionary* dictionary = dictionaries->Of(strip);
+      if (dictionary != nullptr && counted.insert(dictionary).second)
+        report->lossless_packed_bytes[strip % 2] += dictionary->bytes();
+    }
+  };
+  for (const LayerTable* table : tables) {
+    for (const TableEntry& entry : table->entries()) {
+      const PackedBytes* packed = entry.page->packed();
+      if (packed == nullptr) continue;
+      AddStrips(*entry.page, packed->packed->ends, report);
+      add(packed->packed->dictionaries.get());
+    }
+  }
+  for (const auto& [kind, family] : families_) {
+    if (std::get<0>(kind) == layer) add(family.dictionaries.get());
+  }
 }
 
 }  // namespace varve

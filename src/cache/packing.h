@@ -53,8 +53,8 @@ class Packing {
   void Advance(const Sequence& sequence, int tokens);
   // A layer is about to be read by these sequences. Fails if a page cannot be restored.
   Status Prepare(int layer, std::span<const Sequence* const> sequences);
-  // It has been read.
-  void Finish(int layer);
+  // It has been read, with this result.
+  void Finish(int layer, const Status& read);
   // A step has ended or was given up.
   void EndStep();
   // Installs what workers have done, and gives up what was restored for one pass only.
@@ -74,7 +74,10 @@ class Packing {
     dictionary_bytes_ = DictionaryBytes();
   }
 
+  uint64_t dictionary_bytes() const { return dictionary_bytes_; }
   void AddTo(LosslessStats* stats) const;
+  // What packing did to a layer, of whose tables these are all.
+  void AddTo(int layer, std::span<const LayerTable* const> tables, LayerReport* report) const;
 
  private:
   // Pages of one layer in one pair of rungs: they are alike, and share dictionaries.
@@ -101,6 +104,7 @@ class Packing {
   void HandOut(int layer, const LayerTable& table);
   void HandOutFamily(const PackRule& rule, Family& family, const ColdPages& cold);
   void Install();
+  void TrimHeap();
   void ReleaseStreamed();
   // Of all dictionaries that some page or the next group needs, each once.
   uint64_t DictionaryBytes() const;
@@ -128,9 +132,11 @@ class Packing {
   std::vector<PageRef> streamed_;          // restored for the layer that is being read
   std::vector<const Page*> spilled_read_;  // of the layer that is being read
   LosslessStats stats_;
-  uint64_t dictionary_bytes_ = 0;  // of the dictionaries that are in use
-  size_t heap_bytes_ = 0;          // that installed jobs have freed and the heap may keep
+  std::vector<LayerReport> tried_;  // [num_layers], modes probe and full
+  uint64_t dictionary_bytes_ = 0;   // of the dictionaries that are in use
+  size_t heap_bytes_ = 0;           // that installed jobs have freed and the heap may keep
   uint64_t step_ = 2;
+  double step_wait_us_ = 0;  // of this step: stats_.wait_us tells what counts
 };
 
 }  // namespace varve

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <utility>
 
-#include "base/timer.h"
+#include "base/stopwatch.h"
 #include "cache/packing.h"
 #include "pages/strip_reader.h"
 
@@ -51,6 +51,7 @@ bool Packing::MakeRoom(const Page& page) {
 
 Status Packing::Prepare(int layer, std::span<const Sequence* const> sequences) {
   if (!active()) return Status();
+  const Stopwatch watch(&step_wait_us_);
   Install();
   std::vector<Page*> missing;
   spilled_read_.clear();
@@ -160,7 +161,9 @@ void Packing::InstallRestored(PackJob& job) {
   }
 }
 
-void Packing::Finish(int layer) {
+void Packing::Finish(int layer, const Status& read) {
+  const Stopwatch watch(&step_wait_us_);
+  if (read.code() == StatusCode::kDataLoss) ++stats_.restore_failures;
   for (const Page* page : spilled_read_) store_->ForgetSpilled(*page);
   spilled_read_.clear();
   std::erase_if(streamed_, [&](const PageRef& page) {
@@ -172,6 +175,7 @@ void Packing::Finish(int layer) {
 
 Status Packing::UnpackForGood(Page* page) {
   if (page->packed() == nullptr) return Status();
+  const Stopwatch watch(&step_wait_us_);
   if (!page->HasRaw()) {
     VARVE_ASSIGN_OR_RETURN(PageSlot slot, store_->TakeRaw(*page));
     Status status = RestorePage(shape_, *page, *page->packed()->packed, slot.data);

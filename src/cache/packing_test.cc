@@ -196,7 +196,7 @@ TEST_F(PackingTest, RestoresNoMoreThanPackingSaves) {
   EXPECT_GT(StatsOf(packing).decode_cache_misses, 0u);
   EXPECT_EQ(StatsOf(packing).decode_cache_hits, 0u);
   const uint64_t restored = StatsOf(packing).pages_restored;
-  packing.Finish(0);
+  packing.Finish(0, Status());
   packing.EndStep();
   ASSERT_OK(Prepare(packing, sequence, 0));
   EXPECT_EQ(StatsOf(packing).decode_cache_hits, restored);

@@ -5,23 +5,12 @@
 #include <string>
 #include <utility>
 
-#include "base/timer.h"
+#include "base/stopwatch.h"
+#include "cache/retention_bound.h"
 #include "retention/policy_table.h"
 
 namespace varve {
 namespace {
-
-class Stopwatch {
- public:
-  explicit Stopwatch(double* us) : us_(us) {}
-  ~Stopwatch() { *us_ += timer_.us(); }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-
- private:
-  double* us_;
-  Timer timer_;
-};
 
 std::string RungText(const Page& page) {
   const std::string key(page.rung(Part::kKey).name());
@@ -53,6 +42,10 @@ RetentionDriver::RetentionDriver(const CacheShape& shape, const std::vector<Laye
     if (plan.retention && plan.retention->budget_bytes > 0) ++budget_layers_;
   }
   counts_.layers = num_layers_;
+  if (num_layers_ == 0 || budget_layers_ > 0) return;
+  double target = 0;  // of the f16 bytes of a layer
+  for (const LayerPlan& plan : plans) target += plan.retention ? 1 / plan.retention->ratio : 0;
+  target_ratio_ = num_layers_ / target;
 }
 
 int64_t RetentionDriver::TokensToNextDecision(const Sequence& sequence, int64_t most) const {
@@ -232,6 +225,7 @@ void RetentionDriver::DecideWhereDue(Sequence& sequence) {
 
 void RetentionDriver::EndPrompt(Sequence& sequence) {
   sequence.prompt_ended = true;
+  if (!active()) return;
   const Stopwatch watch(&counts_.plan_us);
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     const LayerPlan& plan = plans_[static_cast<size_t>(layer)];
@@ -331,6 +325,8 @@ void RetentionDriver::AddTo(const Sequence& sequence, RetentionTotals* totals) c
     totals->held_bytes += HeldBytes(table) + table.decision_bytes;
     totals->plan_bytes += table.decision_bytes;
     totals->seen += sequence.tokens_seen();
+    totals->floor_bytes +=
+        RetentionFloorBytes(plans_[layer], *store_, shape_.page_tokens, sequence.tokens_seen());
     for (const TableEntry& entry : table.entries()) totals->live += entry.live_tokens();
   }
 }
@@ -344,6 +340,11 @@ RetentionStats RetentionDriver::Stats(const RetentionTotals& totals) const {
   }
   if (totals.seen > 0)
     stats.keep_ratio = static_cast<double>(totals.live) / static_cast<double>(totals.seen);
+  stats.target_ratio = target_ratio_;
+  if (totals.floor_bytes > 0) {
+    stats.ratio_bound =
+        static_cast<double>(totals.f16_bytes) / static_cast<double>(totals.floor_bytes);
+  }
   if (run_held_bytes_ > 0) stats.lossy_ratio_run = run_f16_bytes_ / run_held_bytes_;
   double made = 0;
   RetentionStats means;

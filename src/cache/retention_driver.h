@@ -34,7 +34,8 @@ struct RetentionTotals {
   uint64_t f16_bytes = 0;  // of all tokens seen
   uint64_t held_bytes = 0;
   uint64_t plan_bytes = 0;
-  int64_t seen = 0;  // tokens, summed over layers
+  uint64_t floor_bytes = 0;  // what the policies must keep
+  int64_t seen = 0;          // tokens, summed over layers
   int64_t live = 0;
 };
 
@@ -46,6 +47,8 @@ class RetentionDriver {
 
   // True if some layer has a policy.
   bool active() const { return num_layers_ > 0; }
+  // True once a decision has been carried out.
+  bool has_acted() const { return counts_.plans > 0; }
   bool NeedsMass(int layer) const { return needs_mass_[static_cast<size_t>(layer)]; }
 
   // Tokens until the next decision, at most `most`.
@@ -95,6 +98,7 @@ class RetentionDriver {
   uint64_t row_bytes_ = 0;  // of one token in one layer, f16
   int num_layers_ = 0;
   int budget_layers_ = 0;
+  double target_ratio_ = 0;  // 0: a budget in bytes
   std::vector<bool> needs_mass_;
 
   RetentionStats counts_;  // the counting part

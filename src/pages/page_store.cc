@@ -172,7 +172,7 @@ void PageStore::Count(const Page& page, int sign) {
 
 void PageStore::AddTo(CacheReport* stats) const {
   stats->bytes_used = bytes_used_;
-  stats->bytes_held = pool_.bytes_held() + arena_.bytes_held();
+  stats->bytes_held = bytes_held();
   stats->lossless.decode_cache_bytes = raw_bytes_;
   stats->lossless.pages_spilled = num_spilled_;
   stats->lossless.bytes_spilled = bytes_spilled_;
@@ -181,7 +181,6 @@ void PageStore::AddTo(CacheReport* stats) const {
   stats->pages = num_pages_;
   stats->pages_unread = num_unread_;
   stats->bytes_unread = bytes_unread_;
-  stats->bytes_tables += num_pages_ * sizeof(Page);
   for (const auto& [rungs, by_state] : accounts_) {
     const auto& [key_rung, value_rung] = rungs;
     for (size_t state = 0; state < by_state.size(); ++state) {

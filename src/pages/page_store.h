@@ -88,7 +88,11 @@ class PageStore {
   PoolShare& pool() { return pool_; }
   const PoolShare& pool() const { return pool_; }
   // Fills the page parts of the statistics.
+  // All but the tables.
   void AddTo(CacheReport* stats) const;
+  // Of memory, the spill file apart.
+  uint64_t bytes_held() const { return pool_.bytes_held() + arena_.bytes_held(); }
+  uint64_t num_pages() const { return num_pages_; }
 
  private:
   friend class PageRef;

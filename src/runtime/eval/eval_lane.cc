@@ -17,7 +17,7 @@ void CacheFootprint::Sample(const CacheReport& stats, int64_t tokens) {
   f16_share_sum_ += bytes / static_cast<double>(std::max<uint64_t>(1, stats.bytes_f16_seen));
   keep_sum_ += stats.retention.keep_ratio;
   lossy_share_sum_ += 1 / stats.retention.lossy_ratio;
-  last_ = stats.retention;
+  last_ = stats;
   ++samples_;
   scratch_bytes_ = std::max(scratch_bytes_, stats.bytes_scratch);
 }
@@ -27,17 +27,14 @@ double CacheFootprint::bytes_per_token() const {
   return sum_ / static_cast<double>(samples_);
 }
 
-RetentionStats CacheFootprint::retention() const {
-  RetentionStats stats = last_;
-  if (empty()) return stats;
-  stats.keep_ratio = keep_sum_ / static_cast<double>(samples_);
-  stats.lossy_ratio = static_cast<double>(samples_) / lossy_share_sum_;
-  return stats;
-}
-
-double CacheFootprint::whole_ratio() const {
-  if (empty()) return std::numeric_limits<double>::quiet_NaN();
-  return static_cast<double>(samples_) / f16_share_sum_;
+CacheMetrics CacheFootprint::metrics() const {
+  CacheMetrics metrics = last_;
+  if (empty()) return metrics;
+  const auto samples = static_cast<double>(samples_);
+  metrics.retention.keep_ratio = keep_sum_ / samples;
+  metrics.retention.lossy_ratio = samples / lossy_share_sum_;
+  metrics.total_ratio = samples / f16_share_sum_;
+  return metrics;
 }
 
 CacheUse UseOf(const CacheReport& stats) {

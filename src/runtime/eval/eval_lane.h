@@ -32,17 +32,16 @@ class CacheFootprint {
   // Pages as the pool holds them, page records and tables. NaN if empty.
   double bytes_per_token() const;
   uint64_t scratch_bytes() const { return scratch_bytes_; }  // the most seen
-  // Counts are of the last sample; parts and ratios are means (of ratios, of their inverses).
-  RetentionStats retention() const;
-  // f16 bytes of all tokens seen / bytes held and tables, the mean likewise. NaN if empty.
-  double whole_ratio() const;
+  // Those of the last sample, but for keep_ratio, lossy_ratio and total_ratio: these are means (of
+  // ratios, of their inverses).
+  CacheMetrics metrics() const;
 
  private:
   double sum_ = 0;
   double f16_share_sum_ = 0;  // bytes held and tables / f16 bytes of all tokens seen
   double keep_sum_ = 0;
   double lossy_share_sum_ = 0;
-  RetentionStats last_;
+  CacheMetrics last_;
   int64_t samples_ = 0;
   uint64_t scratch_bytes_ = 0;
 };

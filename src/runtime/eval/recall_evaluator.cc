@@ -112,6 +112,7 @@ Result<RecallAnswer> RecallEvaluation::Ask(EvalLane& lane, int64_t prompt_index,
 
 Status RecallEvaluation::Sample(EvalLane& lane) {
   VARVE_ASSIGN_OR_RETURN(int64_t tokens, lane.cache->TokensSeen(lane.sequence));
+  lane.cache->WaitForPacking();
   lane.footprint.Sample(lane.cache->Report(), tokens);
   return Status();
 }
@@ -166,8 +167,7 @@ Result<RecallResult> RecallEvaluation::Run(std::span<const EvalPlan> plans) {
     plan.bytes_per_token = lanes_[l].footprint.bytes_per_token();
     plan.scratch_bytes = lanes_[l].footprint.scratch_bytes();
     plan.ratio = lanes_[0].footprint.bytes_per_token() / plan.bytes_per_token;
-    plan.retention = lanes_[l].footprint.retention();
-    plan.whole_ratio = lanes_[l].footprint.whole_ratio();
+    plan.metrics = lanes_[l].footprint.metrics();
     plan.use = UseOf(lanes_[l].cache->Report());
   }
   return result;

@@ -43,8 +43,7 @@ struct PlanRecall {
   double bytes_per_token = 0;
   uint64_t scratch_bytes = 0;  // work buffers of the cache, apart
   double ratio = 0;            // f16's bytes_per_token / the plan's
-  RetentionStats retention;    // at those moments; layers is 0 without a policy
-  double whole_ratio = 0;      // f16 bytes of all tokens seen / bytes held and tables
+  CacheMetrics metrics;        // at those moments
   CacheUse use;                // codebooks and compressors, in no other figure; fallbacks
 };
 

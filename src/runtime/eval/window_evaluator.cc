@@ -229,6 +229,7 @@ Status WindowEvaluation::RunWindow(size_t window_index, std::span<const Piece> p
     if (!read.ok()) return InLane(lane, read.status());
     // A window that was stopped counts only if there is no whole one to look at.
     if (*read == static_cast<int64_t>(window.size()) || lane.footprint.empty()) {
+      lane.cache->WaitForPacking();
       lane.footprint.Sample(lane.cache->Report(), *read);
     }
     VARVE_RETURN_IF_ERROR(InLane(lane, lane.cache->Free(lane.sequence)));
@@ -262,8 +263,7 @@ PlanQuality WindowEvaluation::Figures(size_t lane_index) const {
   quality.bytes_per_token = footprint.bytes_per_token();
   quality.scratch_bytes = footprint.scratch_bytes();
   quality.ratio = lanes_[0].footprint.bytes_per_token() / quality.bytes_per_token;
-  quality.retention = footprint.retention();
-  quality.whole_ratio = footprint.whole_ratio();
+  quality.metrics = footprint.metrics();
   quality.use = UseOf(lanes_[lane_index].cache->Report());
   return quality;
 }

@@ -57,8 +57,7 @@ struct PlanQuality {
   double bytes_per_token = 0;  // pages held, page records and tables, at the end of a window
   uint64_t scratch_bytes = 0;  // work buffers of the cache, apart
   double ratio = 0;            // f16's bytes_per_token / the plan's
-  RetentionStats retention;    // at those moments; layers is 0 without a policy
-  double whole_ratio = 0;      // f16 bytes of all tokens seen / bytes held and tables
+  CacheMetrics metrics;        // at those moments
   CacheUse use;                // codebooks and compressors, in no other figure; fallbacks
 };
 

@@ -1,0 +1,18 @@
+// The metrics of a cache (docs/metrics.md) in the rows of `run`, `eval` and `bench decode`: the
+// names and values of varve/properties.h.
+
+#ifndef VARVE_CLI_REPORT_CACHE_METRICS_H_
+#define VARVE_CLI_REPORT_CACHE_METRICS_H_
+
+#include <nlohmann/json.hpp>
+
+#include "varve/cache_stats.h"
+
+namespace varve::cli {
+
+// All of ratios, policies and packing, whatever the plan; those without a meaning are neutral.
+void AddCacheMetrics(const CacheMetrics& metrics, nlohmann::ordered_json* row);
+
+}  // namespace varve::cli
+
+#endif  // VARVE_CLI_REPORT_CACHE_METRICS_H_
