@@ -1,5 +1,5 @@
-// The comparison of plans on one prompt, and the page that shows it: one HTML file without any
-// outside resource, with two pictures (memory and quality per plan), the texts, and the figures.
+// The comparison of plans on one prompt: as text, as JSON rows, and as the document of a report
+// (report_page.h).
 
 #ifndef VARVE_CLI_REPORT_COMPARE_REPORT_H_
 #define VARVE_CLI_REPORT_COMPARE_REPORT_H_
@@ -8,14 +8,28 @@
 #include <cstdio>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "cli/plan_use.h"
 #include "cli/run/run_options.h"
 
 namespace varve::cli {
+
+// What stands in a figure where nothing was measured: a dash for people, null in JSON.
+inline constexpr double kNoFigure = std::numeric_limits<double>::quiet_NaN();
+
+// Decoding speed as a ratio to f16's, token by token: median and quartiles. Noise is how far f16's
+// odd and even tokens are apart: an A/A comparison within the run.
+struct ComparedSpeed {
+  double ratio = kNoFigure;
+  double low = kNoFigure;
+  double high = kNoFigure;
+  double noise = kNoFigure;
+};
+// Seconds per token of f16 and of the plan, as many of each.
+ComparedSpeed CompareSpeed(std::span<const double> f16_s, std::span<const double> plan_s);
 
 // One plan after the same prompt. KL, agreement and speed are along the text of the f16 cache, all
 // plans in turn at each token.
@@ -34,6 +48,11 @@ struct ComparedPlan {
   double kl_max = 0;
   double same_best = 0;           // share of positions with the same most likely token
   int64_t first_difference = -1;  // index of the first token that differs from f16's; -1: none
+  ComparedSpeed speed;
+  // For the report; null where nothing was recorded (docs/format/report.md).
+  nlohmann::ordered_json pages;  // memory by page state
+  nlohmann::ordered_json spans;  // which tokens are where
+  nlohmann::ordered_json trace;  // what a policy decided
 };
 
 struct Comparison {
@@ -44,13 +63,8 @@ struct Comparison {
   int64_t scored_tokens = 0;  // positions behind kl_mean
   std::string sampling;       // "greedy", "temperature 0.8, seed 1"
   std::string command;
-  std::string machine;
-  std::string version;
   std::vector<ComparedPlan> plans;  // the first is f16
 };
-
-// What stands in a figure where nothing was measured: a dash for people, null in JSON.
-inline constexpr double kNoFigure = std::numeric_limits<double>::quiet_NaN();
 
 // "constants, once for the model and in no other figure: pq4 2.01 MiB, pq2 1.07 MiB"; empty if no
 // plan has one.
@@ -62,16 +76,9 @@ void PrintFigures(const ComparedPlan& plan, const ComparedPlan* reference, std::
 void PrintComparison(const Comparison& comparison, std::FILE* out);
 nlohmann::ordered_json ComparisonRows(const Comparison& comparison);
 
-// The page. Everything that came from outside is escaped.
-std::string RenderComparison(const Comparison& comparison);
+// The document of the report, and its page.
+nlohmann::ordered_json ComparisonDocument(const Comparison& comparison);
 Status WriteComparison(const std::string& path, const Comparison& comparison);
-
-// Its parts, for tests and other pages: inline SVG, coloured by the classes of the page's style.
-std::string MemoryPicture(const std::vector<ComparedPlan>& plans);
-std::string QualityPicture(const std::vector<ComparedPlan>& plans);
-
-// For text between tags and in attributes. Bytes that are no UTF-8 become U+FFFD.
-std::string EscapeHtml(std::string_view text);
 
 // A KL divergence for people: "0", "0.00012", "0.013"; "–" for kNoFigure.
 std::string HumanDivergence(double kl);

@@ -1,5 +1,7 @@
 // The comparison as text and as JSON rows.
 
+#include <cmath>
+
 #include <fmt/format.h>
 
 #include "cli/lossless/lossless_report.h"
@@ -9,6 +11,22 @@
 #include "cli/report/retention_report.h"
 
 namespace varve::cli {
+
+std::string HumanDivergence(double kl) {
+  if (std::isnan(kl)) return "–";
+  if (!std::isfinite(kl)) return "not finite";
+  if (kl <= 0) return "0";
+  if (kl < 1e-4) return fmt::format("{:.1e}", kl);
+  return kl < 0.1 ? fmt::format("{:.2g}", kl) : fmt::format("{:.2f}", kl);
+}
+
+std::string HumanPercent(double share) {
+  return std::isnan(share) ? "–" : fmt::format("{:.1f} %", 100 * share);
+}
+
+std::string HumanFigure(double value, int decimals) {
+  return std::isnan(value) ? "–" : fmt::format("{:.{}f}", value, decimals);
+}
 
 void PrintFigures(const ComparedPlan& plan, const ComparedPlan* reference, std::FILE* out) {
   std::string line =

@@ -12,7 +12,8 @@
 
 #include "cli/model_argument.h"
 #include "cli/report/output.h"
-#include "cli/report/trace_picture.h"
+#include "cli/report/report_page.h"
+#include "cli/report/trace_document.h"
 
 namespace varve::cli {
 namespace {
@@ -146,6 +147,7 @@ uint8_t RetentionTrace::RungIndex(std::string_view rung) {
 }
 
 void TraceRecorder::OnRetention(const RetentionEvent& event) {
+  if (followed_ && !(event.sequence == *followed_)) return;
   RetentionTrace::Event& traced = trace_.events.emplace_back();
   traced.step = event.next_position;
   traced.layer = event.layer;
@@ -158,6 +160,16 @@ void TraceRecorder::OnRetention(const RetentionEvent& event) {
         {decision.page.first_position, static_cast<int32_t>(decision.page.num_positions),
          static_cast<float>(decision.score), decision.fate, trace_.RungIndex(decision.rung)});
   }
+}
+
+Status DescribeTrace(const Cache& cache, SequenceId sequence, RetentionTrace* trace) {
+  const CacheShape& shape = cache.shape();
+  trace->num_layers = shape.num_layers;
+  trace->page_tokens = shape.page_tokens;
+  VARVE_ASSIGN_OR_RETURN(trace->end_position, cache.NextPosition(sequence));
+  trace->f16_row_bytes =
+      2 * static_cast<uint64_t>(shape.num_kv_heads) * (shape.key_dim + shape.value_dim);
+  return Status();
 }
 
 std::string PrintTrace(const RetentionTrace& trace) {
@@ -217,7 +229,10 @@ bool IsTraceFile(const std::string& path) {
 }
 
 Status WriteTrace(const std::string& path, const RetentionTrace& trace) {
-  const std::string text = path.ends_with(".html") ? RenderTrace(trace) : PrintTrace(trace);
+  if (path.ends_with(".html")) {
+    return WriteReport(path, "What the cache kept", TraceDocument(trace));
+  }
+  const std::string text = PrintTrace(trace);
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "wb"),
                                                              std::fclose);
   if (!file) return IoError(fmt::format("\"{}\": cannot be opened for writing", path));
@@ -249,15 +264,7 @@ int InspectTrace(const InspectTraceOptions& options) {
                   HumanBytes(static_cast<double>(layer.f16_bytes)),
                   fmt::format("{:.2f}", layer.ratio()),
                   layer.floors_bound == 0 ? "" : fmt::format("{}", layer.floors_bound)});
-    rows.push_back({{"layer", layer.layer},
-                    {"plans", layer.plans},
-                    {"dropped_pages", layer.dropped},
-                    {"demoted_pages", layer.demoted},
-                    {"held_bytes", layer.held_bytes},
-                    {"target_bytes", layer.target_bytes},
-                    {"f16_bytes", layer.f16_bytes},
-                    {"ratio", layer.ratio()},
-                    {"floors_bound", layer.floors_bound}});
+    rows.push_back(LayerRow(layer));
   }
   table.Print(out);
   fmt::print(out, "bytes and ratio are those of the layer's last plan, in pages as held\n");

@@ -1,5 +1,5 @@
 // The trace of `varve run --trace`: what the policies of a plan decided, plan by plan and page by
-// page, as a file of JSON lines and as a picture.
+// page, as a file of JSON lines and as a report.
 //
 // The first line of a file describes the run, every further line is one plan of one layer:
 //
@@ -15,6 +15,7 @@
 #define VARVE_CLI_REPORT_RETENTION_TRACE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,11 +61,17 @@ struct RetentionTrace {
 class TraceRecorder : public RetentionObserver {
  public:
   void OnRetention(const RetentionEvent& event) override;
+  // From here on the events of one sequence alone; without it, of all.
+  void Follow(SequenceId sequence) { followed_ = sequence; }
   RetentionTrace& trace() { return trace_; }
 
  private:
   RetentionTrace trace_;
+  std::optional<SequenceId> followed_;
 };
+
+// Fills in what a trace says about its cache; plan, model and prompt are the caller's.
+Status DescribeTrace(const Cache& cache, SequenceId sequence, RetentionTrace* trace);
 
 // The lines of the file, and back. Reading refuses what is out of range, with the line's number.
 std::string PrintTrace(const RetentionTrace& trace);
@@ -73,7 +80,7 @@ Result<RetentionTrace> ParseTrace(std::string_view text);
 // True if the file begins as a trace does.
 bool IsTraceFile(const std::string& path);
 
-// The picture if the path ends in ".html", else the lines.
+// The report (report_page.h) if the path ends in ".html", else the lines.
 Status WriteTrace(const std::string& path, const RetentionTrace& trace);
 
 struct InspectTraceOptions {

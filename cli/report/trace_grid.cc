@@ -1,11 +1,9 @@
-// From the events of a trace to what its picture shows.
+#include "cli/report/trace_grid.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
-
-#include "cli/report/trace_picture.h"
 
 namespace varve::cli {
 namespace {

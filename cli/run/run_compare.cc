@@ -8,24 +8,21 @@
 // gone (1 MiB and 1/64 at most), and they count: the figures never flatter.
 
 #include <algorithm>
+#include <memory>
 
 #include <fmt/format.h>
 
-#include "base/machine.h"
 #include "base/timer.h"
 #include "cli/bench/bench_report.h"
 #include "cli/interrupt.h"
 #include "cli/report/compare_report.h"
 #include "cli/report/output.h"
 #include "cli/report/progress.h"
+#include "cli/report/trace_document.h"
+#include "cli/run/run_memory.h"
 #include "cli/run/run_options.h"
 #include "cli/run/run_prompt.h"
-#include "kernels/kernels.h"
 #include "runtime/eval/token_score.h"
-
-#ifndef VARVE_VERSION
-#define VARVE_VERSION "unknown"
-#endif
 
 namespace varve::cli {
 namespace {
@@ -34,7 +31,15 @@ struct ComparedLane {
   RunSetup::Lane lane;
   SequenceId fork;               // f16: the sequence itself
   std::vector<double> decode_s;  // one per token of the f16 text, all plans in turn
+  // For the report, of the sequence that writes: null and empty without one.
+  std::unique_ptr<TraceRecorder> recorder;
+  MemoryTrack memory;
   ComparedPlan result;
+
+  // Takes a sample of the memory after so many tokens.
+  void Watch(int64_t tokens) {
+    if (recorder) memory.Add(SampleOf(*lane.cache, tokens));
+  }
 };
 
 class PlanComparison {
@@ -50,6 +55,8 @@ class PlanComparison {
   // Feeds the f16 text to every fork and takes the divergences; frees the forks.
   Status Score();
   Status Write(ComparedLane& lane);
+  // What the report shows of the lane's cache.
+  Status Record(ComparedLane& lane) const;
   Status Report() const;
   Comparison Summary() const;
 
@@ -78,8 +85,10 @@ Status PlanComparison::FillLane(size_t index, Progress& progress) {
   const std::span<const int32_t> head(prompt_.data(), prompt_.size() - 1);
   const auto per_lane = static_cast<double>(head.size());
   const std::string& name = options_.plans[index];
-  VARVE_ASSIGN_OR_RETURN(RunSetup::Lane lane, setup_.MakeLane(setup_.plans[index]));
-  ComparedLane compared{std::move(lane), {}, {}, {}};
+  auto recorder = options_.report.empty() ? nullptr : std::make_unique<TraceRecorder>();
+  VARVE_ASSIGN_OR_RETURN(RunSetup::Lane lane, setup_.MakeLane(setup_.plans[index], recorder.get()));
+  if (recorder) recorder->Follow(lane.sequence);
+  ComparedLane compared{std::move(lane), {}, {}, std::move(recorder), {}, {}};
   compared.result.plan = name;
   compared.result.prompt_tokens_per_s = kNoFigure;
   if (!head.empty()) {
@@ -88,6 +97,7 @@ Status PlanComparison::FillLane(size_t index, Progress& progress) {
         *compared.lane.cache, compared.lane.sequence, head, Logits::kNone, nullptr,
         [&](int64_t done) {
           progress.Update(per_lane * static_cast<double>(index) + static_cast<double>(done), name);
+          compared.Watch(done);
           return !InterruptScope::interrupted();
         });
     if (InterruptScope::interrupted()) return Status();  // the lane is not there
@@ -151,6 +161,7 @@ Status PlanComparison::Score() {
       continue;
     }
     lane.result.tokens_per_s = 1 / Median(lane.decode_s);
+    lane.result.speed = CompareSpeed(lanes_[0].decode_s, lane.decode_s);
     lane.result.kl_mean /= static_cast<double>(scored_);
     lane.result.same_best /= static_cast<double>(scored_);
   }
@@ -172,8 +183,10 @@ Status PlanComparison::Write(ComparedLane& lane) {
     std::fflush(setup_.out);
   };
   GenerateCallbacks callbacks;
+  int64_t in_cache = static_cast<int64_t>(prompt_.size());
   callbacks.on_token = [&](int32_t token) {
     write(stream.Next(token));
+    lane.Watch(in_cache++);
     return !InterruptScope::interrupted();
   };
   GenerateOptions generate = setup_.generate;
@@ -198,12 +211,23 @@ Status PlanComparison::Write(ComparedLane& lane) {
   result.metrics = stats;
   result.tokens_seen = position;
   result.use = MakePlanUse(setup_.plans[index], lane.lane.cache->shape(), UseOf(stats));
+  return options_.report.empty() ? Status() : Record(lane);
+}
+
+Status PlanComparison::Record(ComparedLane& lane) const {
+  const Cache& cache = *lane.lane.cache;
+  RetentionTrace& trace = lane.recorder->trace();
+  VARVE_RETURN_IF_ERROR(DescribeTrace(cache, lane.lane.sequence, &trace));
+  trace.prompt_tokens = static_cast<int64_t>(prompt_.size());
+  VARVE_ASSIGN_OR_RETURN(nlohmann::ordered_json spans, SpansJson(cache, lane.lane.sequence, trace));
+  if (HasFates(spans)) lane.result.spans = std::move(spans);
+  if (!trace.events.empty()) lane.result.trace = TraceJson(trace);
+  lane.result.pages = lane.memory.ByState();
   return Status();
 }
 
 Comparison PlanComparison::Summary() const {
   const CacheShape& shape = setup_.model.model->cache_shape();
-  const MachineInfo machine = DescribeMachine();
   const SamplerOptions& sampler = setup_.generate.sampler;
   Comparison comparison;
   comparison.model = setup_.model.name;
@@ -220,9 +244,6 @@ Comparison PlanComparison::Summary() const {
     comparison.sampling += fmt::format(", repetition penalty {:.3g}", sampler.repetition_penalty);
   }
   comparison.command = options_.command;
-  comparison.machine =
-      fmt::format("{}, {} cores, {}", machine.cpu, machine.cores, ActiveKernels().name);
-  comparison.version = VARVE_VERSION;
   for (const ComparedLane& lane : lanes_) comparison.plans.push_back(lane.result);
   return comparison;
 }

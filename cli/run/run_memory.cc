@@ -1,10 +1,14 @@
 #include "cli/run/run_memory.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "cli/report/output.h"
+#include "cli/run/run_options.h"
 
 namespace varve::cli {
 namespace {
@@ -12,6 +16,17 @@ namespace {
 constexpr size_t kPrintedSamples = 8;
 
 }  // namespace
+
+MemorySample SampleOf(const Cache& cache, int64_t tokens) {
+  const CacheFigures figures = FiguresOf(cache, tokens);
+  MemorySample sample;
+  sample.sequences = 1;
+  sample.tokens = tokens;
+  sample.bytes = figures.bytes;
+  sample.bytes_f16 = figures.bytes_f16;
+  sample.rungs = cache.Stats().rungs;
+  return sample;
+}
 
 void MemoryTrack::Add(const MemorySample& sample) {
   peak_bytes_ = std::max(peak_bytes_, sample.bytes);
@@ -52,6 +67,35 @@ void MemoryTrack::AddRows(nlohmann::ordered_json* rows) const {
                      {"cache_bytes", sample.bytes},
                      {"cache_bytes_f16", sample.bytes_f16}});
   }
+}
+
+nlohmann::ordered_json MemoryTrack::ByState() const {
+  using Json = nlohmann::ordered_json;
+  // What is young lies on top, as in a page's life.
+  using Key = std::pair<int, std::string>;
+  std::map<Key, size_t> index;
+  const auto key = [](const RungBytes& rung) {
+    return Key(-static_cast<int>(rung.state), rung.rung);
+  };
+  for (const MemorySample& sample : samples_) {
+    for (const RungBytes& rung : sample.rungs) index[key(rung)] = 0;
+  }
+  Json series = Json::array();
+  for (auto& [of, place] : index) {
+    place = series.size();
+    const auto state = static_cast<PageState>(-of.first);
+    series.push_back({{"rung", of.second}, {"state", PageStateName(state)}});
+  }
+  Json samples = Json::array();
+  for (const MemorySample& sample : samples_) {
+    std::vector<uint64_t> bytes(index.size());
+    for (const RungBytes& rung : sample.rungs) bytes[index[key(rung)]] += rung.bytes;
+    samples.push_back({{"tokens", sample.tokens},
+                       {"f16_bytes", sample.bytes_f16},
+                       {"held_bytes", sample.bytes},
+                       {"bytes", bytes}});
+  }
+  return {{"series", std::move(series)}, {"samples", std::move(samples)}};
 }
 
 }  // namespace varve::cli

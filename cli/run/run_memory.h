@@ -10,15 +10,21 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "varve/cache.h"
+
 namespace varve::cli {
 
 struct MemorySample {
   double seconds = 0;
   int sequences = 0;
-  int64_t tokens = 0;      // in the sequences, dropped ones included
-  uint64_t bytes = 0;      // held by the pool, and tables
-  uint64_t bytes_f16 = 0;  // all tokens in plain f16
+  int64_t tokens = 0;            // in the sequences, dropped ones included
+  uint64_t bytes = 0;            // held by the pool, and tables
+  uint64_t bytes_f16 = 0;        // all tokens in plain f16
+  std::vector<RungBytes> rungs;  // payload by rung and state, or empty
 };
+
+// Of a cache at this moment, with its rungs. `tokens` are those that went in.
+MemorySample SampleOf(const Cache& cache, int64_t tokens);
 
 class MemoryTrack {
  public:
@@ -36,6 +42,9 @@ class MemoryTrack {
   // One row per sample, {"role": "memory", seconds, sequences, tokens, cache_bytes,
   // cache_bytes_f16}.
   void AddRows(nlohmann::ordered_json* rows) const;
+  // For a report (docs/format/report.md): {"series": [{"rung", "state"}, …], "samples": [{"tokens",
+  // "f16_bytes", "held_bytes", "bytes": [one per series]}, …]}
+  nlohmann::ordered_json ByState() const;
 
  private:
   std::vector<MemorySample> samples_;

@@ -142,8 +142,12 @@ void PromptsRun::Done(size_t index, const Generation& generation) {
 
 bool PromptsRun::Moment(const BatchMoment& moment, Progress& progress) {
   const CacheFigures figures = FiguresOf(*lane_.cache, moment.tokens);
-  memory_.Add(
-      {since_start_.seconds(), moment.sequences, moment.tokens, figures.bytes, figures.bytes_f16});
+  memory_.Add({since_start_.seconds(),
+               moment.sequences,
+               moment.tokens,
+               figures.bytes,
+               figures.bytes_f16,
+               {}});
   if (next_to_write_ < answers_.size() && answers_[next_to_write_]) {
     progress.Clear();
     WriteReady();

@@ -242,15 +242,10 @@ Status TextRun::Converse() {
 
 Status TextRun::WriteTraceFile() const {
   RetentionTrace& trace = recorder_->trace();
-  const CacheShape& shape = lane_.cache->shape();
+  VARVE_RETURN_IF_ERROR(DescribeTrace(*lane_.cache, lane_.sequence, &trace));
   trace.plan = options_.plans[0];
   trace.model = setup_.model.name;
-  trace.num_layers = shape.num_layers;
-  trace.page_tokens = shape.page_tokens;
   trace.prompt_tokens = totals_.prompt_tokens;
-  VARVE_ASSIGN_OR_RETURN(trace.end_position, lane_.cache->NextPosition(lane_.sequence));
-  trace.f16_row_bytes =
-      2 * static_cast<uint64_t>(shape.num_kv_heads) * (shape.key_dim + shape.value_dim);
   VARVE_RETURN_IF_ERROR(WriteTrace(options_.trace, trace));
   fmt::print(stderr, "the trace, {} plans of layers: {}\n", trace.events.size(), options_.trace);
   return Status();

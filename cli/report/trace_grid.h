@@ -1,9 +1,8 @@
-// The picture of a retention trace: token position from left to right, time from top to bottom,
-// what a page has become as a colour; bytes held, the target and f16 beside it. One HTML page
-// without outside resources or scripts, for all layers with a policy and for their mean.
+// What pages of a retention trace have become, over time: the content of the report's pictures of a
+// trace, for all layers with a policy and for their mean, and the sums per layer.
 
-#ifndef VARVE_CLI_REPORT_TRACE_PICTURE_H_
-#define VARVE_CLI_REPORT_TRACE_PICTURE_H_
+#ifndef VARVE_CLI_REPORT_TRACE_GRID_H_
+#define VARVE_CLI_REPORT_TRACE_GRID_H_
 
 #include <cstdint>
 #include <string>
@@ -57,9 +56,6 @@ inline constexpr int kAllLayers = -1;
 // The picture's content for a layer, or for the mean of all layers that had a plan.
 TraceGrid MakeTraceGrid(const RetentionTrace& trace, int layer);
 
-// The page. Everything that came from outside is escaped.
-std::string RenderTrace(const RetentionTrace& trace);
-
 }  // namespace varve::cli
 
-#endif  // VARVE_CLI_REPORT_TRACE_PICTURE_H_
+#endif  // VARVE_CLI_REPORT_TRACE_GRID_H_

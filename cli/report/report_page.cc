@@ -1,0 +1,88 @@
+#include "cli/report/report_page.h"
+
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/atomic_file.h"
+#include "cli/report/report_tables.h"
+#include "cli/report/report_template.h"
+
+namespace varve::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A device or a pipe has no name to give to a new file: it is written where it stands.
+bool IsSpecialFile(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode);
+}
+
+Status WriteSpecialFile(const std::string& path, std::string_view text) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "wb"),
+                                                             std::fclose);
+  if (!file) return IoError(fmt::format("\"{}\": cannot be opened for writing", path));
+  const bool written = std::fwrite(text.data(), 1, text.size(), file.get()) == text.size();
+  if (!written || std::fflush(file.get()) != 0) {
+    return IoError(fmt::format("\"{}\": cannot be written", path));
+  }
+  return Status();
+}
+
+}  // namespace
+
+std::string EscapeJson(const Json& document) {
+  const std::string json = document.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string out;
+  out.reserve(json.size() + json.size() / 16);
+  for (const char c : json) {
+    // Outside of strings JSON has none of these.
+    if (c == '<') {
+      out += "\\u003c";
+    } else if (c == '>') {
+      out += "\\u003e";
+    } else if (c == '&') {
+      out += "\\u0026";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+std::string RenderReport(std::string_view title, const Json& document) {
+  const std::pair<std::string_view, std::string> parts[] = {
+      {"{{title}}", EscapeHtml(title)},
+      {"{{style}}", std::string(ReportStyle())},
+      {"{{tables}}", StaticTables(title, document)},
+      {"{{document}}", EscapeJson(document)},
+      {"{{script}}", ReportScript()},
+  };
+  // Once through the template, so that a text which looks like a marker stays as it is.
+  std::string page;
+  std::string_view rest = ReportHtml();
+  for (const auto& [marker, text] : parts) {
+    const size_t at = rest.find(marker);
+    page += rest.substr(0, at);
+    page += text;
+    rest.remove_prefix(at + marker.size());
+  }
+  page += rest;
+  return page;
+}
+
+Status WriteReport(const std::string& path, std::string_view title, const Json& document) {
+  const std::string page = RenderReport(title, document);
+  if (IsSpecialFile(path)) return WriteSpecialFile(path, page);
+  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file,
+                         AtomicFile::Create(path, SystemFileOps()));
+  VARVE_RETURN_IF_ERROR(file->Append(std::as_bytes(std::span(page))));
+  return file->Commit();
+}
+
+}  // namespace varve::cli
