@@ -24,13 +24,13 @@ if(VARVE_SANITIZE)
   target_link_options(varve_options INTERFACE -fsanitize=${VARVE_SANITIZE})
 endif()
 
-# Tests and, under a sanitizer, the program's subcommands are compiled once and run for seconds: they
-# need no optimiser. The library keeps the flags of the preset.
+# Tests and the program's subcommands call the library, which keeps the flags of the preset. They themselves need
+# little of the optimiser: with -O1 they compile in three quarters of the time.
 function(varve_compile_quickly target)
   if(VARVE_SANITIZE)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-O0>)
     set_target_properties(${target} PROPERTIES VARVE_QUICK ON)
-  elseif("${ARGN}" STREQUAL "TEST")
+  else()
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-O1>)
   endif()
 endfunction()

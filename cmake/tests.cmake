@@ -17,7 +17,7 @@ list(APPEND VARVE_TEST_SOURCES ${VARVE_OUTER_TEST_SOURCES})
 if(VARVE_TEST_SOURCES)
   add_executable(varve_tests ${VARVE_TEST_SOURCES})
   target_link_libraries(varve_tests PRIVATE varve_cli_objects varve_test_support GTest::gtest GTest::gtest_main)
-  varve_compile_quickly(varve_tests TEST)
+  varve_compile_quickly(varve_tests)
   varve_group_sources(varve_tests)
   if(VARVE_SANITIZE)
     # A sanitized process takes a quarter of a second to start: several hundred tests share one.

@@ -2,6 +2,7 @@
 """Opens report pages in headless Chromium and looks at them as readers do.
 
     check_report.py [--out DIR] [--expect FIGURE,...] PAGE...
+    check_report.py --document FILE PAGE    PAGE's template with another document, as DIR/FILE.html
 
 Each page is opened at 1280 and at 390 pixels, in light and in dark mode. It fails on: a message in the console or an
 exception, anything asked of the network, a page wider than its window, a figure that is missing or has no size (a
@@ -230,10 +231,22 @@ def check_page(browser: Browser, page: Path, out: Path, expected: list[str]) -> 
     return problems
 
 
+def swap_document(page: Path, document: Path, out: Path) -> Path:
+    """A copy of the page that shows another document."""
+    text = page.read_text(encoding="utf-8")
+    begin = text.index(">", text.index('id="varve-document"')) + 1
+    end = text.index("</script>", begin)
+    swapped = out / f"{document.stem}.html"
+    content = json.dumps(json.loads(document.read_text(encoding="utf-8"))).replace("<", "\\u003c")
+    swapped.write_text(text[:begin] + content + text[end:], encoding="utf-8")
+    return swapped
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pages", nargs="+", type=Path, metavar="PAGE")
     parser.add_argument("--out", type=Path, default=Path("out/report"), help="folder of the screenshots")
+    parser.add_argument("--document", type=Path, help="JSON to show in place of the page's own")
     parser.add_argument("--expect", default="", help="figures that every page must have, separated by commas")
     options = parser.parse_args()
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -242,6 +255,8 @@ def main() -> int:
         return 2
     options.out.mkdir(parents=True, exist_ok=True)
     expected = [name for name in options.expect.split(",") if name]
+    if options.document:
+        options.pages = [swap_document(page, options.document, options.out) for page in options.pages]
     problems = []
     with tempfile.TemporaryDirectory() as profile:
         browser = Browser(program, profile)

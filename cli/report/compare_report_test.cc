@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <limits>
+#include <cmath>
 
 namespace varve::cli {
 namespace compare_report_test {
+
+using Json = nlohmann::ordered_json;
 
 ComparedPlan Plan(std::string name, std::string text, double bytes_per_token, double kl) {
   ComparedPlan plan;
@@ -33,81 +35,65 @@ Comparison Example() {
   return comparison;
 }
 
-size_t Count(const std::string& text, std::string_view what) {
-  size_t count = 0;
-  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
-  return count;
+TEST(CompareReport, TheDocumentHasEveryFigure) {
+  const Json document = ComparisonDocument(Example());
+  EXPECT_EQ(document["kind"], "compare");
+  EXPECT_EQ(document["model"]["name"], "a<b>.gguf");
+  EXPECT_EQ(document["command"], "varve run -p '<x>'");
+  EXPECT_EQ(document["prompt"]["text"], "Once & \"twice\"");
+  EXPECT_EQ(document["scored_tokens"], 40);
+  ASSERT_EQ(document["plans"].size(), 3u);
+  EXPECT_EQ(document["plans"][0]["role"], "baseline");
+  EXPECT_EQ(document["plans"][0]["first_difference"], nullptr);
+  const Json& last = document["plans"][2];
+  EXPECT_EQ(last["plan"], "k=q8_0,v=q4_0");
+  EXPECT_EQ(last["first_difference"], 3);
+  EXPECT_EQ(last["bytes_per_token"], 416.0);
+  EXPECT_EQ(last["kl_mean"], 0.013);
+  EXPECT_EQ(last["top1"], 0.975);
+  EXPECT_EQ(last["text"], "The sea was blue.");
+  ASSERT_EQ(document["speed"].size(), 3u);
+  EXPECT_EQ(document["speed"][1]["bucket"], "90");
 }
 
-TEST(CompareReport, EscapesWhatCameFromOutside) {
-  EXPECT_EQ(EscapeHtml("a<b>&\"c'"), "a&lt;b&gt;&amp;&quot;c&#39;");
-  EXPECT_EQ(EscapeHtml("grün 語 🌍"), "grün 語 🌍");
-  EXPECT_EQ(EscapeHtml("x\xFFy\xE8\xAA"), "x\uFFFDy\uFFFD\uFFFD");
-  const std::string page = RenderComparison(Example());
-  EXPECT_EQ(page.find("a<b>"), std::string::npos);
-  EXPECT_NE(page.find("a&lt;b&gt;.gguf"), std::string::npos);
-  EXPECT_NE(page.find("varve run -p &#39;&lt;x&gt;&#39;"), std::string::npos);
-  EXPECT_NE(page.find("Once &amp; &quot;twice&quot;"), std::string::npos);
-}
-
-TEST(CompareReport, StandsAlone) {
-  const std::string page = RenderComparison(Example());
-  for (const char* outside : {"src=", "href=", "url(", "@import", "<script", "<link"}) {
-    EXPECT_EQ(page.find(outside), std::string::npos) << outside;
-  }
-  EXPECT_NE(page.find("prefers-color-scheme: dark"), std::string::npos);
-  EXPECT_NE(page.find("name=\"viewport\""), std::string::npos);
-}
-
-TEST(CompareReport, MarksFromTheFirstDifferenceOn) {
-  const std::string page = RenderComparison(Example());
-  EXPECT_NE(page.find("The sea was <mark>blue.</mark>"), std::string::npos);
-  EXPECT_EQ(Count(page, "<mark>"), 1u);
-  Comparison accents = Example();
-  accents.plans[0].text = "caf\u00E9";
-  accents.plans[2].text = "caf\u00E8";  // differs in the second byte of a character
-  EXPECT_NE(RenderComparison(accents).find("caf<mark>\u00E8</mark>"), std::string::npos);
+// A section appears when its data is there.
+TEST(CompareReport, WhatWasNotRecordedIsLeftOut) {
+  Comparison comparison = Example();
+  EXPECT_EQ(ComparisonDocument(comparison)["cases"][1], (Json{{"plan", "q8_0"}}));
+  comparison.plans[1].spans = Json{{"end_tokens", 7}};
+  const Json recorded = ComparisonDocument(comparison)["cases"][1];
+  EXPECT_EQ(recorded["spans"]["end_tokens"], 7);
+  EXPECT_FALSE(recorded.contains("trace"));
 }
 
 TEST(CompareReport, CodebooksAreNamedWhereTheyAreNotCounted) {
   Comparison comparison = Example();
   EXPECT_EQ(ConstantsNote(comparison.plans), "");
-  EXPECT_NE(RenderComparison(comparison).find("everything counted; "), std::string::npos);
+  EXPECT_EQ(ComparisonDocument(comparison)["constants"], "");
   comparison.plans[1].use.codebook_bytes = 1536;
   EXPECT_NE(ConstantsNote(comparison.plans).find(comparison.plans[1].plan + " 1.50 KiB"),
             std::string::npos);
-  const std::string page = RenderComparison(comparison);
-  EXPECT_NE(page.find("everything counted but constants of the model; "), std::string::npos);
-  EXPECT_NE(page.find("in no other figure: "), std::string::npos);
+  const std::string note = ComparisonDocument(comparison)["constants"];
+  EXPECT_NE(note.find("in no other figure: "), std::string::npos);
 }
 
-TEST(CompareReport, PicturesHaveARowPerPlan) {
-  const std::vector<ComparedPlan> plans = Example().plans;
-  const std::string memory = MemoryPicture(plans);
-  EXPECT_EQ(Count(memory, "<rect"), 3u);
-  EXPECT_NE(memory.find("width=\"300.0\""), std::string::npos);  // f16 is the longest
-  EXPECT_NE(memory.find("544 B · 1.88×"), std::string::npos);
-  const std::string quality = QualityPicture(plans);
-  EXPECT_EQ(Count(quality, "<circle"), 2u);
-  EXPECT_NE(quality.find("the reference"), std::string::npos);
-  EXPECT_NE(quality.find("0.013 · 97.5 % same best"), std::string::npos);
+TEST(CompareReport, WhatWasNotMeasuredIsNullInThePage) {
+  Comparison comparison = Example();
+  comparison.plans[1].kl_mean = kNoFigure;
+  const Json document = Json::parse(ComparisonDocument(comparison).dump());
+  EXPECT_TRUE(document["plans"][1]["kl_mean"].is_null());
+  EXPECT_TRUE(document["speed"][1]["speed_ratio"].is_null());
 }
 
-// Divergences of zero or beyond all bounds still have a place on the axis.
-TEST(CompareReport, ExtremeDivergencesStayInThePicture) {
-  for (const double kl : {0.0, 1e-300, 1e-9, 50.0, std::numeric_limits<double>::infinity(),
-                          std::numeric_limits<double>::quiet_NaN()}) {
-    const std::string svg = QualityPicture({Plan("f16", "", 1024, 0), Plan("x", "", 1, kl)});
-    EXPECT_EQ(svg.find("cx=\"nan\""), std::string::npos) << kl;
-    EXPECT_EQ(svg.find("cx=\"inf\""), std::string::npos) << kl;
-  }
-}
-
-TEST(CompareReport, LongPlansAreCutAtACodePoint) {
-  const std::string name(100, 'q');
-  const std::string svg = MemoryPicture({Plan("f16", "", 1024, 0), Plan(name, "", 10, 0)});
-  EXPECT_EQ(svg.find(name), std::string::npos);
-  EXPECT_NE(svg.find("qqq…</text>"), std::string::npos);
+TEST(CompareReport, SpeedIsTheMedianOfPairs) {
+  // The plan is twice as fast but for one token; f16's odd tokens take a tenth longer.
+  const std::vector<double> f16 = {1.0, 1.1, 1.0, 1.1, 1.0, 1.1};
+  const std::vector<double> plan = {0.5, 0.55, 0.5, 5.5, 0.5, 0.55};
+  const ComparedSpeed speed = CompareSpeed(f16, plan);
+  EXPECT_DOUBLE_EQ(speed.ratio, 2);
+  EXPECT_DOUBLE_EQ(speed.low, 2);
+  EXPECT_NEAR(speed.noise, 1 - 1 / 1.1, 1e-12);
+  EXPECT_TRUE(std::isnan(CompareSpeed({}, {}).ratio));
 }
 
 TEST(CompareReport, DivergencesReadWell) {

@@ -2,11 +2,16 @@
 
 #include <gtest/gtest.h>
 
-#include "cli/report/trace_picture.h"
+#include <algorithm>
+
+#include "cli/report/trace_document.h"
+#include "cli/report/trace_grid.h"
 #include "tests/gguf_testing.h"
 
 namespace varve::cli {
 namespace retention_trace_test {
+
+using Json = nlohmann::ordered_json;
 
 // Two layers, two moments: the second page of layer 0 is demoted, then dropped; layer 1 drops it.
 RetentionTrace Sample() {
@@ -150,17 +155,63 @@ TEST(RetentionTrace, LayersAreSummed) {
   EXPECT_EQ(layers[1].floors_bound, 1);
 }
 
-TEST(RetentionTrace, ThePageIsWholeAndEscaped) {
-  const std::string page = RenderTrace(Sample());
-  EXPECT_NE(page.find("&lt;tiny&gt; &amp; co"), std::string::npos);
-  EXPECT_EQ(page.find("<tiny>"), std::string::npos);
-  EXPECT_EQ(page.find("src="), std::string::npos);
-  EXPECT_EQ(page.find("<script"), std::string::npos);
-  EXPECT_NE(page.find("tokens 64-127, at 208-208: dropped, score 0.0625"), std::string::npos);
-  EXPECT_NE(page.find("end of the prompt"), std::string::npos);
+TEST(RetentionTrace, TheDocumentHasTheMeanAndEachLayer) {
+  const Json document = TraceDocument(Sample());
+  EXPECT_EQ(document["kind"], "trace");
+  EXPECT_EQ(document["model"]["name"], "<tiny> & co");
+  const Json& trace = document["cases"][0]["trace"];
+  ASSERT_EQ(trace["views"].size(), 3u);  // the mean, layers 0 and 2
+  EXPECT_TRUE(trace["views"][0]["layer"].is_null());
+  EXPECT_EQ(trace["views"][2]["layer"], 2);
+  EXPECT_EQ(trace["layers"][0]["dropped_pages"], 1);
+  // first, length, begin row, end row, rung, bits, score: page 64 is dropped at 208.
+  const Json dropped = {64, 64, 1, 2, 0, 0.0, 0.0625};
+  const Json& cells = trace["views"][1]["cells"];
+  EXPECT_NE(std::find(cells.begin(), cells.end(), dropped), cells.end()) << cells;
   RetentionTrace empty = Sample();
   empty.events.clear();
-  EXPECT_NE(RenderTrace(empty).find("No plan was carried out"), std::string::npos);
+  EXPECT_TRUE(TraceJson(empty)["views"].empty());
+}
+
+TEST(RetentionTrace, SpansCoverEveryTokenOfEveryLayer) {
+  RetentionTrace trace = Sample();
+  trace.events.resize(2);  // layer 0 has demoted page 64, layer 2 dropped it
+  const Json spans = SpansJson(trace);
+  ASSERT_EQ(spans["layers"].size(), 3u);
+  for (const Json& layer : spans["layers"]) {
+    int64_t end = 0;
+    for (const Json& span : layer["spans"]) {
+      EXPECT_EQ(span["begin"], end);
+      end = span["end"];
+    }
+    EXPECT_EQ(end, 230);
+  }
+  EXPECT_EQ(spans["layers"][0]["spans"][1],
+            (Json{{"begin", 64}, {"end", 128}, {"fate", "demoted"}, {"rung", "q4_0r"}}));
+  EXPECT_EQ(spans["layers"][1]["spans"].size(), 1u);  // without a policy
+  EXPECT_EQ(spans["layers"][2]["spans"][1]["fate"], "dropped");
+  EXPECT_TRUE(HasFates(spans));
+  trace.events.clear();
+  EXPECT_FALSE(HasFates(SpansJson(trace)));
+}
+
+// A page that was demoted stays so, also where later plans keep it.
+TEST(RetentionTrace, ADemotedPageStaysDemoted) {
+  RetentionTrace trace = Sample();
+  trace.events.resize(3);
+  trace.events[2].pages[1].fate = PageFate::kKept;
+  trace.events[2].pages[1].rung = trace.RungIndex("q4_0r");
+  EXPECT_EQ(SpansJson(trace)["layers"][0]["spans"][1]["fate"], "demoted");
+}
+
+TEST(RetentionTrace, ARecorderFollowsOneSequence) {
+  TraceRecorder recorder;
+  RetentionEvent event;
+  event.sequence = SequenceId{7};
+  recorder.OnRetention(event);
+  recorder.Follow(SequenceId{8});
+  recorder.OnRetention(event);
+  EXPECT_EQ(recorder.trace().events.size(), 1u);
 }
 
 TEST(RetentionTrace, AFileIsKnownByItsBeginning) {

@@ -91,6 +91,7 @@ Status PlanComparison::FillLane(size_t index, Progress& progress) {
   ComparedLane compared{std::move(lane), {}, {}, std::move(recorder), {}, {}};
   compared.result.plan = name;
   compared.result.prompt_tokens_per_s = kNoFigure;
+  compared.Watch(0);
   if (!head.empty()) {
     const Timer timer;
     const Status status = setup_.runner->Forward(
@@ -220,6 +221,8 @@ Status PlanComparison::Record(ComparedLane& lane) const {
   VARVE_RETURN_IF_ERROR(DescribeTrace(cache, lane.lane.sequence, &trace));
   trace.prompt_tokens = static_cast<int64_t>(prompt_.size());
   VARVE_ASSIGN_OR_RETURN(nlohmann::ordered_json spans, SpansJson(cache, lane.lane.sequence, trace));
+  VARVE_ASSIGN_OR_RETURN(const int64_t tokens, cache.TokensSeen(lane.lane.sequence));
+  lane.Watch(tokens);  // with all that was packed meanwhile
   if (HasFates(spans)) lane.result.spans = std::move(spans);
   if (!trace.events.empty()) lane.result.trace = TraceJson(trace);
   lane.result.pages = lane.memory.ByState();

@@ -32,7 +32,9 @@ void MemoryTrack::Add(const MemorySample& sample) {
   peak_bytes_ = std::max(peak_bytes_, sample.bytes);
   sum_bytes_ += static_cast<double>(sample.bytes);
   sum_bytes_f16_ += static_cast<double>(sample.bytes_f16);
-  if (added_++ % stride_ != 0) return;
+  last_ = sample;
+  last_is_kept_ = added_++ % stride_ == 0;
+  if (!last_is_kept_) return;
   if (samples_.size() == kMaxSamples) {
     // Every second one goes; this one would be the next of those that stay.
     for (size_t i = 0; 2 * i < samples_.size(); ++i) samples_[i] = samples_[2 * i];
@@ -77,7 +79,9 @@ nlohmann::ordered_json MemoryTrack::ByState() const {
   const auto key = [](const RungBytes& rung) {
     return Key(-static_cast<int>(rung.state), rung.rung);
   };
-  for (const MemorySample& sample : samples_) {
+  std::vector<MemorySample> shown = samples_;
+  if (added_ > 0 && !last_is_kept_) shown.push_back(last_);
+  for (const MemorySample& sample : shown) {
     for (const RungBytes& rung : sample.rungs) index[key(rung)] = 0;
   }
   Json series = Json::array();
@@ -87,7 +91,7 @@ nlohmann::ordered_json MemoryTrack::ByState() const {
     series.push_back({{"rung", of.second}, {"state", PageStateName(state)}});
   }
   Json samples = Json::array();
-  for (const MemorySample& sample : samples_) {
+  for (const MemorySample& sample : shown) {
     std::vector<uint64_t> bytes(index.size());
     for (const RungBytes& rung : sample.rungs) bytes[index[key(rung)]] += rung.bytes;
     samples.push_back({{"tokens", sample.tokens},

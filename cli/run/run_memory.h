@@ -42,12 +42,14 @@ class MemoryTrack {
   // One row per sample, {"role": "memory", seconds, sequences, tokens, cache_bytes,
   // cache_bytes_f16}.
   void AddRows(nlohmann::ordered_json* rows) const;
-  // For a report (docs/format/report.md): {"series": [{"rung", "state"}, …], "samples": [{"tokens",
-  // "f16_bytes", "held_bytes", "bytes": [one per series]}, …]}
+  // For a report (docs/format/report.md), the last sample included: {"series": [{"rung", "state"},
+  // …], "samples": [{"tokens", "f16_bytes", "held_bytes", "bytes": [one per series]}, …]}
   nlohmann::ordered_json ByState() const;
 
  private:
   std::vector<MemorySample> samples_;
+  MemorySample last_;  // that was added
+  bool last_is_kept_ = false;
   uint64_t stride_ = 1;  // of what is added, each so many-th is kept
   uint64_t added_ = 0;
   uint64_t peak_bytes_ = 0;

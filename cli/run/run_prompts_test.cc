@@ -120,7 +120,7 @@ TEST_F(RunPromptsTest, RefusesWhatCannotWorkBeforeAnythingRuns) {
 TEST(MemoryTrack, KeepsAnEvenSpreadOfALongRun) {
   MemoryTrack track;
   for (int i = 0; i < 10000; ++i) {
-    track.Add({static_cast<double>(i), 1, i, static_cast<uint64_t>(i == 77 ? 1000 : 10), 40});
+    track.Add({static_cast<double>(i), 1, i, static_cast<uint64_t>(i == 77 ? 1000 : 10), 40, {}});
   }
   const std::vector<MemorySample>& samples = track.samples();
   EXPECT_LE(samples.size(), MemoryTrack::kMaxSamples);
@@ -132,6 +132,30 @@ TEST(MemoryTrack, KeepsAnEvenSpreadOfALongRun) {
   }
   EXPECT_EQ(track.peak_bytes(), 1000u);  // of what was added, kept or not
   EXPECT_NEAR(track.mean_ratio(), 400000.0 / (9999 * 10 + 1000), 1e-9);
+}
+
+TEST(MemoryTrack, BytesByStateLieInTheOrderOfAPagesLife) {
+  MemoryTrack track;
+  const auto pages = [](PageState state, const char* rung, uint64_t bytes) {
+    return RungBytes{rung, state, 1, bytes};
+  };
+  track.Add({0, 1, 64, 100, 200, {pages(PageState::kFilling, "f16", 90)}});
+  track.Add({1,
+             1,
+             128,
+             150,
+             400,
+             {pages(PageState::kFilling, "f16", 80), pages(PageState::kSealed, "q8_0", 60)}});
+  const nlohmann::ordered_json states = track.ByState();
+  EXPECT_EQ(states["series"][0], (nlohmann::ordered_json{{"rung", "q8_0"}, {"state", "sealed"}}));
+  EXPECT_EQ(states["series"][1]["state"], "filling");
+  EXPECT_EQ(states["samples"][0]["bytes"], (nlohmann::ordered_json{0, 90}));
+  EXPECT_EQ(states["samples"][1]["bytes"], (nlohmann::ordered_json{60, 80}));
+  EXPECT_EQ(states["samples"][1]["held_bytes"], 150);
+  EXPECT_EQ(states["samples"][1]["f16_bytes"], 400);
+  // The end is always there, however long the run.
+  for (int i = 0; i < 1000; ++i) track.Add({2, 1, 200 + i, 150, 400, {}});
+  EXPECT_EQ(track.ByState()["samples"].back()["tokens"], 1199);
 }
 
 }  // namespace run_prompts_test

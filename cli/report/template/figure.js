@@ -185,9 +185,9 @@ function legend(entries) {
   return element('ul', { class: 'key' }, entries.map(([picture, text]) => element('li', {}, picture, text)));
 }
 
-// Colours of rungs: the same in all figures, in the order in which they first appear.
-const rungColours = new Map();
+// Colours of rungs, the same in all figures: floats have their own, others follow in the order in which they appear.
+const rungColours = new Map([['f16', 'var(--c0)'], ['bf16', 'var(--c8)'], ['f32', 'var(--c9)']]);
 function rungColour(rung) {
-  if (!rungColours.has(rung)) rungColours.set(rung, `var(--c${rungColours.size % 8})`);
+  if (!rungColours.has(rung)) rungColours.set(rung, `var(--c${1 + (rungColours.size - 3) % 7})`);
   return rungColours.get(rung);
 }

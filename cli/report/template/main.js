@@ -25,8 +25,8 @@ function leadText() {
   return '';
 }
 
-function tile(figureText, text) {
-  return element('div', { class: 'tile' }, element('b', {}, figureText), element('span', {}, text));
+function tile(figureText, ...text) {
+  return element('div', { class: 'tile' }, element('b', {}, figureText), element('span', {}, ...text));
 }
 
 // The few figures that a reader takes away.
@@ -38,9 +38,9 @@ function tiles() {
     const small = by('ratio', -1);
     const close = by('kl_mean', 1);
     const good = rows.filter((row) => row.kl_mean <= 1e-3).sort((a, b) => b.ratio - a.ratio)[0];
-    list.push(tile(times(small.ratio), `the smallest cache: ${small.label}, KL ${divergence(small.kl_mean)}`));
-    if (good && good !== small) list.push(tile(times(good.ratio), `the smallest with KL up to 0.001: ${good.label}`));
-    if (close !== good) list.push(tile(divergence(close.kl_mean), `KL of the closest to f16: ${close.label}, ${times(close.ratio)}`));
+    list.push(tile(times(small.ratio), 'the smallest cache: ', planName(small.label), `, KL ${divergence(small.kl_mean)}`));
+    if (good && good !== small) list.push(tile(times(good.ratio), 'the smallest with KL up to 0.001: ', planName(good.label)));
+    if (close !== good) list.push(tile(divergence(close.kl_mean), 'KL of the closest to f16: ', planName(close.label), `, ${times(close.ratio)}`));
   }
   if (report.kind === 'gate') list.unshift(tile(`${ofStatus(report.cases ?? [], 'passed')} of ${report.cases?.length ?? 0}`, 'cases passed'));
   const same = (report.plans ?? []).filter((row, i) => i > 0 && row.first_difference === null).length;

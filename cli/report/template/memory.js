@@ -26,9 +26,14 @@ function drawMemory(memory, most, width) {
     picture.append(svg('line', { class: 'grid', x1: left, x2: width - right, y1: y(at), y2: y(at) }), svg('text', { class: 'tick', x: left - 6, y: y(at) + 4, 'text-anchor': 'end' }, shortBytes(at)));
   }
   const floor = samples.map(() => 0);
+  const names = [];
   memory.series.forEach((series, i) => {
     const under = samples.map((sample, at) => `${x(sample.tokens).toFixed(1)} ${y(floor[at]).toFixed(1)}`).reverse();
+    const before = floor[samples.length - 1];
     samples.forEach((sample, at) => { floor[at] += sample.bytes[i] ?? 0; });
+    // Areas that are high enough say themselves what they are.
+    const [low, high] = [y(before), y(floor[samples.length - 1])];
+    if (low - high > 20) names.push(svg('text', { class: 'plan halo', x: width - right - 8, y: (low + high) / 2 + 5, 'text-anchor': 'end' }, series.rung));
     const over = samples.map((sample, at) => `${x(sample.tokens).toFixed(1)} ${y(floor[at]).toFixed(1)}`);
     picture.append(...patterned('path', { d: `M${over.join('L')}L${under.join('L')}Z` }, series.state, { style: `fill:${rungColour(series.rung)}` }).filter(Boolean));
   });
@@ -38,10 +43,11 @@ function drawMemory(memory, most, width) {
   if (prompt > first && prompt < last) {
     picture.append(svg('line', { class: 'axis', x1: x(prompt), x2: x(prompt), y1: top, y2: height - bottom, 'stroke-dasharray': '3 3' }));
   }
-  for (const at of ticks(first, last, width > 420 ? 6 : 3)) {
+  for (const at of ticks(first, last, width > 420 ? 6 : 4)) {
     picture.append(svg('text', { class: 'tick', x: x(at), y: height - bottom + 16, 'text-anchor': 'middle' }, count(at)));
   }
   picture.append(svg('line', { class: 'axis', x1: left, x2: width - right, y1: height - bottom, y2: height - bottom }), svg('text', { class: 'tick', x: (left + width - right) / 2, y: height - 3, 'text-anchor': 'middle' }, 'tokens seen'));
+  picture.append(...names);
   const stops = Math.min(samples.length, 24);
   for (let i = 0; i < stops; ++i) {
     const sample = samples[Math.round(i * (samples.length - 1) / Math.max(1, stops - 1))];

@@ -56,7 +56,7 @@ function addPlans() {
   const axis = divergenceAxis(rows.filter((row) => !row.baseline).map((row) => row.kl_mean));
   const body = element('div', { class: 'rows' },
     element('div', { class: 'row head', 'aria-hidden': 'true' }, element('span', {}, 'plan'), element('span', {}, 'bytes of cache per token · f16 ÷ this'), element('span', {}, 'mean KL, logarithmic: left is better')),
-    rows.map((row) => element('div', { class: 'row' }, element('div', { class: 'name' }, element('span', { class: 'num' }, row.number), planName(row.label)), memoryTrack(row, most), qualityTrack(row, axis))),
+    rows.map((row) => element('div', { class: 'row' }, element('div', { class: 'name numbered' }, element('span', { class: 'num' }, row.number), planName(row.label)), memoryTrack(row, most), qualityTrack(row, axis))),
     decadeRow(axis));
   const constants = report.constants ? ` Everything is counted but constants of the model. The ${report.constants}.` : ' Everything is counted.';
   const scored = report.scored_tokens ? ` KL is the mean over ${several(report.scored_tokens, 'token')}, in nats.` : '';

@@ -8,10 +8,13 @@ function bucketMark(shape) {
   return shape === 'circle' ? svg('circle', { r: 6, class: 'dot' }) : svg('path', { d: paths[shape], class: 'dot' });
 }
 
+// Buckets are depths in tokens, or a name: scripted turns.
+const bucketWords = (bucket) => (/^\d+$/.test(bucket) ? `${count(Number(bucket))} tokens` : String(bucket));
+
 function speedText(row) {
   const noise = isNumber(row.noise) ? `, noise ± ${percent(row.noise)}` : '';
   const spread = isNumber(row.low) && isNumber(row.high) ? `, quartiles ${times(row.low)} to ${times(row.high)}` : '';
-  return `${times(row.speed_ratio)} of the baseline at ${row.bucket} tokens${isNumber(row.tokens_per_s) ? `, ${figure(row.tokens_per_s, 1)} tokens/s` : ''}${spread}${noise}`;
+  return `${times(row.speed_ratio)} of the baseline at ${bucketWords(row.bucket)}${isNumber(row.tokens_per_s) ? `, ${figure(row.tokens_per_s, 1)} tokens/s` : ''}${spread}${noise}`;
 }
 
 // Where a ratio is on the track; the figure stands at its end.
@@ -35,7 +38,7 @@ function speedTrack(row, shape, scale, bucketName) {
     svg('line', { class: 'dashed', x1: at(1), x2: at(1), y1: 0, y2: 26 }),
     isNumber(row.low) && isNumber(row.high) ? svg('line', { class: 'track', style: 'opacity:.6', x1: at(row.low), x2: at(row.high), y1: 13, y2: 13 }) : null,
     svg('svg', { x: at(row.speed_ratio), y: 13, width: 1, height: 1, style: 'width:1px;height:1px' }, bucketMark(shape)),
-    svg('text', { x: '100%', y: 18, 'text-anchor': 'end' }, `${times(row.speed_ratio)}${bucketName ? ` at ${bucketName}` : ''}`));
+    svg('text', { x: '100%', y: 18, 'text-anchor': 'end' }, `${times(row.speed_ratio)}${bucketName ? ` · ${bucketName}` : ''}`));
 }
 
 function addSpeed() {
@@ -59,11 +62,11 @@ function addSpeed() {
     { name: 'quartiles', cell: (row) => (isNumber(row.low) ? `${times(row.low)} … ${times(row.high)}` : '–') },
     { name: 'noise', cell: (row) => (isNumber(row.noise) ? `± ${percent(row.noise)}` : '–') },
   ];
-  const shapes = buckets.length > 1 ? buckets.map((bucket, i) => [svg('svg', { viewBox: '-11 -7 22 14', 'aria-hidden': 'true' }, bucketMark(bucketShapes[i % 4])), `${bucket} tokens deep`]) : [];
+  const shapes = buckets.length > 1 ? buckets.map((bucket, i) => [svg('svg', { viewBox: '-11 -7 22 14', 'aria-hidden': 'true' }, bucketMark(bucketShapes[i % 4])), bucketWords(bucket)]) : [];
   const key = legend([...shapes,
     [svg('svg', { viewBox: '0 0 22 14', 'aria-hidden': 'true' }, svg('path', { class: 'dashed', d: 'M11 0V14' })), 'the baseline'],
     [svg('svg', { viewBox: '0 0 22 14', 'aria-hidden': 'true' }, svg('rect', { class: 'noise', width: 22, height: 14 })), 'noise: the baseline against itself']]);
-  const depth = buckets.length === 1 ? ` at a depth of ${count(Number(buckets[0]))} tokens` : ' by depth';
+  const depth = buckets.length === 1 ? ` at a depth of ${bucketWords(buckets[0])}` : ' by depth';
   addSection('speed', 'Speed', 'Speed', makeFigure({ id: 'speed', title: `Decoding speed${depth}, relative to the baseline`, note: 'Right of the dashed line is faster. What lies within the grey band cannot be told from noise.', key,
     body: element('div', { class: 'rows' }, lines, axis), table: foldedTable(columns, rows, 'Speed relative to the baseline') }));
 }

@@ -21,7 +21,7 @@ function textCard(row, number, reference) {
   const same = baseline ? row.text.length : commonPrefix(reference.text, row.text);
   const begin = Math.min(row.text.length - row.text.trimStart().length, same); // blanks between prompt and text
   const body = element('p', { class: 'story', lang: '' }, row.text.slice(begin, same));
-  if (same < row.text.length) body.append(element('mark', {}, row.text.slice(same)));
+  if (same < row.text.length) body.append(element('mark', {}, element('span', { class: 'unsaid' }, '(differs from here) '), row.text.slice(same)));
   return element('article', { class: 'card', 'data-figure': 'text' }, element('h3', {}, element('span', { class: 'num' }, number), planName(row.plan)), paragraph(textFigures(row, baseline), 'note small'), body);
 }
 

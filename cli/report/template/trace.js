@@ -107,7 +107,7 @@ function traceFigure(row) {
     element('div', { class: 'traced' }, map, element('div', {}, element('h3', {}, 'Bytes held'), lines, held)));
   return element('figure', { 'data-figure': 'trace' }, element('figcaption', {}, element('h3', {}, row.plan && row.plan !== name ? [name, ' '] : null, planName(row.plan ?? name)),
     paragraph('Each row is one moment at which the policy decided, from top to bottom; across it lie the tokens seen by then. Colour and pattern are what a page is stored in from then on.')), body,
-    element('details', { open: '' }, element('summary', {}, 'Per layer, at its last plan'), makeTable(traceColumns, trace.layers, `Layers of ${name}`)));
+    element('details', { open: report.kind === 'trace' ? '' : null }, element('summary', {}, 'Per layer, at its last plan'), makeTable(traceColumns, trace.layers, `Layers of ${name}`)));
 }
 
 function addTrace() {
