@@ -1,29 +1,42 @@
 #include "cli/interrupt.h"
 
+#include <array>
 #include <csignal>
 
 namespace varve::cli {
 namespace {
 
-volatile std::sig_atomic_t interrupt_flag = 0;
-struct sigaction action_before;
+constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
 
-void OnInterrupt(int) { interrupt_flag = 1; }
+volatile std::sig_atomic_t last_signal = 0;
+std::array<struct sigaction, kSignals.size()> actions_before;
+
+void OnSignal(int signal) { last_signal = signal; }
 
 }  // namespace
 
-// No SA_RESTART: a read must end. SA_RESETHAND: the second signal is not for us.
+// No SA_RESTART: a read must end. SA_RESETHAND: the second signal is not for us. A signal that is
+// ignored (nohup) stays ignored.
 InterruptScope::InterruptScope() {
-  interrupt_flag = 0;
+  if (!ending()) last_signal = 0;
   struct sigaction action = {};
-  action.sa_handler = OnInterrupt;
+  action.sa_handler = OnSignal;
   action.sa_flags = SA_RESETHAND;
   sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, &action_before);
+  for (size_t i = 0; i < kSignals.size(); ++i) {
+    sigaction(kSignals[i], nullptr, &actions_before[i]);
+    if (actions_before[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+  }
 }
 
-InterruptScope::~InterruptScope() { sigaction(SIGINT, &action_before, nullptr); }
+InterruptScope::~InterruptScope() {
+  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &actions_before[i], nullptr);
+}
 
-bool InterruptScope::interrupted() { return interrupt_flag != 0; }
+bool InterruptScope::interrupted() { return last_signal != 0; }
+
+bool InterruptScope::ending() { return last_signal == SIGTERM || last_signal == SIGHUP; }
+
+int InterruptScope::exit_code() { return last_signal == 0 ? 0 : 128 + last_signal; }
 
 }  // namespace varve::cli

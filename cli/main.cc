@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "cli/report/output.h"
 #include "kernels/kernels.h"
 
@@ -28,7 +29,11 @@ int RunProgram(int argc, char** argv) {
       "  varve eval ppl --kv q8_0 q4_0r         quality against the f16 cache\n"
       "  varve solve --ratio 4                  the plan that loses least at a size\n"
       "  varve transcribe -m whisper-tiny.en speech.wav\n"
-      "`varve COMMAND --help` tells the options of a command.");
+      "`varve COMMAND --help` tells the options of a command. Exit codes: 0 done, 1 failed while "
+      "running, 2 asked for\n"
+      "something that cannot be, 130 interrupted by Ctrl-C (128 + signal: 143 by SIGTERM, 129 by "
+      "SIGHUP), with what\n"
+      "there was so far printed, written and saved.");
 
   // Whatever the command prints then comes from other kernels than were asked for.
   if (const std::string_view warning = varve::KernelSelectionWarning(); !warning.empty()) {
@@ -75,5 +80,5 @@ int main(int argc, char** argv) {
   if (exit_code != varve::cli::kExitDone) return exit_code;
   // A full disk must not look like success.
   const varve::Status written = varve::cli::FlushStdout();
-  return written.ok() ? exit_code : ReportError(written);
+  return written.ok() ? varve::cli::InterruptScope::exit_code() : ReportError(written);
 }

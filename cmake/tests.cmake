@@ -125,6 +125,9 @@ set_tests_properties(layers layers-self-test capabilities cuda-option PROPERTIES
 # --- the package: install into an empty prefix, build and run an outside project against it. A
 # sanitized library needs its consumers sanitized too, which is not what is tested here. ---
 if(NOT VARVE_SANITIZE)
+  add_test(NAME signals COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/faults/signals_test.py
+    $<TARGET_FILE:varve_cli>)
+  set_tests_properties(signals PROPERTIES LABELS package TIMEOUT ${VARVE_TEST_TIMEOUT_S})
   add_test(NAME exports COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_exports.py
     $<TARGET_FILE:varve_shared> ${PROJECT_SOURCE_DIR}/include --nm ${CMAKE_NM})
   set_tests_properties(exports PROPERTIES LABELS package TIMEOUT 60)

@@ -223,7 +223,7 @@ Status TextRun::Converse() {
   if (!options_.system.empty()) messages.push_back({"system", options_.system});
   WriteNote(fmt::format("{}, chat format {}; Ctrl-D ends, Ctrl-C stops an answer\n",
                         setup_.model.name, setup_.chat_format));
-  for (bool goes_on = true; goes_on;) {
+  for (bool goes_on = true; goes_on && !InterruptScope::ending();) {
     std::string line;
     {
       const InterruptScope scope;
