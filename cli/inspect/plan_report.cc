@@ -102,6 +102,7 @@ void PrintReport(const PlanReportOptions& options, const Plan& plan, const PlanC
     fmt::print("fold: counted as if all {} tokens were the prompt\n", options.ctx);
   for (const FallbackUse& fallback : use.fallbacks)
     fmt::print("fallback: {}\n", FallbackText(fallback));
+  for (const std::string& note : cost.notes) fmt::print("note: {}\n", note);
   for (const RangeCost& range : cost.ranges) {
     if (range.policy_bytes == 0) continue;
     fmt::print(

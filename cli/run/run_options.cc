@@ -13,6 +13,12 @@ namespace {
 
 constexpr int64_t kTextTokens = 256;
 
+// Lines of plans with log_stats=1.
+class StderrLog final : public LogSink {
+ public:
+  void OnLine(std::string_view line) override { WriteNote(fmt::format("{}\n", line)); }
+};
+
 Result<std::vector<Plan>> ReadPlans(const RunOptions& options, const DecoderModel& model) {
   std::vector<Plan> plans;
   for (const std::string& text : options.plans) {
@@ -94,6 +100,8 @@ Result<RunSetup::Lane> RunSetup::MakeLane(const Plan& plan, RetentionObserver* o
   cache_options.max_bytes = max_bytes;
   cache_options.executor = executor.get();
   cache_options.retention_observer = observer;
+  static StderrLog log;
+  cache_options.log = &log;
   VARVE_ASSIGN_OR_RETURN(std::unique_ptr<Cache> cache,
                          Cache::Create(model.model->cache_shape(), std::move(cache_options)));
   VARVE_ASSIGN_OR_RETURN(SequenceId sequence, cache->CreateSequence());

@@ -277,6 +277,8 @@ Status TextRun::Finish() {
                           HumanBytes(static_cast<double>(bytes))));
   }
   PrintFallbacks(options_.plans[0], use.fallbacks, stderr);
+  for (const std::string& note : stats.plan_notes)
+    WriteNote(fmt::format("{}: {}\n", options_.plans[0], note));
   Status written = options_.trace.empty() ? Status() : WriteTraceFile();
   const Status saved = options_.save.empty() ? Status() : Save();
   if (written.ok()) written = saved;

@@ -82,6 +82,7 @@ struct CacheOptions {
                                    // max_bytes and memory must be left at 0 and null
   AttentionObserver* observer = nullptr;            // not owned
   RetentionObserver* retention_observer = nullptr;  // not owned
+  LogSink* log = nullptr;                           // not owned; for plans with log_stats=1
   bool time_stages = false;  // fill CacheReport::stages; results do not change
 };
 

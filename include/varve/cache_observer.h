@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "varve/export.h"
@@ -70,6 +71,14 @@ class VARVE_API RetentionObserver {
  public:
   virtual ~RetentionObserver() = default;
   virtual void OnRetention(const RetentionEvent& event) = 0;
+};
+
+// Gets the lines of a plan with log_stats=1: one at the end of every step in which a policy dropped
+// or demoted something, or packed pages were installed. On the calling thread.
+class VARVE_API LogSink {
+ public:
+  virtual ~LogSink() = default;
+  virtual void OnLine(std::string_view line) = 0;  // without a newline
 };
 
 }  // namespace varve

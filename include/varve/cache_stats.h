@@ -72,9 +72,11 @@ struct RetentionStats {
 
 // What lossless packing (pack=) did. Counts are since creation.
 struct LosslessStats {
-  int layers = 0;             // with pack=; if 0, nothing else here means anything
-  uint64_t pages_packed = 0;  // in mode store: replaced; full and probe: tried
+  int layers = 0;               // with pack=; if 0, nothing else here means anything
+  uint64_t pages_packed = 0;    // in mode store: replaced; full and probe: tried
+  uint64_t pages_compared = 0;  // of those, byte by byte after unpacking (strict=1)
   uint64_t pages_without_gain = 0;
+  uint64_t block_tokens = 0;      // whole pages that are handed out together: the most of a layer
   uint64_t raw_bytes = 0;         // of all those pages
   uint64_t compressed_bytes = 0;  // what came of them
   uint64_t pages_now = 0;         // packed at this moment,
@@ -187,6 +189,7 @@ struct CacheReport : CacheStats, CacheMetrics {
   uint64_t pages_adopted = 0;     // took over the successor that another sequence had encoded
   uint64_t nonfinite_values = 0;  // NaN or out-of-range values that a block rung replaced
   std::vector<FallbackUse> fallbacks;
+  std::vector<std::string> plan_notes;  // what the plan says and runs otherwise, rounded
   FoldStats fold;
   StageTimes stages;
   std::vector<LayerReport> by_layer;

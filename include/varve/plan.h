@@ -39,6 +39,9 @@ struct AgeStep {
 // bytes kept beside; packed in place of the raw bytes.
 enum class PackingMode { kProbe, kFull, kStore };
 
+// pack_codec=: our own packed parts, or frames of the "gear predictive" format of the H2O system.
+enum class PackCodec { kVarve, kGear };
+
 // fold_positions=: folded rows keep the positions of their tokens, or count as tokens of their own.
 enum class FoldPositions { kTrue, kRestart };
 
@@ -70,6 +73,15 @@ struct LayerRule {
   std::optional<int64_t> hot_recent_tokens;
   std::optional<int64_t> bootstrap_tokens;  // bootstrap=N
   std::optional<int64_t> step_tokens;       // step=N
+  std::optional<PackCodec> pack_codec;      // pack_codec=varve|gear
+  std::optional<std::string> predictors_k;  // predictors_k=raw/delta_seq/…, of gear
+  std::optional<std::string> predictors_v;
+  std::optional<int64_t> pack_zstd;          // pack_zstd=0|1, of gear; 0: RLE alone
+  std::optional<int64_t> pack_block_tokens;  // pack_block=N, rounded up to whole pages
+  std::optional<int64_t> strict;             // strict=0|1
+  std::optional<int64_t> layer_cache_pages;  // layer_cache=N restored pages of a layer's own
+  std::optional<int64_t> sample_layers;      // sample_layers=N of the rule, with pack=probe
+  std::optional<int64_t> sample_tokens;      // sample_every=N tokens, likewise
 
   std::optional<std::string> codebook;    // codebook=FILE
   std::optional<std::string> fold;        // fold=FILE, or fold=shipped: the one of the model
@@ -93,6 +105,8 @@ struct PlanSettings {
   std::optional<std::string> spill;           // spill=FILE: packed pages beyond keep_mib go there
   std::optional<int64_t> spill_mib;           // spill_mib=N: its cap
   std::optional<int64_t> keep_mib;            // keep_mib=N of packed bytes stay in memory
+
+  std::optional<int64_t> log_stats;  // log_stats=0|1: lines for CacheOptions::log
 
   std::optional<FoldPositions> fold_positions;  // fold_positions=true|restart
 

@@ -68,6 +68,7 @@ struct PlanCost {
   uint64_t codebook_bytes = 0;
   uint64_t compressor_bytes = 0;
   std::vector<FallbackUse> fallbacks;  // where fallback= took the place of a rung
+  std::vector<std::string> notes;      // what the plan says and runs otherwise, rounded
 };
 
 // The cost of one sequence of num_tokens, page by page. Fails as Cache::Create would. fold= counts

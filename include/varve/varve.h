@@ -141,6 +141,8 @@ typedef struct varve_cache_options {
   void* retention_data;
   const varve_page_memory* memory;  // replaces anonymous mappings; copied
   varve_page_pool* pool;            // has its own cap: max_bytes must be 0, memory null
+  varve_log_sink log;               // for plans with log_stats=1
+  void* log_data;
 } varve_cache_options;
 
 // Makes a cache. `plan` may be null or "" (f16 everywhere), `options` may be null (defaults).

@@ -72,6 +72,9 @@ typedef struct varve_retention_event {
 // Called when a decision is carried out, on the calling thread. Must not call into the same cache.
 typedef void (*varve_retention_observer)(const varve_retention_event* event, void* user_data);
 
+// Gets the lines of a plan with log_stats=1, without a newline, on the calling thread.
+typedef void (*varve_log_sink)(const char* line, void* user_data);
+
 // The program's own threads: must call task(index, worker, task_data) once for every index in
 // [0, count), on as many threads as it likes, and return when all are done. `worker` is in
 // [0, parallel_for_threads) and no two calls with the same worker overlap.

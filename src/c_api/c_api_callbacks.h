@@ -4,6 +4,8 @@
 #ifndef VARVE_C_API_C_API_CALLBACKS_H_
 #define VARVE_C_API_C_API_CALLBACKS_H_
 
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "varve/cache.h"
@@ -33,6 +35,18 @@ class CallbackObserver final : public AttentionObserver {
   varve_attention_observer callback_;
   void* user_data_;
   std::vector<varve_page_span> pages_;
+};
+
+class CallbackLog final : public LogSink {
+ public:
+  CallbackLog(varve_log_sink callback, void* user_data)
+      : callback_(callback), user_data_(user_data) {}
+
+  void OnLine(std::string_view line) override { callback_(std::string(line).c_str(), user_data_); }
+
+ private:
+  varve_log_sink callback_;
+  void* user_data_;
 };
 
 class CallbackRetentionObserver final : public RetentionObserver {

@@ -21,6 +21,7 @@ struct varve_cache {
   // What the cache calls; they outlive it.
   std::unique_ptr<varve::AttentionObserver> observer;
   std::unique_ptr<varve::RetentionObserver> retention_observer;
+  std::unique_ptr<varve::LogSink> log;
   std::unique_ptr<varve::Executor> executor;
   std::unique_ptr<varve::PageMemory> memory;
   std::unique_ptr<varve::Cache> cache;

@@ -100,6 +100,10 @@ Status ReadCacheOptions(const varve_cache_options* given, varve_cache* handle, C
         std::make_unique<CallbackRetentionObserver>(from.retention_observer, from.retention_data);
     to->retention_observer = handle->retention_observer.get();
   }
+  if (from.log != nullptr) {
+    handle->log = std::make_unique<CallbackLog>(from.log, from.log_data);
+    to->log = handle->log.get();
+  }
   VARVE_RETURN_IF_ERROR(ReadExecutor(from, handle, to));
   return ReadMemory(from.memory, handle, to);
 }

@@ -103,6 +103,7 @@ CacheImpl::CacheImpl(CacheOptions options, const CacheServices& services, Resolv
       retention_(shape_, layer_plans_, sequences_, &store_, &ageing_, options_.retention_observer),
       folding_(shape_, layer_plans_, *services_.kernels, &store_, executor_),
       packing_(shape_, layer_plans_, plan.packing, &store_, executor_, services_.pack_work) {
+  plan_notes_ = std::move(plan.notes);
   if (spill != nullptr) store_.SetSpill(std::move(spill));
   for (const LayerPlan& layer : layer_plans_) {
     layer_spaces_.push_back(SpacesOf(layer));

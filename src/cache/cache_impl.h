@@ -165,6 +165,8 @@ class CacheImpl final : public Cache {
   };
   Footprint FootprintNow() const;
   uint64_t TableBytes() const;
+  // One line, where the plan asks for them and something has happened since the last.
+  void LogStep();
   // Sums over the tables of all sequences.
   void AddTables(CacheReport* report) const;
   // Of one token in one layer, f16.
@@ -209,6 +211,8 @@ class CacheImpl final : public Cache {
   uint64_t put_off_ = 0;  // work at the end of a step that found no memory
   TensorScratch tensors_;
   Footprint run_footprint_;  // summed over steps
+  std::vector<std::string> plan_notes_;
+  uint64_t logged_ = 0;  // pages dropped, demoted and packed by the last line
 };
 
 }  // namespace varve

@@ -92,7 +92,9 @@ std::vector<Property> LosslessProperties(const LosslessStats& stats) {
       {"lossless_decode_cache_bytes", stats.decode_cache_bytes},
       {"lossless_dictionary_bytes", stats.dictionary_bytes},
       {"lossless_pages_packed", stats.pages_packed},
+      {"lossless_pages_compared", stats.pages_compared},
       {"lossless_pages_without_gain", stats.pages_without_gain},
+      {"lossless_block_tokens", stats.block_tokens},
       {"lossless_pages_now", stats.pages_now},
       {"lossless_packed_bytes_now", stats.packed_bytes_now},
       {"lossless_raw_bytes_now", stats.raw_bytes_now},
@@ -181,6 +183,8 @@ std::vector<Property> Properties(const Cache& cache) {
     list.push_back({name + ".bytes", rung.bytes});
   }
   AddLayerProperties(report.by_layer, &list);
+  for (size_t i = 0; i < report.plan_notes.size(); ++i)
+    list.push_back({fmt::format("plan_note.{}", i), report.plan_notes[i]});
   for (size_t i = 0; i < report.fallbacks.size(); ++i) {
     const FallbackUse& use = report.fallbacks[i];
     list.push_back(

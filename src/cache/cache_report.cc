@@ -1,5 +1,9 @@
 // What a cache knows about itself, typed.
 
+#include <utility>
+
+#include <fmt/format.h>
+
 #include "cache/cache_impl.h"
 
 namespace varve {
@@ -30,6 +34,23 @@ double LosslessStats::wait_mean_us() const {
 
 double LosslessStats::wait_headroom_us() const { return kAsyncWaitBudgetUs - wait_max_us; }
 
+namespace {
+
+std::string StatsLine(const CacheReport& report) {
+  const RetentionStats& kept = report.retention;
+  const LosslessStats& packed = report.lossless;
+  return fmt::format(
+      "stats: total_ratio={:.3f} keep_ratio={:.3f} lossy_ratio={:.3f} last_evict_tokens={} "
+      "total_evict_tokens={} evict_us={:.0f} lossless_ratio={:.3f} lossless_pages_packed={} "
+      "lossless_async_wait_last_us={:.0f} lossless_async_queue_peak={} lossless_fallback_count={} "
+      "kv_content_consistency_pass={}",
+      report.total_ratio, kept.keep_ratio, kept.lossy_ratio, kept.tokens_evicted_last,
+      kept.tokens_evicted, kept.plan_us, packed.ratio(), packed.pages_packed, packed.wait_last_us,
+      packed.queue_peak, packed.fallbacks, packed.consistent() ? 1 : 0);
+}
+
+}  // namespace
+
 uint64_t CacheImpl::TableBytes() const {
   uint64_t bytes = store_.num_pages() * sizeof(Page);
   for (const auto& [id, sequence] : sequences_) {
@@ -50,6 +71,13 @@ CacheImpl::Footprint CacheImpl::FootprintNow() const {
 }
 
 CacheStats CacheImpl::Stats() const { return Report(); }
+
+void CacheImpl::LogStep() {
+  if (options_.log == nullptr || settled_plan_.settings.log_stats.value_or(0) == 0) return;
+  const uint64_t done = retention_.pages_changed() + packing_.pages_packed();
+  if (std::exchange(logged_, done) == done) return;
+  options_.log->OnLine(StatsLine(Report()));
+}
 
 void CacheImpl::AddTables(CacheReport* report) const {
   RetentionTotals totals;
@@ -106,6 +134,7 @@ CacheReport CacheImpl::Report() const {
   report.bytes_compressors = compressors_->bytes();
   report.fold = folding_.stats();
   report.fallbacks = rungs_->fallbacks();
+  report.plan_notes = plan_notes_;
   return report;
 }
 

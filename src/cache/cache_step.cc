@@ -308,6 +308,7 @@ Status CacheImpl::EndStep() {
   step_.clear();
   if (packing_.active()) packing_.EndStep();
   if (!retention_.active() || retention_.has_acted()) run_footprint_ += FootprintNow();
+  if_memory_lasts([this] { LogStep(); });
   return Status();
 }
 

@@ -17,13 +17,13 @@ store::PartShape StripPartShape(const CacheShape& shape, const Page& page, Part 
                      shape.page_tokens);
 }
 
-// Packs every strip of a page, unpacks it again and compares. `raw` are the page's bytes, which
-// must stay as they are meanwhile. restored, unless null, gets the unpacked page. Adds to the times
-// of the job.
+// Packs every strip of a page as the job says, unpacks it again and compares. `raw` are the page's
+// bytes, which must stay as they are meanwhile. restored, unless null, gets the unpacked page. Adds
+// to the times of the job.
 Status PackPage(const CacheShape& shape, const Page& page, const std::byte* raw,
-                const std::shared_ptr<const PackDictionaries>& dictionaries,
-                std::vector<std::byte>* restored, PackedStrips* out, PackJob* times) {
-  out->dictionaries = dictionaries;
+                std::vector<std::byte>* restored, PackedStrips* out, PackJob* job) {
+  const PackDictionaries* dictionaries = job->dictionaries.get();
+  out->dictionaries = job->dictionaries;
   out->bytes.reserve(page.bytes);
   std::vector<std::byte> again;
   if (restored != nullptr) restored->resize(page.bytes);
@@ -32,22 +32,25 @@ Status PackPage(const CacheShape& shape, const Page& page, const std::byte* raw,
     for (const Part part : {Part::kKey, Part::kValue}) {
       const store::PartView view{StripPartShape(shape, page, part), raw + at, 0};
       const store::Dictionary* dictionary =
-          dictionaries ? dictionaries->Of(StripIndex(part, head)) : nullptr;
+          dictionaries != nullptr ? dictionaries->Of(StripIndex(part, head)) : nullptr;
       const Timer timer;
-      VARVE_ASSIGN_OR_RETURN(std::vector<std::byte> packed, store::Pack(view, dictionary));
-      times->pack_us += timer.us();
+      VARVE_ASSIGN_OR_RETURN(std::vector<std::byte> packed,
+                             job->gear.empty()
+                                 ? store::Pack(view, dictionary)
+                                 : store::PackGear(view, job->gear[part == Part::kKey ? 0 : 1]));
+      job->pack_us += timer.us();
       // The raw strip is given up only after this.
       const Timer unpack_timer;
       const size_t bytes = view.shape.StripBytes();
       again.resize(bytes);
       VARVE_RETURN_IF_ERROR(store::Unpack(packed, dictionary, {again, 0}));
-      if (std::memcmp(again.data(), view.data, bytes) != 0) {
+      if (job->compare && std::memcmp(again.data(), view.data, bytes) != 0) {
         return Status(StatusCode::kDataLoss, "layer " + std::to_string(page.layer) + ", page at " +
                                                  std::to_string(page.first_position) +
                                                  ": a strip differs after packing and unpacking");
       }
-      times->unpack_us += unpack_timer.us();
-      times->unpacked_bytes += bytes;
+      job->unpack_us += unpack_timer.us();
+      job->unpacked_bytes += bytes;
       if (restored != nullptr) std::memcpy(restored->data() + at, again.data(), bytes);
       at += bytes;
       out->bytes.insert(out->bytes.end(), packed.begin(), packed.end());
@@ -132,8 +135,8 @@ void PackAll(const CacheShape& shape, PackJob& job) {
       if (!packed.status.ok()) continue;
     }
     const std::byte* raw = job.packed_from[i] != nullptr ? unpacked.data() : page.raw();
-    packed.status = PackPage(shape, page, raw, job.dictionaries,
-                             job.keep_restored ? &packed.restored : nullptr, &packed.strips, &job);
+    packed.status = PackPage(shape, page, raw, job.keep_restored ? &packed.restored : nullptr,
+                             &packed.strips, &job);
   }
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "pages/page.h"
+#include "store/gear_stream.h"
 #include "varve/status.h"
 
 namespace varve {
@@ -32,7 +33,10 @@ struct PackJob {
   bool learn = false;
   bool learn_all = false;
   bool repack = false;
-  bool keep_restored = false;  // of mode full: what came out of unpacking
+  bool compare = true;  // what came out of unpacking, byte by byte; its checksum is always compared
+  // Frames of the gear format with these predictors, for K and for V; empty: our own parts.
+  std::vector<store::GearPredictorSet> gear;  // [2]
+  bool keep_restored = false;                 // of mode full: what came out of unpacking
   // kRestore: where the raw strips of each page go.
   std::vector<PageSlot> slots;
 

@@ -30,6 +30,24 @@ bool IsSettled(const LayerPlan& plan, const TableEntry& entry) {
   return entry.stage >= static_cast<int>(plan.stages.rend() - last) - 1;
 }
 
+// Of a sample, one page in so many tokens: the one that the next multiple falls into.
+bool IsSampled(const PackRule& rule, const TableEntry& entry) {
+  const int64_t first = entry.page->first_position;
+  return (first + rule.sample_tokens - 1) / rule.sample_tokens * rule.sample_tokens <
+         entry.EndPosition();
+}
+
+std::vector<store::GearPredictorSet> GearSetsOf(const PackRule& rule) {
+  std::vector<store::GearPredictorSet> sets;
+  if (rule.codec != PackCodec::kGear) return sets;
+  for (const std::vector<int>* ids : {&rule.predictors_k, &rule.predictors_v}) {
+    store::GearPredictorSet& set = sets.emplace_back();
+    for (const int id : *ids) set.predictors.push_back(static_cast<store::GearPredictor>(id));
+    set.zstd = rule.zstd;
+  }
+  return sets;
+}
+
 // Strips lie K, V, K, V, ….
 void AddStrips(const Page& page, std::span<const uint32_t> ends, LayerReport* report) {
   uint64_t packed[2] = {0, 0};
@@ -52,8 +70,15 @@ Packing::Packing(const CacheShape& shape, const std::vector<LayerPlan>& plans,
       store_(store),
       executor_(executor),
       work_(work),
-      tried_(plans.size()) {
-  for (const LayerPlan& plan : plans) stats_.layers += plan.pack ? 1 : 0;
+      tried_(plans.size()),
+      decode_cache_pages_(settings.decode_cache_pages) {
+  for (const LayerPlan& plan : plans) {
+    if (!plan.pack) continue;
+    ++stats_.layers;
+    decode_cache_pages_ += plan.pack->layer_cache_pages;
+    stats_.block_tokens =
+        std::max(stats_.block_tokens, static_cast<uint64_t>(plan.pack->block_tokens));
+  }
 }
 
 Packing::~Packing() {
@@ -113,17 +138,29 @@ void Packing::HandOut(int layer, const LayerTable& table) {
     if (!is_cold) continue;
     const PageRef& page = entry.page;
     const bool is_fresh = page->state() == PageState::kSealed && page->HasRaw() &&
-                          !page->pack_tried && IsSettled(plan, entry);
+                          !page->pack_tried && IsSettled(plan, entry) &&
+                          IsSampled(*plan.pack, entry);
     if (!is_fresh && page->packed() == nullptr) continue;
     ColdPages& cold = families[KindOf(*page)];
     cold.all.push_back(page);
-    cold.all_tokens += entry.rows;
+    cold.all_tokens += page->rows;
     if (!is_fresh) continue;
     cold.fresh.push_back(page);
-    cold.fresh_tokens += entry.rows;
+    cold.fresh_tokens += page->rows;
   }
-  for (const auto& [kind, cold] : families) {
+  for (auto& [kind, cold] : families) {
+    cold.KeepWholeBlocks(std::max<int64_t>(1, plan.pack->block_tokens / shape_.page_tokens));
     if (!cold.fresh.empty()) HandOutFamily(*plan.pack, families_[kind], cold);
+  }
+}
+
+void Packing::ColdPages::KeepWholeBlocks(int64_t block_pages) {
+  const size_t left_over = fresh.size() % static_cast<size_t>(block_pages);
+  for (size_t i = 0; i < left_over; ++i) {
+    fresh_tokens -= fresh.back()->rows;
+    all_tokens -= fresh.back()->rows;
+    std::erase(all, fresh.back());
+    fresh.pop_back();
   }
 }
 
@@ -133,8 +170,10 @@ void Packing::HandOutFamily(const PackRule& rule, Family& family, const ColdPage
   auto job = std::make_unique<PackJob>();
   job->layer = cold.fresh.front()->layer;
   job->keep_restored = rule.mode == PackingMode::kFull;
+  job->compare = rule.strict || job->keep_restored;
+  job->gear = GearSetsOf(rule);
   job->dictionaries = family.dictionaries;
-  job->learn = ShouldLearn(family, cold.all_tokens);
+  job->learn = job->gear.empty() && ShouldLearn(family, cold.all_tokens);
   job->learn_all = family.dictionaries == nullptr || family.learned_tokens < kEnoughTokens;
   job->repack = family.dictionaries != nullptr && family.dictionaries->has_rows();
   job->pages = job->learn ? cold.all : cold.fresh;
@@ -199,6 +238,7 @@ void Packing::InstallPacked(PackJob& job) {
       const PackJob::Packed& packed = job.packed[i];
       const size_t bytes = packed.strips.bytes.size();
       ++stats_.pages_packed;
+      stats_.pages_compared += job.compare ? 1 : 0;
       stats_.raw_bytes += page->bytes;
       stats_.compressed_bytes += std::min(bytes, page->bytes);
       if (mode != PackingMode::kStore) AddStrips(*page, packed.strips.ends, &tried_[layer]);

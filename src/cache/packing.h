@@ -7,7 +7,8 @@
 //             is not restored is unpacked strip by strip by the thread that reads it. Workers
 //             restore pages of the next packed layer meanwhile
 //
-// The decode cache is a number of raw pages beside their packed form. It never holds more than
+// The decode cache is a number of raw pages beside their packed form: layer_cache= of each layer's
+// own, and decode_cache= that all layers share. It never holds more than
 // packing saves, so that store holds no more than full would. Every step reads all pages in
 // the same order, where throwing out the page that was not used for longest would never hit: a page
 // makes room only if the last two steps have not read it.
@@ -74,6 +75,7 @@ class Packing {
     dictionary_bytes_ = DictionaryBytes();
   }
 
+  uint64_t pages_packed() const { return stats_.pages_packed; }
   uint64_t dictionary_bytes() const { return dictionary_bytes_; }
   void AddTo(LosslessStats* stats) const;
   // What packing did to a layer, of whose tables these are all.
@@ -97,6 +99,8 @@ class Packing {
     std::vector<PageRef> all;    // those, and what is packed already
     int64_t fresh_tokens = 0;
     int64_t all_tokens = 0;
+    // Leaves out what does not fill a block yet, the youngest.
+    void KeepWholeBlocks(int64_t block_pages);
   };
 
   PackWorkers& workers();  // started when first needed
@@ -116,7 +120,10 @@ class Packing {
   uint64_t BytesSaved() const;
   // Gives raw strips up that packing no longer pays for.
   void ShrinkDecodeCache();
-  // True if there is room for one more restored page like this one.
+  // True if there is room for one more restored page like this one: within what packing saves, and
+  // within what its layer may keep or all layers share.
+  bool HasRoom(const Page& page) const;
+  // Makes it, if it can.
   bool MakeRoom(const Page& page);
   void Prefetch(int layer, std::span<const Sequence* const> sequences);
 
@@ -133,6 +140,7 @@ class Packing {
   std::vector<const Page*> spilled_read_;  // of the layer that is being read
   LosslessStats stats_;
   std::vector<LayerReport> tried_;  // [num_layers], modes probe and full
+  int decode_cache_pages_ = 0;      // shared ones and those of the layers
   uint64_t dictionary_bytes_ = 0;   // of the dictionaries that are in use
   size_t heap_bytes_ = 0;           // that installed jobs have freed and the heap may keep
   uint64_t step_ = 2;

@@ -23,8 +23,7 @@ uint64_t Packing::BytesSaved() const {
 }
 
 uint64_t Packing::DecodeCacheBytes(const Page& page) const {
-  const uint64_t wanted =
-      static_cast<uint64_t>(settings_.decode_cache_pages) * SlotBytes(page.bytes);
+  const uint64_t wanted = static_cast<uint64_t>(decode_cache_pages_) * SlotBytes(page.bytes);
   return std::min(wanted, BytesSaved());
 }
 
@@ -33,10 +32,21 @@ void Packing::ShrinkDecodeCache() {
     store_->DropRaw(*store_->restored().begin());
 }
 
+bool Packing::HasRoom(const Page& page) const {
+  if (store_->raw_bytes() + SlotBytes(page.bytes) > DecodeCacheBytes(page)) return false;
+  std::vector<int> restored(plans_.size());
+  for (const Page* other : store_->restored()) ++restored[static_cast<size_t>(other->layer)];
+  int shared = 0;
+  for (size_t layer = 0; layer < plans_.size(); ++layer) {
+    const int own = plans_[layer].pack ? plans_[layer].pack->layer_cache_pages : 0;
+    if (static_cast<int>(layer) == page.layer && restored[layer] < own) return true;
+    shared += std::max(0, restored[layer] - own);
+  }
+  return shared < settings_.decode_cache_pages;
+}
+
 bool Packing::MakeRoom(const Page& page) {
-  const uint64_t most = DecodeCacheBytes(page);
-  const uint64_t bytes = SlotBytes(page.bytes);
-  while (store_->raw_bytes() + bytes > most) {
+  while (!HasRoom(page)) {
     Page* oldest = nullptr;
     for (Page* candidate : store_->restored()) {
       const uint64_t last_read = candidate->packed()->last_read;

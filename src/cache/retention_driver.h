@@ -47,6 +47,8 @@ class RetentionDriver {
 
   // True if some layer has a policy.
   bool active() const { return num_layers_ > 0; }
+  // Pages dropped and demoted so far.
+  uint64_t pages_changed() const { return counts_.pages_evicted + counts_.pages_demoted; }
   // True once a decision has been carried out.
   bool has_acted() const { return counts_.plans > 0; }
   bool NeedsMass(int layer) const { return needs_mass_[static_cast<size_t>(layer)]; }

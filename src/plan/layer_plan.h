@@ -33,6 +33,15 @@ struct PackRule {
   int64_t hot_recent_tokens = 256;  // and the last so many are never packed
   int64_t bootstrap_tokens = 32;    // cold tokens that make the first group,
   int64_t step_tokens = 256;        // and every later one
+  int64_t block_tokens = 0;         // pages go out in whole blocks of so many; 0: a page
+  PackCodec codec = PackCodec::kVarve;
+  // Of gear: what is tried for K and for V, by id.
+  std::vector<int> predictors_k = {0, 1, 2, 3};
+  std::vector<int> predictors_v = {0, 1, 2};
+  bool zstd = true;           // of gear; else RLE alone
+  bool strict = true;         // unpacked bytes are compared, not only their checksum
+  int layer_cache_pages = 0;  // restored pages of the layer's own, beside the shared ones
+  int64_t sample_tokens = 1;  // probe: one page in so many tokens
   bool operator==(const PackRule&) const = default;
 };
 

@@ -187,6 +187,7 @@ Result<PlanCost> EstimatePlan(const Plan& plan, const CacheShape& shape,
     cost.codebook_bytes = rungs.codebook_bytes();
     cost.compressor_bytes = compressors.bytes();
   }
+  cost.notes = resolved.notes;
   const std::vector<LayerForm>& layers = resolved.layers;
   const CacheShape& paged = resolved.shape;
 

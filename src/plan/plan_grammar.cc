@@ -27,6 +27,9 @@ constexpr ChoiceMember ChoiceOf() {
               }};
 }
 
+// In the order of their ids.
+constexpr std::string_view kPredictorWords = "raw delta_seq xor_seq pair_delta";
+
 constexpr ClauseSpec kClauses[] = {
     {.name = "kv", .kind = ClauseKind::kBothRungs},
     {.name = "k", .kind = ClauseKind::kRung, .text = &LayerRule::k},
@@ -81,6 +84,52 @@ constexpr ClauseSpec kClauses[] = {
      .count = &LayerRule::step_tokens,
      .min = 1,
      .needs = "pack"},
+    {.name = "pack_codec",
+     .kind = ClauseKind::kChoice,
+     .choice = ChoiceOf<&LayerRule::pack_codec>(),
+     .words = "varve gear",
+     .needs = "pack"},
+    {.name = "predictors_k",
+     .kind = ClauseKind::kWords,
+     .text = &LayerRule::predictors_k,
+     .words = kPredictorWords,
+     .needs = "pack_codec=gear"},
+    {.name = "predictors_v",
+     .kind = ClauseKind::kWords,
+     .text = &LayerRule::predictors_v,
+     .words = kPredictorWords,
+     .needs = "pack_codec=gear"},
+    {.name = "pack_zstd",
+     .kind = ClauseKind::kCount,
+     .count = &LayerRule::pack_zstd,
+     .max = 1,
+     .needs = "pack_codec=gear"},
+    {.name = "pack_block",
+     .kind = ClauseKind::kCount,
+     .count = &LayerRule::pack_block_tokens,
+     .min = 1,
+     .needs = "pack"},
+    {.name = "strict",
+     .kind = ClauseKind::kCount,
+     .count = &LayerRule::strict,
+     .max = 1,
+     .needs = "pack"},
+    {.name = "layer_cache",
+     .kind = ClauseKind::kCount,
+     .count = &LayerRule::layer_cache_pages,
+     .max = 1 << 20,
+     .needs = "pack=store"},
+    {.name = "sample_layers",
+     .kind = ClauseKind::kCount,
+     .count = &LayerRule::sample_layers,
+     .min = 1,
+     .max = kMaxPlanLayers,
+     .needs = "pack=probe"},
+    {.name = "sample_every",
+     .kind = ClauseKind::kCount,
+     .count = &LayerRule::sample_tokens,
+     .min = 1,
+     .needs = "pack=probe"},
     {.name = "pack_threads",
      .kind = ClauseKind::kCount,
      .count = &PlanSettings::pack_threads,
@@ -126,6 +175,12 @@ constexpr ClauseSpec kClauses[] = {
      .max = 1 << 24,
      .needs = "spill",
      .is_setting = true},
+    {.name = "log_stats",
+     .kind = ClauseKind::kCount,
+     .count = &PlanSettings::log_stats,
+     .max = 1,
+     .needs = "evict pack",
+     .is_setting = true},
     {.name = "codebook", .kind = ClauseKind::kFile, .text = &LayerRule::codebook},
     {.name = "fold", .kind = ClauseKind::kFile, .text = &LayerRule::fold},
     {.name = "image",
@@ -162,6 +217,21 @@ Result<int> FindWord(const ClauseSpec& clause, std::string_view value) {
   if (found != words.end()) return static_cast<int>(found - words.begin());
   return InvalidArgument(fmt::format("unknown {} {}; known: {}", clause.name,
                                      QuoteForMessage(value), fmt::join(words, " ")));
+}
+
+Status CheckWords(const ClauseSpec& clause, std::string_view value) {
+  std::vector<int> said;
+  for (size_t begin = 0; begin <= value.size();) {
+    const size_t end = std::min(value.find('/', begin), value.size());
+    VARVE_ASSIGN_OR_RETURN(const int word, FindWord(clause, value.substr(begin, end - begin)));
+    if (std::find(said.begin(), said.end(), word) != said.end()) {
+      return InvalidArgument(
+          fmt::format("{} {} says a word twice", clause.name, QuoteForMessage(value)));
+    }
+    said.push_back(word);
+    begin = end + 1;
+  }
+  return Status();
 }
 
 // The word of the rule's value. A number that is no value of the enum gives what no parser takes.
@@ -256,6 +326,10 @@ Status StoreClause(const ClauseSpec& clause, std::string_view value, WrittenRule
       clause.choice.set(rule, choice);
       return Status();
     }
+    case ClauseKind::kWords:
+      VARVE_RETURN_IF_ERROR(CheckWords(clause, value));
+      rule->*clause.text = value;
+      return Status();
     case ClauseKind::kFile:
       VARVE_RETURN_IF_ERROR(CheckFileName(clause.name, value));
       rule->*clause.text = value;
@@ -277,6 +351,7 @@ std::optional<std::string> ClauseValue(const ClauseSpec& clause, const WrittenRu
       }
       return rule.*clause.text;
     case ClauseKind::kWord:
+    case ClauseKind::kWords:
     case ClauseKind::kFile:
       return rule.*clause.text;
     case ClauseKind::kChoice:

@@ -35,6 +35,7 @@ enum class ClauseKind {
   kBytes,      // integer with B, KiB, MiB or GiB
   kWord,       // a name of `words_of_table`
   kChoice,     // one of `words`, an enum's values in their order
+  kWords,      // some of `words`, each once, joined by "/"
   kFile,       // file name, UTF-8
   kHot,        // S/R
 };

@@ -3,8 +3,8 @@
 //
 // The system switches eviction on for the layers layer_start … layer_end, and lossless packing for
 // the first front_n layers, for the layers that eviction works on, or both (`scope`). In a plan
-// that is a layer rule each, so one flat object becomes up to three rules. Keys whose feature is
-// not in the grammar yet are refused by name. Pure functions, thread-safe.
+// that is a layer rule each, so one flat object becomes a few rules. Absent keys have the system's
+// defaults; where these differ from ours the clause is said. Pure functions, thread-safe.
 
 #ifndef VARVE_PLAN_PLAN_H2O_KEYS_H_
 #define VARVE_PLAN_PLAN_H2O_KEYS_H_
@@ -36,7 +36,7 @@ struct KeySegment {
 bool IsH2oKey(std::string_view key);
 
 // Reads the keys of `object` for which IsH2oKey holds. The segments cover all layers, ascending.
-// Messages start with "plan: " and name the key. kUnimplemented for a known key without a clause.
+// Messages start with "plan: " and name the key.
 Result<std::vector<KeySegment>> SegmentsFromH2oKeys(const nlohmann::json& object);
 
 }  // namespace varve

@@ -98,6 +98,15 @@ class PlanGenerator {
     }
     if (Chance(0.3)) rule.bootstrap_tokens = Count();
     if (Chance(0.3)) rule.step_tokens = 1 + Below(1000);
+    if (Chance(0.3)) rule.pack_codec = static_cast<PackCodec>(Below(2));
+    if (Chance(0.3)) rule.predictors_k = OneOf({"raw", "xor_seq/raw", "pair_delta/delta_seq"});
+    if (Chance(0.3)) rule.predictors_v = OneOf({"delta_seq", "raw/delta_seq/xor_seq/pair_delta"});
+    if (Chance(0.3)) rule.pack_zstd = Below(2);
+    if (Chance(0.3)) rule.pack_block_tokens = 1 + Below(1000);
+    if (Chance(0.3)) rule.strict = Below(2);
+    if (Chance(0.3)) rule.layer_cache_pages = Below(1 << 20);
+    if (Chance(0.3)) rule.sample_layers = 1 + Below(1024);
+    if (Chance(0.3)) rule.sample_tokens = 1 + Below(10000);
     if (Chance(0.3)) rule.codebook = FileName();
     if (Chance(0.3)) rule.fold = FileName();
     if (Chance(0.3)) rule.image_tokens = Count();
@@ -116,6 +125,7 @@ class PlanGenerator {
     if (Chance(0.3)) settings.spill = FileName();
     if (Chance(0.3)) settings.spill_mib = 1 + Below(1 << 24);
     if (Chance(0.3)) settings.keep_mib = Below(1 << 24);
+    if (Chance(0.3)) settings.log_stats = Below(2);
     if (Chance(0.3)) settings.fold_positions = static_cast<FoldPositions>(Below(2));
     return settings;
   }

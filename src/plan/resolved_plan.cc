@@ -9,6 +9,7 @@
 
 #include "plan/plan_rule.h"
 #include "plan/plan_values.h"
+#include "plan/resolve_packing.h"
 #include "plan/resolve_retention.h"
 
 namespace varve {
@@ -158,18 +159,6 @@ Status CheckRestart(const std::vector<LayerForm>& layers) {
   return Status();
 }
 
-std::optional<PackRule> PackRuleOf(const LayerRule& rule) {
-  if (!rule.pack) return std::nullopt;
-  const PackRule defaults;
-  return PackRule{
-      .mode = *rule.pack,
-      .hot_sink_tokens = rule.hot_sink_tokens.value_or(defaults.hot_sink_tokens),
-      .hot_recent_tokens = rule.hot_recent_tokens.value_or(defaults.hot_recent_tokens),
-      .bootstrap_tokens = rule.bootstrap_tokens.value_or(defaults.bootstrap_tokens),
-      .step_tokens = rule.step_tokens.value_or(defaults.step_tokens),
-  };
-}
-
 // Tokens that stay open: what the rule says, else what its first rungs like. Half of a short
 // window at most: else its pages would go before they are coded.
 int64_t OpenTokens(const LayerRule& rule, const Ladder& keys, const Ladder& values) {
@@ -220,7 +209,7 @@ Result<LayerForm> ResolveRule(const LayerRule& rule, const PlanSettings& setting
   layer.exact_tokens = ExactTokens(rule, layer, shape);
   if (rule.evict) VARVE_RETURN_IF_ERROR(CheckBudget(rule, shape, layer));
   if (rule.fold) VARVE_RETURN_IF_ERROR(AddFold(rule, settings, sources.compressors, &layer));
-  layer.pack = PackRuleOf(rule);
+  layer.pack = PackRuleOf(rule, shape.page_tokens);
   return layer;
 }
 
@@ -243,21 +232,6 @@ Status CheckFitsShape(const Plan& plan, const CacheShape& shape) {
                     LayersText(SplitPlan(plan).front()), *page_tokens, shape.page_tokens));
   }
   return Status();
-}
-
-PackSettings PackSettingsOf(const PlanSettings& said) {
-  PackSettings settings;
-  const auto take = [](const std::optional<int64_t>& value, int* into) {
-    if (value) *into = static_cast<int>(*value);
-  };
-  take(said.pack_threads, &settings.threads);
-  take(said.pack_queue, &settings.max_queue);
-  take(said.decode_cache_pages, &settings.decode_cache_pages);
-  settings.prefetch = said.prefetch.value_or(1) != 0;
-  settings.spill_file = said.spill.value_or("");
-  if (said.spill_mib) settings.spill_bytes = static_cast<uint64_t>(*said.spill_mib) << 20;
-  if (said.keep_mib) settings.keep_bytes = static_cast<uint64_t>(*said.keep_mib) << 20;
-  return settings;
 }
 
 }  // namespace
@@ -285,6 +259,8 @@ Result<ResolvedPlan> ResolvePlan(const Plan& plan, const CacheShape& shape,
                            ResolveRule(rule, resolved.plan.settings, resolved.shape, sources));
     const int last = rule.last_layer == -1 ? shape.num_layers - 1 : rule.last_layer;
     for (int i = rule.first_layer; i <= last; ++i) resolved.layers[static_cast<size_t>(i)] = layer;
+    SampleLayers(rule, last, &resolved.layers);
+    AddPackNotes(rule, layer, resolved.shape.page_tokens, &resolved.notes);
   }
   VARVE_RETURN_IF_ERROR(CheckRestart(resolved.layers));
   return resolved;

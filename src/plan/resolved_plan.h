@@ -38,6 +38,7 @@ struct ResolvedPlan {
   std::vector<LayerForm> layers;
   PackSettings packing;
   std::vector<FallbackUse> fallbacks;
+  std::vector<std::string> notes;  // what the plan says and runs otherwise, rounded
 };
 
 // Where codebooks and compressors come from; a null pointer is "not looked for".

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/byte_io.h"
+#include "store/gear_part.h"
 #include "store/pack_modes.h"
 
 namespace varve::store {
@@ -53,6 +54,25 @@ void AppendHeader(const PartView& part, uint64_t dictionary_hash, std::vector<st
   AppendNumber(out, dictionary_hash);
 }
 
+// The payload of raw, which nobody has written yet, and the fields that are known last.
+void FinishPart(const PartView& part, PackMode mode, std::vector<std::byte>& packed) {
+  if (mode == PackMode::kRaw) {
+    const size_t strip = part.shape.StripBytes();
+    for (int head = 0; head < part.shape.num_heads; ++head) {
+      AppendBytes(packed, std::span(part.Strip(head), strip));
+    }
+  }
+  packed[0] = static_cast<std::byte>(mode);
+  const uint32_t payload = static_cast<uint32_t>(packed.size() - kPackedHeaderBytes);
+  std::memcpy(packed.data() + 12, &payload, sizeof(payload));
+}
+
+bool IsPackMode(uint8_t mode) {
+  return (mode >= static_cast<uint8_t>(PackMode::kRaw) &&
+          mode <= static_cast<uint8_t>(PackMode::kZstd)) ||
+         mode == static_cast<uint8_t>(PackMode::kGear);
+}
+
 }  // namespace
 
 std::string_view PackModeName(PackMode mode) {
@@ -67,6 +87,8 @@ std::string_view PackModeName(PackMode mode) {
       return "blocks";
     case PackMode::kZstd:
       return "zstd";
+    case PackMode::kGear:
+      return "gear";
   }
   return "unknown";
 }
@@ -102,19 +124,23 @@ Result<std::vector<std::byte>> Pack(const PartView& part, const Dictionary* dict
   if (PlaneOf(part.shape).num_heads == 0 || LooksRepetitive(part)) {
     consider(PackMode::kZstd, AppendZstd(part, limit, candidate));
   }
-  if (mode == PackMode::kRaw) {
-    const size_t strip = part.shape.StripBytes();
-    for (int head = 0; head < part.shape.num_heads; ++head) {
-      AppendBytes(packed, std::span(part.Strip(head), strip));
-    }
-  }
-  packed[0] = static_cast<std::byte>(mode);
-  const uint32_t payload = static_cast<uint32_t>(packed.size() - kPackedHeaderBytes);
-  std::memcpy(packed.data() + 12, &payload, sizeof(payload));
+  FinishPart(part, mode, packed);
   // A part that does not use the dictionary must not name it.
   if (mode == PackMode::kRaw || mode == PackMode::kZstd) {
     std::fill_n(packed.begin() + 24, 8, std::byte{0});
   }
+  packed.shrink_to_fit();
+  return packed;
+}
+
+Result<std::vector<std::byte>> PackGear(const PartView& part, const GearPredictorSet& set) {
+  VARVE_RETURN_IF_ERROR(part.shape.Check());
+  if (set.predictors.empty()) return InvalidArgument("pack: 0 predictors");
+  if (!IsFloat(part.shape.lane)) return Pack(part, nullptr);
+  std::vector<std::byte> packed;
+  AppendHeader(part, 0, packed);
+  const bool is_smaller = AppendGear(part, set, part.shape.Bytes() - 1, packed);
+  FinishPart(part, is_smaller ? PackMode::kGear : PackMode::kRaw, packed);
   packed.shrink_to_fit();
   return packed;
 }
@@ -136,9 +162,7 @@ Result<PackedInfo> ReadPackedInfo(std::span<const std::byte> packed) {
   VARVE_RETURN_IF_ERROR(reader.Read("payload_bytes", payload));
   VARVE_RETURN_IF_ERROR(reader.Read("content hash", info.content_hash));
   VARVE_RETURN_IF_ERROR(reader.Read("dictionary hash", info.dictionary_hash));
-  if (mode < static_cast<uint8_t>(PackMode::kRaw) || mode > static_cast<uint8_t>(PackMode::kZstd)) {
-    return reader.Bad(fmt::format("mode {} is not in 16 … 20", mode));
-  }
+  if (!IsPackMode(mode)) return reader.Bad(fmt::format("mode {} is not in 16 … 20 or 32", mode));
   if (reserved != 0 || reserved2 != 0) {
     return reader.Bad(fmt::format("reserved bytes {} and {} are not 0", reserved, reserved2));
   }
@@ -198,6 +222,9 @@ Status Unpack(std::span<const std::byte> packed, const Dictionary* dictionary,
       break;
     case PackMode::kZstd:
       status = ReadZstd(reader, info.shape, out);
+      break;
+    case PackMode::kGear:
+      status = ReadGear(reader, info.shape, out);
       break;
   }
   VARVE_RETURN_IF_ERROR(status);

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "store/dictionary.h"
+#include "store/gear_stream.h"
 #include "store/part_image.h"
 #include "varve/status.h"
 
@@ -32,6 +33,7 @@ enum class PackMode : uint8_t {
   kRowRefs = 18,  // rows that are in the dictionary or came before, and the others as pairs
   kBlocks = 19,   // blocks: scales as pairs; codes as they are, or through zstd
   kZstd = 20,     // bytes of elements apart, through zstd
+  kGear = 32,     // floats: a frame of the gear format (gear_part.h); PackGear alone writes it
 };
 std::string_view PackModeName(PackMode mode);
 
@@ -49,6 +51,9 @@ struct PackedInfo {
 
 // Fails only on an invalid shape or a dictionary for another one. `dictionary` may be null.
 Result<std::vector<std::byte>> Pack(const PartView& part, const Dictionary* dictionary);
+
+// The same with a gear frame, or raw where that is not smaller; block types and bytes as Pack does.
+Result<std::vector<std::byte>> PackGear(const PartView& part, const GearPredictorSet& set);
 
 // Checks the header, not the payload. The bytes must be one packed part and no more.
 Result<PackedInfo> ReadPackedInfo(std::span<const std::byte> packed);

@@ -106,6 +106,38 @@ TEST_P(CacheFilePackedPlans, GoesOnBitForBitAndStaysPacked) {
   }
 }
 
+TEST(CacheFilePacked, GearFramesGoInAndComeOutAsTheyAre) {
+  const TempFolder folder;
+  const std::string path = folder.File("cache.varve");
+  const std::string plan = "pack=store,pack_codec=gear,hot=16/64,bootstrap=16,step=16";
+  RetentionRun run(SmallShape(), plan, Work());
+  const SequenceId a = *run.cache->CreateSequence();
+  FeedPacked(run, a, 640);
+  const LosslessStats packed = run.cache->Report().lossless;
+  ASSERT_GT(packed.pages_now, 5u);
+  EXPECT_EQ(packed.dictionary_bytes, 0u);
+  SaveOptions options;
+  options.sequences = {{a, {1, 2}}};
+  ASSERT_OK(run.cache->Save(path, options));
+  ASSERT_OK(VerifyCacheFile(path));
+  EXPECT_EQ(ReadCacheFileInfo(path)->dictionaries, 0u);
+  run.outputs.clear();
+  FeedPacked(run, a, 800);
+  // What comes after may be packed otherwise, or not at all.
+  for (const std::string& other : {plan, std::string("pack=store,hot=16/64"), std::string("f16")}) {
+    RetentionRun loaded(SmallShape(), other, Work());
+    const auto sequences = loaded.cache->Load(path, {});
+    ASSERT_OK(sequences.status());
+    const SequenceId id = (*sequences)[0].sequence;
+    FeedPacked(loaded, id, 641);
+    EXPECT_EQ(loaded.cache->Report().lossless.packed_bytes_now, packed.packed_bytes_now);
+    FeedPacked(loaded, id, 800);
+    for (int layer = 0; layer < 2; ++layer)
+      EXPECT_EQ((loaded.outputs[{id.value, layer}]), (run.outputs[{a.value, layer}]));
+    EXPECT_EQ(ReadAll(*loaded.cache, id), ReadAll(*run.cache, a));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Plans, CacheFilePackedPlans,
                          testing::Values("f16", "bf16,open_rung=bf16", "f32,open_rung=f32",
                                          "0: f16; 1: bf16"));

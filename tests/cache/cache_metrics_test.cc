@@ -32,7 +32,7 @@ std::string Generic(const std::string& name) {
   std::string text =
       std::regex_replace(name, std::regex("^rung\\.[^.]*\\.[^.]*"), "rung.RUNG.STATE");
   text = std::regex_replace(text, std::regex("^layer\\.[0-9]+"), "layer.N");
-  return std::regex_replace(text, std::regex("^fallback\\.[0-9]+"), "fallback.N");
+  return std::regex_replace(text, std::regex("^(fallback|plan_note)\\.[0-9]+"), "$1.N");
 }
 
 TEST(Metrics, EveryPropertyIsInTheDocumentAndTheOtherWayRound) {
@@ -50,7 +50,7 @@ TEST(Metrics, EveryPropertyIsInTheDocumentAndTheOtherWayRound) {
   const RetentionWork work(Shape(), 64);
   RetentionRun run(Shape(), "q8_0", work);
   run.Feed(*run.cache->CreateSequence(), 64);
-  std::set<std::string> known = {"fallback.N"};
+  std::set<std::string> known = {"fallback.N", "plan_note.N"};
   for (const Property& property : Properties(*run.cache)) known.insert(Generic(property.name));
   for (const std::string& name : known)
     EXPECT_EQ(defined.count(name), 1u) << name << " in docs/metrics.md";
