@@ -64,6 +64,23 @@ TEST_F(CApiProperties, EveryRunTimeMetricOfTheSpecificationHasAName) {
   EXPECT_GT(Number(cache_, "lossy_ratio"), 1);
 }
 
+TEST_F(CApiProperties, LinesOfThePlanReachTheProgram) {
+  std::vector<std::string> lines;
+  varve_cache_options options = OneThread();
+  options.log = [](const char* line, void* into) {
+    static_cast<std::vector<std::string>*>(into)->push_back(line);
+  };
+  options.log_data = &lines;
+  const std::string plan = "evict=h2o,trigger=16,every=16,sink=16,recent=16,ratio=2";
+  Open(plan.c_str(), options);
+  for (int i = 0; i < 8; ++i) Step(kPage);
+  EXPECT_TRUE(lines.empty());
+  Open((plan + ",log_stats=1").c_str(), options);
+  for (int i = 0; i < 8; ++i) Step(kPage);
+  ASSERT_FALSE(lines.empty());
+  EXPECT_EQ(lines[0].find("stats: total_ratio="), 0u) << lines[0];
+}
+
 TEST_F(CApiProperties, AgreeWithTheTypedStatistics) {
   Step(kPage);
   Step(3);

@@ -154,6 +154,46 @@ TEST(LayerPlanError, ARungThatCannotStoreTheDimensionNamesThePart) {
   EXPECT_TRUE(by_age.starts_with("plan: layers 0-, clause \"age=f16:64/q4_0\": v: ")) << by_age;
 }
 
+TEST(LayerPlan, SampledLayersAreSpreadOverTheRule) {
+  const auto packed = [](const char* text) {
+    const ResolvedPlan plan = *ResolvePlan(*ParsePlan(text), Shape(10));
+    std::string layers;
+    for (const LayerForm& layer : plan.layers) layers += layer.pack ? 'x' : '.';
+    return layers;
+  };
+  EXPECT_EQ(packed("2-: pack=probe"), "..xxxxxxxx");
+  EXPECT_EQ(packed("2-: pack=probe,sample_layers=1"), "......x...");
+  EXPECT_EQ(packed("2-: pack=probe,sample_layers=2"), "....x...x.");
+  EXPECT_EQ(packed("2-: pack=probe,sample_layers=8"), "..xxxxxxxx");
+  EXPECT_EQ(packed("0-1: pack=probe; 2-: pack=probe,sample_layers=100"), "xxxxxxxxxx");
+  EXPECT_EQ(packed("0-1: pack=probe,sample_layers=1"), ".x........");
+}
+
+TEST(LayerPlan, BlocksOfPackingAreWholePages) {
+  const auto block = [](const char* text, size_t notes) {
+    const ResolvedPlan plan = *ResolvePlan(*ParsePlan(text), Shape(1));
+    EXPECT_EQ(plan.notes.size(), notes) << text;
+    return plan.layers[0].pack->block_tokens;
+  };
+  EXPECT_EQ(block("pack=store", 0), 64);
+  EXPECT_EQ(block("pack=store,pack_block=128", 0), 128);
+  EXPECT_EQ(block("pack=store,pack_block=100", 1), 128);
+  EXPECT_EQ(block("pack=store,pack_block=1,page=16", 1), 16);
+}
+
+TEST(LayerPlanError, ClausesOfPackingNeedTheirMode) {
+  EXPECT_NE(
+      ErrorOf("pack=store,sample_layers=1", Shape()).find("sample_layers= requires pack=probe"),
+      std::string::npos);
+  EXPECT_NE(ErrorOf("pack=probe,layer_cache=1", Shape()).find("layer_cache= requires pack=store"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf("pack=store,predictors_k=raw", Shape())
+                .find("predictors_k= requires pack_codec=gear"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf("q8_0,log_stats=1", Shape()).find("log_stats= requires evict= or pack="),
+            std::string::npos);
+}
+
 TEST(LayerPlanError, APlanBuiltByHandIsCheckedToo) {
   Plan plan;
   plan.rules.resize(1);

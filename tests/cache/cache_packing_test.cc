@@ -150,6 +150,28 @@ TEST(CachePacking, TheDecodeCacheKeepsToItsPages) {
   }
 }
 
+TEST(CachePacking, ALayerKeepsItsOwnPagesAndNoMore) {
+  const RetentionWork work(Shape(), 512);
+  RetentionRun plain(Shape(), "bf16,open_rung=bf16", work);
+  plain.Feed(*plain.cache->CreateSequence(), 512, 16);
+  RetentionRun run(Shape(),
+                   "0: bf16,open_rung=bf16,pack=store,hot=16/32,step=32,layer_cache=1,prefetch=0; "
+                   "1: bf16,open_rung=bf16,pack=store,hot=16/32,step=32,layer_cache=3; "
+                   "2: bf16,open_rung=bf16,pack=store,hot=16/32,step=32",
+                   work);
+  const SequenceId id = *run.cache->CreateSequence();
+  run.after_step = [&] {
+    run.cache->WaitForPacking();
+    EXPECT_LE(run.cache->Report().lossless.decode_cache_bytes, 4u * 8192);
+  };
+  run.Feed(id, 512, 16);
+  const LosslessStats stats = run.cache->Report().lossless;
+  EXPECT_EQ(stats.decode_cache_bytes, 4u * 8192);
+  EXPECT_EQ(stats.pages_restored, 4u);  // and none made room for another
+  EXPECT_GT(stats.decode_cache_hits, 40u);
+  EXPECT_TRUE(plain.outputs == run.outputs);
+}
+
 // A decode cache as large as the original asks for: it may not cost what packing saves.
 TEST(CachePacking, StoreNeverHoldsMoreThanFull) {
   const RetentionWork work(Shape(), 512);
