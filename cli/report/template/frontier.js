@@ -44,14 +44,25 @@ function placeLabels(points, lines, width, height) {
   return labels;
 }
 
+// Powers of two around some sizes: {ticks, at(bytes) in 0…1}.
+function sizeAxis(values) {
+  const low = Math.log2(Math.min(...values)) - 0.25;
+  const high = Math.log2(Math.max(...values)) + 0.25;
+  const factors = high - low < 1.5 ? [1, 1.25, 1.5, 1.75] : [1];
+  const list = [];
+  for (let power = Math.floor(low); power <= high; ++power) list.push(...factors.map((factor) => factor * 2 ** power));
+  return { ticks: list.filter((bytes) => Math.log2(bytes) >= low && Math.log2(bytes) <= high), at: (bytes) => (Math.log2(bytes) - low) / (high - low) };
+}
+
 function drawFrontier(rows, width) {
   const wide = width > 620;
-  const height = wide ? 430 : 360;
+  const height = wide ? 460 : 420;
+  const radius = wide ? 10 : 9;
   const [left, right, top, bottom] = [52, 18, 16, 64];
   const axis = divergenceAxis(rows.filter((row) => !row.baseline).map((row) => row.kl_mean));
-  const most = Math.max(...rows.map((row) => row.bytes_per_token)) * 1.06;
+  const sizes = sizeAxis(rows.map((row) => row.bytes_per_token));
   const inner = height - top - bottom - 34; // below the decades lies "0", for what has no divergence
-  const x = (bytes) => left + (width - left - right) * (bytes / most);
+  const x = (bytes) => left + (width - left - right) * sizes.at(bytes);
   const y = (kl) => (kl > 0 ? top + inner * (1 - axis.at(kl)) : height - bottom - 6);
   const picture = canvas(width, height);
   for (let decade = axis.low; decade <= axis.high; ++decade) {
@@ -60,19 +71,20 @@ function drawFrontier(rows, width) {
   }
   picture.append(svg('line', { class: 'axis', x1: left, x2: width - right, y1: height - bottom + 12, y2: height - bottom + 12 }),
     svg('text', { class: 'tick', x: left - 8, y: height - bottom - 2, 'text-anchor': 'end' }, '0'));
-  for (const at of byteTicks(most, wide ? 8 : 4)) {
-    picture.append(svg('line', { class: 'axis', x1: x(at), x2: x(at), y1: height - bottom + 12, y2: height - bottom + 17 }), svg('text', { class: 'tick', x: x(at), y: height - bottom + 32, 'text-anchor': 'middle' }, shortBytes(at)));
+  for (const at of sizes.ticks) {
+    picture.append(svg('line', { class: 'grid', x1: x(at), x2: x(at), y1: top, y2: height - bottom + 17 }), svg('text', { class: 'tick', x: x(at), y: height - bottom + 32, 'text-anchor': 'middle' }, shortBytes(at)));
   }
-  picture.append(svg('text', { class: 'tick', x: left + (width - left - right) / 2, y: height - 10, 'text-anchor': 'middle' }, 'bytes of cache per token  (left is smaller)'));
+  picture.append(svg('text', { class: 'tick', x: left + (width - left - right) / 2, y: height - 10, 'text-anchor': 'middle' }, wide ? 'bytes of cache per token, logarithmic: left is smaller' : 'bytes per token, logarithmic'));
   const points = rows.filter((row) => row.baseline || isNumber(row.kl_mean)).map((row) => ({ row, x: x(row.bytes_per_token), y: y(row.baseline ? 0 : row.kl_mean) }));
   const best = points.filter((point) => point.row.best).sort((a, b) => a.x - b.x);
   if (best.length > 1) picture.append(svg('path', { class: 'frontier', d: best.map((point, i) => (i === 0 ? `M${point.x} ${point.y}` : `H${point.x}V${point.y}`)).join('') }));
   // The steps of the frontier, for labels to keep off.
   const lines = best.slice(1).flatMap((point, i) => [{ left: best[i].x, right: point.x, top: best[i].y - 1, bottom: best[i].y + 1 }, { left: point.x - 1, right: point.x + 1, top: best[i].y, bottom: point.y }]);
   if (wide) picture.append(...placeLabels(points, lines, width, height - bottom + 10));
-  for (const { row, x: cx, y: cy } of points) {
-    const shape = row.baseline ? svg('path', { class: 'base', d: `M${cx} ${cy - 12}L${cx + 12} ${cy}L${cx} ${cy + 12}L${cx - 12} ${cy}Z` }) : svg('circle', { cx, cy, r: 10, class: row.best ? 'dot' : 'hollow' });
-    picture.append(spot(pointText(row), svg('circle', { class: 'ring', cx, cy, r: 14 }), shape, svg('text', { class: `number ${row.best || row.baseline ? 'inside' : ''}`, x: cx, y: cy + 4 }, row.number)));
+  // What is on the frontier lies on top.
+  for (const { row, x: cx, y: cy } of [...points].sort((a, b) => Boolean(a.row.best) - Boolean(b.row.best))) {
+    const shape = row.baseline ? svg('path', { class: 'base', d: `M${cx} ${cy - 12}L${cx + 12} ${cy}L${cx} ${cy + 12}L${cx - 12} ${cy}Z` }) : svg('circle', { cx, cy, r: radius, class: row.best ? 'dot' : 'hollow' });
+    picture.append(spot(pointText(row), svg('circle', { class: 'ring', cx, cy, r: radius + 4 }), shape, svg('text', { class: `number ${row.best || row.baseline ? 'inside' : ''}`, x: cx, y: cy + 4 }, row.number)));
   }
   return picture;
 }

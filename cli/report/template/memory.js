@@ -25,6 +25,8 @@ function drawMemory(memory, most, width) {
   for (const at of byteTicks(most, 4)) {
     picture.append(svg('line', { class: 'grid', x1: left, x2: width - right, y1: y(at), y2: y(at) }), svg('text', { class: 'tick', x: left - 6, y: y(at) + 4, 'text-anchor': 'end' }, shortBytes(at)));
   }
+  const prompt = memory.prompt_tokens ?? report.prompt?.tokens;
+  const nameEnd = prompt > first && prompt < last && width - right - x(prompt) < 60 ? x(prompt) - 6 : width - right - 8;
   const floor = samples.map(() => 0);
   const names = [];
   memory.series.forEach((series, i) => {
@@ -33,13 +35,12 @@ function drawMemory(memory, most, width) {
     samples.forEach((sample, at) => { floor[at] += sample.bytes[i] ?? 0; });
     // Areas that are high enough say themselves what they are.
     const [low, high] = [y(before), y(floor[samples.length - 1])];
-    if (low - high > 20) names.push(svg('text', { class: 'plan halo', x: width - right - 8, y: (low + high) / 2 + 5, 'text-anchor': 'end' }, series.rung));
+    if (low - high > 20) names.push(svg('text', { class: 'plan halo', x: nameEnd, y: (low + high) / 2 + 5, 'text-anchor': 'end' }, series.rung));
     const over = samples.map((sample, at) => `${x(sample.tokens).toFixed(1)} ${y(floor[at]).toFixed(1)}`);
     picture.append(...patterned('path', { d: `M${over.join('L')}L${under.join('L')}Z` }, series.state, { style: `fill:${rungColour(series.rung)}` }).filter(Boolean));
   });
   const line = (value) => `M${samples.map((sample) => `${x(sample.tokens).toFixed(1)} ${y(Math.min(value(sample), most)).toFixed(1)}`).join('L')}`;
   picture.append(svg('path', { class: 'held', d: line(heldOf) }), svg('path', { class: 'dotted', d: line((sample) => sample.f16_bytes) }));
-  const prompt = memory.prompt_tokens ?? report.prompt?.tokens;
   if (prompt > first && prompt < last) {
     picture.append(svg('line', { class: 'axis', x1: x(prompt), x2: x(prompt), y1: top, y2: height - bottom, 'stroke-dasharray': '3 3' }));
   }
@@ -74,6 +75,7 @@ function addMemory() {
     ...rungs.map((rung) => [swatch(null, { style: `fill:${rungColour(rung)}` }), rung]),
     [svg('svg', { viewBox: '0 0 22 14', 'aria-hidden': 'true' }, svg('path', { class: 'held', d: 'M0 7H22' })), 'held in memory, with tables'],
     [svg('svg', { viewBox: '0 0 22 14', 'aria-hidden': 'true' }, svg('path', { class: 'dotted', d: 'M0 7H22' })), 'the same tokens in f16'],
+    [svg('svg', { viewBox: '0 0 22 14', 'aria-hidden': 'true' }, svg('path', { class: 'axis', d: 'M11 0V14', 'stroke-dasharray': '3 3' })), 'end of the prompt'],
   ]), legend(Object.keys(stateWords).filter((state) => used.includes(state)).map((state) => [swatch(state, { style: 'fill:var(--c7)' }), stateWords[state]])));
   const columns = (memory) => [
     { name: 'tokens', cell: (row) => count(row.tokens) },
