@@ -3,6 +3,7 @@
 
     check_report.py [--out DIR] [--expect FIGURE,...] PAGE...
     check_report.py --document FILE PAGE    PAGE's template with another document, as DIR/FILE.html
+    check_report.py --self-test             opens a page with every fault and expects to be told of each
 
 Each page is opened at 1280 and at 390 pixels, in light and in dark mode. It fails on: a message in the console or an
 exception, anything asked of the network, a page wider than its window, a figure that is missing or has no size (a
@@ -121,13 +122,13 @@ class Browser:
         path.write_bytes(base64.b64decode(image["data"]))
 
 
-# What a look at the drawn page finds wrong, as sentences.
+# What a look at the drawn page finds wrong, as sentences. WIDTH is that of the window: a phone's innerWidth grows with what sticks out.
 INSPECT = """(() => {
   const wrong = [];
   const wide = document.documentElement.scrollWidth;
-  if (wide > window.innerWidth) {
-    const guilty = [...document.querySelectorAll('body *')].filter((node) => node.getBoundingClientRect().right > window.innerWidth + 1 && !node.closest('.scroll'));
-    wrong.push(`the page is ${wide} pixels wide in a window of ${window.innerWidth}: ${guilty.slice(0, 3).map((node) => `<${node.tagName} class="${node.getAttribute('class')}">`).join(' ')}`);
+  if (wide > WIDTH) {
+    const guilty = [...document.querySelectorAll('body *')].filter((node) => node.getBoundingClientRect().right > WIDTH + 1 && !node.closest('.scroll'));
+    wrong.push(`the page is ${wide} pixels wide in a window of ${WIDTH}: ${guilty.slice(0, 3).map((node) => `<${node.tagName} class="${node.getAttribute('class')}">`).join(' ')}`);
   }
   if (document.documentElement.dataset.ready !== 'yes') wrong.push('the script did not reach its end');
   for (const node of document.querySelectorAll('[data-figure]')) {
@@ -156,6 +157,10 @@ INSPECT = """(() => {
 })()"""
 
 FIGURES = "[...new Set([...document.querySelectorAll('[data-figure]')].map((node) => node.dataset.figure))]"
+
+
+def inspect(browser: Browser, width: int) -> list[str]:
+    return browser.evaluate(INSPECT.replace("WIDTH", str(width)))
 
 
 def console_messages(events: list[dict[str, Any]]) -> list[str]:
@@ -209,7 +214,7 @@ def check_page(browser: Browser, page: Path, out: Path, expected: list[str]) -> 
     for scheme in SCHEMES:
         for width in WIDTHS:
             browser.open(page, width, scheme)
-            found = browser.evaluate(INSPECT)
+            found = inspect(browser, width)
             missing = [name for name in expected if name not in browser.evaluate(FIGURES)]
             found += [f"figure {name} is missing" for name in missing]
             browser.screenshot(out / f"{page.stem}-{width}-{scheme}.png")
@@ -217,7 +222,7 @@ def check_page(browser: Browser, page: Path, out: Path, expected: list[str]) -> 
                 found += check_keyboard(browser)
             # Open everything: folded tables must not widen the page either.
             browser.evaluate("document.querySelectorAll('details').forEach((node) => { node.open = true; })")
-            found += [f"all open: {problem}" for problem in browser.evaluate(INSPECT) if problem not in found]
+            found += [f"all open: {problem}" for problem in inspect(browser, width) if problem not in found]
             found += console_messages(browser.events)
             problems += [f"{page.name}, {width} px, {scheme}: {problem}" for problem in found]
     browser.open(page, 390, "light", script=False)
@@ -226,7 +231,7 @@ def check_page(browser: Browser, page: Path, out: Path, expected: list[str]) -> 
     tables = browser.evaluate("document.querySelectorAll('table').length")
     if not tables:
         problems.append(f"{page.name}, without script: no tables")
-    if browser.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
+    if browser.evaluate("document.documentElement.scrollWidth > 390"):
         problems.append(f"{page.name}, without script: wider than its window")
     return problems
 
@@ -242,10 +247,28 @@ def swap_document(page: Path, document: Path, out: Path) -> Path:
     return swapped
 
 
+FAULTY = """<!doctype html><meta name="viewport" content="width=device-width"><div style="width:2000px">wide</div>
+<figure data-figure="small" style="width:9px;height:9px"></figure>
+<figure data-figure="empty" style="height:90px"><div class="holder"></div></figure>
+<figure data-figure="silent" style="height:90px"><div class="holder"><svg><g class="spot" tabindex="-1"><rect x="NaN"/></g></svg></div></figure>
+<p id="tip">undefined</p><p id="tip"></p><script>fetch('http://127.0.0.1:9/'); console.log('noise'); throw new Error('broken');</script>"""
+# What must be found wrong with it.
+FAULTS = ("390 px, dark: the page is 2008 pixels wide", "did not reach its end", "small has no size", "empty was not drawn", "silent has no mark", "silent has no table", "a mark without a name",
+          'x="NaN"', "text: undefined", "an id twice", "exception: Error: broken", "console.log", "asks the network", "figure absent is missing", "no tables")
+
+
+def self_test(browser: Browser, out: Path) -> list[str]:
+    page = out / "faulty.html"
+    page.write_text(FAULTY, encoding="utf-8")
+    found = check_page(browser, page, out, ["absent"])
+    return [f"self-test: \"{fault}\" was not found" for fault in FAULTS if not any(fault in problem for problem in found)]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pages", nargs="+", type=Path, metavar="PAGE")
+    parser.add_argument("pages", nargs="*", type=Path, metavar="PAGE")
     parser.add_argument("--out", type=Path, default=Path("out/report"), help="folder of the screenshots")
+    parser.add_argument("--self-test", action="store_true")
     parser.add_argument("--document", type=Path, help="JSON to show in place of the page's own")
     parser.add_argument("--expect", default="", help="figures that every page must have, separated by commas")
     options = parser.parse_args()
@@ -261,6 +284,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as profile:
         browser = Browser(program, profile)
         try:
+            if options.self_test:
+                problems += self_test(browser, options.out)
             for page in options.pages:
                 problems += check_page(browser, page, options.out, expected)
         finally:
