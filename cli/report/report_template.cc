@@ -9,6 +9,7 @@ VARVE_EMBED_TEMPLATE(html, "report.html");
 VARVE_EMBED_TEMPLATE(style, "report.css");
 VARVE_EMBED_TEMPLATE(page, "page.js");
 VARVE_EMBED_TEMPLATE(figure, "figure.js");
+VARVE_EMBED_TEMPLATE(chart, "chart.js");
 VARVE_EMBED_TEMPLATE(gate, "gate.js");
 VARVE_EMBED_TEMPLATE(frontier, "frontier.js");
 VARVE_EMBED_TEMPLATE(plans, "plans.js");
@@ -34,6 +35,7 @@ std::string ReportScript() {
   std::string script;
   script += EmbeddedText(varve_report_page_begin, varve_report_page_end);
   script += EmbeddedText(varve_report_figure_begin, varve_report_figure_end);
+  script += EmbeddedText(varve_report_chart_begin, varve_report_chart_end);
   script += EmbeddedText(varve_report_gate_begin, varve_report_gate_end);
   script += EmbeddedText(varve_report_frontier_begin, varve_report_frontier_end);
   script += EmbeddedText(varve_report_plans_begin, varve_report_plans_end);

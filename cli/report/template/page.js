@@ -33,7 +33,8 @@ function humanBytes(bytes) {
 }
 
 const digits = '⁰¹²³⁴⁵⁶⁷⁸⁹';
-const raised = (power) => `10${power < 0 ? '⁻' : ''}${[...String(Math.abs(power))].map((digit) => digits[digit]).join('')}`;
+const raised = (power) =>
+    `10${power < 0 ? '⁻' : ''}${[...String(Math.abs(power))].map((digit) => digits[digit]).join('')}`;
 
 // 2.3·10⁻⁵
 function scientific(value) {
@@ -76,6 +77,12 @@ function planName(text) {
 
 // A case of the gate has a name beside its plan; f16 is everybody's baseline.
 const nameOf = (row) => row.name || row.case || row.plan || '';
+// A case's name and its plan, as the title of a figure.
+function caseTitle(row) {
+  const name = nameOf(row);
+  return element('h3', {}, row.plan && row.plan !== name ? [name, ' '] : null, planName(row.plan ?? name));
+}
+
 const isBaseline = (row, index) => row.role === 'baseline' || (row.role === undefined && index === 0);
 
 // --- sections ---
@@ -83,28 +90,34 @@ const isBaseline = (row, index) => row.role === 'baseline' || (row.role === unde
 const sections = [];
 
 function addSection(id, heading, short, ...content) {
-  const title = element('h2', { id: `${id}-title` }, heading);
-  const section = element('section', { id, 'aria-labelledby': `${id}-title` }, title, ...content);
+  const title = element('h2', {id: `${id}-title`}, heading);
+  const section = element('section', {id, 'aria-labelledby': `${id}-title`}, title, ...content);
   document.getElementById('main').append(section);
-  sections.push({ id, short });
+  sections.push({id, short});
   return section;
 }
 
-const paragraph = (text, kind) => element('p', kind ? { class: kind } : {}, text);
+const paragraph = (text, kind) => element('p', kind ? {class: kind} : {}, text);
 
 // columns: [{name, cell(row), kind: 'text' | 'plan' | 'long' or none for figures}]
 // `stacked`: on a phone each row is a block of its own, with the names of the columns beside the figures.
 function makeTable(columns, rows, caption, stacked) {
-  const kindOf = (column) => (column.kind === 'plan' || column.kind === 'long' ? `text ${column.kind}` : column.kind);
-  const head = columns.map((column) => element('th', { scope: 'col', class: kindOf(column) }, column.name));
+  const kindOf = (column) =>
+      (column.kind === 'plan' || column.kind === 'long' ? `text ${column.kind}` : column.kind);
+  const head = columns.map((column) => element('th', {scope: 'col', class: kindOf(column)}, column.name));
   const body = rows.map((row, index) => element('tr', {}, columns.map((column) => {
-    const content = column.cell(row, index);
-    return element('td', { class: kindOf(column), 'data-name': column.name }, content instanceof Node ? content : plain(content));
-  })));
-  const table = element('table', stacked ? { class: 'stacked' } : {}, element('thead', {}, element('tr', {}, head)), element('tbody', {}, body));
-  return element('div', { class: 'scroll', role: 'region', tabindex: '0', 'aria-label': caption }, table);
+                          const content = column.cell(row, index);
+                          return element(
+                              'td', {class: kindOf(column), 'data-name': column.name},
+                              content instanceof Node ? content : plain(content));
+                        })));
+  const table = element(
+      'table', stacked ? {class: 'stacked'} : {}, element('thead', {}, element('tr', {}, head)),
+      element('tbody', {}, body));
+  return element('div', {class: 'scroll', role: 'region', tabindex: '0', 'aria-label': caption}, table);
 }
 
 function foldedTable(columns, rows, caption) {
-  return element('details', {}, element('summary', {}, 'These figures as a table'), makeTable(columns, rows, caption));
+  return element(
+      'details', {}, element('summary', {}, 'These figures as a table'), makeTable(columns, rows, caption));
 }
