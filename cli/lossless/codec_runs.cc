@@ -89,45 +89,63 @@ CodecRun::CodecRun(CodecKind kind, const DumpRows& rows, std::vector<TokenSpan> 
   first_item_.push_back(items_.size());
 }
 
-// Makes a dictionary from items [begin, end) for them; `base`: extends that one.
-Status CodecRun::UseDictionary(size_t begin, size_t end,
-                               std::shared_ptr<const store::Dictionary> base) {
+// Makes a dictionary from items [begin, end).
+Status CodecRun::MakeDictionary(size_t begin, size_t end) {
+  store::DictionaryOptions options;
+  options.min_count = 2;  // a row that came once stays with its page
   std::vector<store::PartView> samples;
   for (size_t i = begin; i < end; ++i) {
     // Pages of another layout (a short last one of K) go without.
     const bool same = items_[i].page.shape.layout == items_[begin].page.shape.layout;
     if (same) samples.push_back(items_[i].page.view());
   }
-  VARVE_ASSIGN_OR_RETURN(auto dictionary, store::ExtendDictionary(std::move(base), samples));
-  dictionary_bytes_ += dictionary->bytes();
+  VARVE_ASSIGN_OR_RETURN(auto dictionary, store::BuildDictionary(samples, options));
   dictionaries_.push_back(std::move(dictionary));
+  return Status();
+}
+
+// Items [begin, end) use the latest dictionary.
+void CodecRun::UseDictionary(size_t begin, size_t end) {
+  for (size_t i = begin; i < end; ++i) {
+    const bool serves = dictionaries_.back()->Serves(items_[i].page.shape);
+    items_[i].dictionary = serves ? dictionaries_.back().get() : nullptr;
+  }
+}
+
+Status CodecRun::MakeRunningDictionaries() {
+  int64_t tokens = 0, learned = 0;
+  for (size_t s = 0; s < spans_.size(); ++s) {
+    const size_t begin = first_item_[s], end = first_item_[s + 1];
+    tokens += spans_[s].count;
+    const bool rows = !dictionaries_.empty() && dictionaries_.back()->num_rows() > 0;
+    if (rows ? 2 * tokens >= 3 * learned : learned < kEnoughTokens && tokens >= 2 * learned) {
+      VARVE_RETURN_IF_ERROR(MakeDictionary(0, end));
+      learned = tokens;
+    }
+    UseDictionary(dictionaries_.back()->num_rows() > 0 ? 0 : begin, end);
+  }
   return Status();
 }
 
 Status CodecRun::MakeDictionaries() {
   if (kind_ != CodecKind::kVarve) return Status();
-  if (scope_ == DictionaryScope::kAll) {
-    VARVE_RETURN_IF_ERROR(UseDictionary(0, items_.size(), nullptr));
+  if (scope_ == DictionaryScope::kRunning) {
+    VARVE_RETURN_IF_ERROR(MakeRunningDictionaries());
+  } else if (scope_ == DictionaryScope::kAll) {
+    VARVE_RETURN_IF_ERROR(MakeDictionary(0, items_.size()));
+    UseDictionary(0, items_.size());
+  } else {
+    for (size_t s = 0; s < spans_.size(); ++s) {
+      VARVE_RETURN_IF_ERROR(MakeDictionary(first_item_[s], first_item_[s + 1]));
+      UseDictionary(first_item_[s], first_item_[s + 1]);
+    }
   }
-  int64_t age = kDictionaryTokens;  // tokens since the last one was made
-  for (size_t s = 0; s < spans_.size(); ++s) {
-    const size_t begin = first_item_[s], end = first_item_[s + 1];
-    if (scope_ == DictionaryScope::kEachSpan) {
-      VARVE_RETURN_IF_ERROR(UseDictionary(begin, end, nullptr));
-    } else if (scope_ == DictionaryScope::kRunning) {
-      const bool rows = !dictionaries_.empty() && dictionaries_.back()->num_rows() > 0;
-      if (rows || age >= kDictionaryTokens) {
-        VARVE_RETURN_IF_ERROR(UseDictionary(begin, end, rows ? dictionaries_.back() : nullptr));
-        // What a few tokens say is soon replaced.
-        age = spans_[s].count < 2 * kPageRows ? kDictionaryTokens : 0;
-      }
-      age += spans_[s].count;
-    }
-    for (size_t i = begin; i < end; ++i) {
-      if (dictionaries_.back()->Serves(items_[i].page.shape)) {
-        items_[i].dictionary = dictionaries_.back().get();
-      }
-    }
+  // Those that a page needs count.
+  for (const auto& dictionary : dictionaries_) {
+    const bool used = std::any_of(items_.begin(), items_.end(), [&](const Item& item) {
+      return item.dictionary == dictionary.get();
+    });
+    if (used) dictionary_bytes_ += dictionary->bytes();
   }
   return Status();
 }

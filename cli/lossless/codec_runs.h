@@ -39,10 +39,11 @@ std::vector<TokenSpan> CutSpans(int64_t begin, int64_t end, int64_t first, int64
 enum class DictionaryScope {
   kAll,       // one, from all pages
   kEachSpan,  // one for each span, from its pages
-  kRunning,   // as a cache that packs span after span: made anew from the span at hand every
-              // kDictionaryTokens tokens; where rows repeat, extended by those of every span
+  kRunning,   // as a cache that packs span after span: made anew from all pages so far once there
+              // are twice as many, up to kEnoughTokens; where rows repeat, once there are half as
+              // many more, for good, and what was packed before is packed again
 };
-inline constexpr int64_t kDictionaryTokens = 1024;
+inline constexpr int64_t kEnoughTokens = 1024;
 
 inline constexpr int64_t kPageRows = 64;
 
@@ -79,7 +80,9 @@ class CodecRun {
   Status PackItem(Item& item) const;
   Status UnpackItem(const Item& item, std::vector<std::byte>& out) const;
   Status MakeDictionaries();
-  Status UseDictionary(size_t begin, size_t end, std::shared_ptr<const store::Dictionary> base);
+  Status MakeDictionary(size_t begin, size_t end);
+  Status MakeRunningDictionaries();
+  void UseDictionary(size_t begin, size_t end);
 
   CodecKind kind_;
   const DumpRows& rows_;

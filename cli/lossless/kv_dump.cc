@@ -238,6 +238,7 @@ PagePart MakePagePart(const DumpRows& rows, int64_t begin, int64_t count) {
   // What no page could hold still has rows.
   if (!page.shape.Check().ok()) page.shape.layout = store::PartLayout::kRows;
   page.bytes.resize(page.shape.Bytes());
+  page.first_position = rows.seq_start + begin;
   for (int64_t r = 0; r < count; ++r) {
     store::ScatterRow(page.shape,
                       rows.bytes.data() + static_cast<size_t>(begin + r) * rows.row_bytes(),

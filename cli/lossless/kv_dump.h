@@ -67,7 +67,8 @@ Result<ReadDumpResult> ReadDump(const std::string& folder);
 struct PagePart {
   store::PartShape shape;
   std::vector<std::byte> bytes;
-  store::PartView view() const { return {shape, bytes.data(), 0}; }
+  int64_t first_position = 0;
+  store::PartView view() const { return {shape, bytes.data(), 0, first_position}; }
 };
 PagePart MakePagePart(const DumpRows& rows, int64_t begin, int64_t count);
 

@@ -122,7 +122,6 @@ void LosslessEvaluation::Evaluate(const std::string& mode, CodecKind kind, Layer
     scope = DictionaryScope::kAll;
   } else if (mode == "chunked") {
     spans = CutSpans(0, tokens, 0, options_.chunk);
-    if (kind == CodecKind::kVarve) kind = CodecKind::kVarveNoTables;
   } else if (mode == "chunked_grouped") {
     spans = CutSpans(0, tokens, options_.bootstrap, options_.group);
     scope = DictionaryScope::kRunning;
@@ -253,9 +252,9 @@ void AddLosslessCommand(CLI::App& app, int* exit_code) {
       "part. Modes, by what is packed together:\n"
       "  per_meta         a piece of the dump\n"
       "  aggregate        a whole layer (varve: one dictionary, from all pages)\n"
-      "  chunked          --chunk tokens (varve: pages without a dictionary)\n"
+      "  chunked          --chunk tokens (varve: a dictionary of their own)\n"
       "  chunked_grouped  a running cache: --bootstrap, then --group tokens (varve: dictionaries\n"
-      "                   come from the group at hand, and grow with the rows that repeat)\n\n"
+      "                   come from the groups so far, as in the cache)\n\n"
       "Examples:\n"
       "  varve dump --ctx 4096 -o kv && varve lossless kv\n"
       "  varve lossless kv --modes aggregate --json out.json");

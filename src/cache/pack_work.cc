@@ -17,6 +17,11 @@ store::PartShape StripPartShape(const CacheShape& shape, const Page& page, Part 
                      shape.page_tokens);
 }
 
+// Where keys turn from row to row; a folded row stands for several positions.
+int64_t FirstPosition(const Page& page) {
+  return page.tokens_per_row == 1 ? page.first_position : -1;
+}
+
 // Packs every strip of a page as the job says, unpacks it again and compares. `raw` are the page's
 // bytes, which must stay as they are meanwhile. restored, unless null, gets the unpacked page. Adds
 // to the times of the job.
@@ -30,7 +35,8 @@ Status PackPage(const CacheShape& shape, const Page& page, const std::byte* raw,
   size_t at = 0;
   for (int head = 0; head < shape.num_kv_heads; ++head) {
     for (const Part part : {Part::kKey, Part::kValue}) {
-      const store::PartView view{StripPartShape(shape, page, part), raw + at, 0};
+      const store::PartView view{StripPartShape(shape, page, part), raw + at, 0,
+                                 FirstPosition(page)};
       const store::Dictionary* dictionary =
           dictionaries != nullptr ? dictionaries->Of(StripIndex(part, head)) : nullptr;
       const Timer timer;
@@ -94,7 +100,7 @@ Result<std::shared_ptr<const PackDictionaries>> LearnDictionaries(const CacheSha
           VARVE_RETURN_IF_ERROR(UnpackStrip(shape, page, *job.packed_from[i], part, head,
                                             unpacked.data() + i * strip_bytes));
         }
-        samples.push_back({StripPartShape(shape, page, part), bytes, 0});
+        samples.push_back({StripPartShape(shape, page, part), bytes, 0, FirstPosition(page)});
       }
       VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const store::Dictionary> dictionary,
                              store::BuildDictionary(samples, options));

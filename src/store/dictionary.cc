@@ -2,20 +2,21 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/byte_io.h"
 #include "kernels/content_hash.h"
+#include "store/rotated_row.h"
 
 namespace varve::store {
 namespace {
 
 constexpr uint32_t kMagic = 0x43494456;  // "VDIC"
 constexpr uint8_t kVersion = 1;
-constexpr int kAnyRows = 16;  // stands for every number of rows
+constexpr uint8_t kRotatedVersion = 2;  // of K, with rows that turn
+constexpr int kAnyRows = 16;            // stands for every number of rows
 
 size_t RowBytes(const PartShape& shape) {
   return static_cast<size_t>(shape.num_heads) * static_cast<size_t>(shape.head_dim) *
@@ -35,80 +36,10 @@ uint64_t ContentHash(const PartShape& shape, uint64_t base_hash, std::span<const
   return hash != 0 ? hash : 1;  // 0 says "none" in a packed page
 }
 
-// Rows of the samples that `base` does not have, the most frequent first. Without a base, and if
-// rows do not repeat: none.
-std::vector<std::byte> CollectRows(std::span<const PartView> samples, const Dictionary* base,
-                                   const DictionaryOptions& options) {
-  struct Seen {
-    size_t sample, row, count;
-  };
-  const size_t row_bytes = RowBytes(samples[0].shape);
-  std::unordered_map<uint64_t, Seen> by_hash;
-  std::vector<std::byte> row(row_bytes);
-  size_t all = 0;
-  for (size_t s = 0; s < samples.size(); ++s) {
-    for (int r = 0; r < samples[s].shape.num_rows; ++r, ++all) {
-      GatherRow(samples[s], r, row.data());
-      if (base != nullptr && base->FindRow(row) >= 0) continue;
-      // Two rows with one hash: the second is not kept, which costs only bytes.
-      ++by_hash.try_emplace(HashRow(row), Seen{s, static_cast<size_t>(r), 0}).first->second.count;
-    }
-  }
-  const double repeats = static_cast<double>(all - by_hash.size());
-  if (base == nullptr && repeats < options.min_repeats * static_cast<double>(all)) return {};
-  std::vector<Seen> kept;
-  for (const auto& [hash, seen] : by_hash) {
-    if (seen.count >= options.min_count) kept.push_back(seen);
-  }
-  std::sort(kept.begin(), kept.end(), [](const Seen& a, const Seen& b) {
-    return std::pair(b.count, std::pair(a.sample, a.row)) <
-           std::pair(a.count, std::pair(b.sample, b.row));
-  });
-  const size_t before = base != nullptr ? base->num_rows() : 0;
-  const size_t cap = std::min(options.max_row_bytes / row_bytes, Dictionary::kMaxRows);
-  const size_t most = cap > before ? cap - before : 0;
-  if (kept.size() > most) kept.resize(most);
-  std::vector<std::byte> rows(kept.size() * row_bytes);
-  for (size_t i = 0; i < kept.size(); ++i) {
-    GatherRow(samples[kept[i].sample], static_cast<int>(kept[i].row), rows.data() + i * row_bytes);
-  }
-  return rows;
-}
-
-// Chooses the codes of the units by the samples.
-DecodeUnits FitUnits(const PartShape& shape, std::span<const PartView> samples) {
-  const FloatPlane plane = PlaneOf(shape);
-  if (plane.num_heads == 0) return DecodeUnits();
-  UnitFitter fitter(plane);  // a page of 16 rows has each unit once
-  for (const PartView& sample : samples) {
-    const size_t stride = sample.head_stride != 0 ? sample.head_stride : sample.shape.StripBytes();
-    const FloatPlane sample_plane = PlaneOf(sample.shape);
-    if (sample_plane.num_heads > 0) {
-      fitter.Add(sample_plane, sample.data, stride, UnitRepeat(sample.shape));
-    }
-  }
-  return ExpandUnits(plane.lane, fitter.Fit(1));
-}
-
-// The shape that all samples share, with num_rows 16.
-Result<PartShape> CommonShape(std::span<const PartView> samples) {
-  if (samples.empty()) return InvalidArgument("dictionary: 0 samples, at least 1 is needed");
-  PartShape shape = samples[0].shape;
-  shape.num_rows = kAnyRows;
-  for (size_t i = 0; i < samples.size(); ++i) {
-    VARVE_RETURN_IF_ERROR(samples[i].shape.Check());
-    PartShape same = samples[i].shape;
-    same.num_rows = kAnyRows;
-    if (same != shape) {
-      return InvalidArgument(fmt::format("dictionary: sample {} has another shape than 0", i));
-    }
-  }
-  return shape;
-}
-
 // The fields before the units.
 struct Header {
   PartShape shape;
+  bool rotated = false;
   uint32_t num_rows = 0;  // its own
   uint64_t hash = 0;
   uint64_t base_hash = 0;
@@ -129,28 +60,89 @@ Status ReadHeader(ByteReader& reader, Header& header) {
   VARVE_RETURN_IF_ERROR(reader.Read("hash", header.hash));
   VARVE_RETURN_IF_ERROR(reader.Read("base hash", header.base_hash));
   if (magic != kMagic) return reader.Bad(fmt::format("magic {:#010x} is not VDIC", magic));
-  if (version != kVersion) return reader.Bad(fmt::format("version {} is not 1", version));
+  if (version != kVersion && version != kRotatedVersion) {
+    return reader.Bad(fmt::format("version {} is neither 1 nor 2", version));
+  }
+  header.rotated = version == kRotatedVersion;
   if (reserved != 0) return reader.Bad(fmt::format("reserved byte {} is not 0", reserved));
   header.shape = {static_cast<LaneType>(lane), static_cast<PartLayout>(layout), heads, kAnyRows,
                   dim};
   const Status checked = header.shape.Check();
-  return checked.ok() ? checked : reader.Bad(checked.message());
+  if (!checked.ok()) return reader.Bad(checked.message());
+  if (header.rotated && !MayRotate(header.shape)) {
+    return reader.Bad("version 2 for parts whose rows do not turn");
+  }
+  return Status();
+}
+
+// What version 2 has between units and rows.
+Status ReadRotation(ByteReader& reader, const PartShape& shape, size_t num_rows, bool has_turns,
+                    DictionaryContent& content) {
+  const FloatPlane plane = PlaneOf(RowPartShape(shape, kAnyRows));
+  VARVE_RETURN_IF_ERROR(ReadUnits(reader, plane, plane.units(), content.row_units));
+  std::span<const std::byte> bytes;
+  if (has_turns) {
+    uint32_t order = 0;
+    VARVE_RETURN_IF_ERROR(reader.Read("order", order));
+    if (order > 1) return reader.Bad(fmt::format("order {} > 1", order));
+    KeyRotation& rotation = content.rotation.emplace();
+    rotation.order = static_cast<RotationOrder>(order);
+    rotation.turns.resize(static_cast<size_t>(shape.head_dim) / 2);
+    VARVE_RETURN_IF_ERROR(reader.Take("turns", 4 * rotation.turns.size(), bytes));
+    std::memcpy(rotation.turns.data(), bytes.data(), bytes.size());
+  }
+  VARVE_RETURN_IF_ERROR(reader.Take("positions", 4 * num_rows, bytes));
+  content.positions.resize(num_rows);
+  if (num_rows > 0) std::memcpy(content.positions.data(), bytes.data(), bytes.size());
+  return Status();
 }
 
 }  // namespace
 
+PartShape RowPartShape(const PartShape& shape, size_t num_rows) {
+  PartShape rows = shape;
+  if (rows.layout == PartLayout::kKey) rows.layout = PartLayout::kValue;
+  rows.num_rows = static_cast<int>(num_rows);
+  return rows;
+}
+
 uint64_t HashRow(std::span<const std::byte> row) { return HashBytes(row.data(), row.size()); }
 
-Dictionary::Dictionary(const PartShape& shape, DecodeUnits units, std::vector<std::byte> rows,
+std::vector<Dictionary::SmallUnit> Dictionary::Shrink(const std::vector<UnitCode>& units) {
+  std::vector<SmallUnit> small;
+  small.reserve(units.size());
+  for (const UnitCode& unit : units) {
+    small.push_back({{static_cast<uint8_t>(unit.base[0] - kMinUnitBase),
+                      static_cast<uint8_t>(unit.base[1] - kMinUnitBase)},
+                     unit.table});
+  }
+  return small;
+}
+
+std::vector<UnitCode> Dictionary::Grow(const std::vector<SmallUnit>& units) {
+  std::vector<UnitCode> codes;
+  codes.reserve(units.size());
+  for (const SmallUnit& unit : units) {
+    codes.push_back({{static_cast<int16_t>(unit.base[0] + kMinUnitBase),
+                      static_cast<int16_t>(unit.base[1] + kMinUnitBase)},
+                     unit.table});
+  }
+  return codes;
+}
+
+Dictionary::Dictionary(const PartShape& shape, const DictionaryContent& content,
                        std::shared_ptr<const Dictionary> base)
     : shape_(shape),
-      units_(std::move(units)),
+      units_(Shrink(content.units)),
+      row_units_(Shrink(content.row_units)),
+      rotation_(content.rotation),
+      positions_(content.positions),
       row_bytes_(RowBytes(shape)),
       base_(std::move(base)),
       base_rows_(base_ != nullptr ? base_->num_rows() : 0),
-      rows_(std::move(rows)) {
+      rows_(content.rows) {
   hash_ = ContentHash(shape_, base_ != nullptr ? base_->hash() : 0, Body());
-  if (rows_.empty()) return;
+  if (rows_.empty() || !MayHaveRows(shape_)) return;
   size_t buckets = 1;
   while (buckets < 2 * own_rows()) buckets *= 2;
   buckets_.resize(buckets);
@@ -161,8 +153,19 @@ Dictionary::Dictionary(const PartShape& shape, DecodeUnits units, std::vector<st
   }
 }
 
+DecodeUnits Dictionary::units(PairLayout layout) const {
+  const LaneType lane = PlaneOf(shape_).lane;
+  const bool rows = layout == PairLayout::kChunks && shape_.layout == PartLayout::kKey;
+  return ExpandUnits(lane, Grow(rows ? row_units_ : units_));
+}
+
+const KeyRotation* Dictionary::rotation() const {
+  if (rotation_) return &*rotation_;
+  return base_ != nullptr ? base_->rotation() : nullptr;
+}
+
 int Dictionary::FindRow(std::span<const std::byte> row) const {
-  if (num_rows() == 0 || row.size() != row_bytes_) return -1;
+  if (num_rows() == 0 || row.size() != row_bytes_ || !MayHaveRows(shape_)) return -1;
   const uint64_t hash = HashRow(row);
   for (const Dictionary* link = this; link != nullptr; link = link->base_.get()) {
     const std::vector<uint32_t>& buckets = link->buckets_;
@@ -179,20 +182,66 @@ int Dictionary::FindRow(std::span<const std::byte> row) const {
   return -1;
 }
 
+int Dictionary::FindRotatedRow(std::span<const std::byte> row, uint32_t position) const {
+  const KeyRotation* turning = rotation();
+  if (turning == nullptr || row.size() != row_bytes_) return -1;
+  std::vector<uint16_t> words(row_bytes_ / 2);
+  std::memcpy(words.data(), row.data(), row_bytes_);
+  const float energy = RowEnergy(shape_.lane, words);
+  const float tolerance = EnergyTolerance(shape_.lane);
+  RotatedRow candidate(shape_, *turning);
+  int best = -1;
+  size_t best_hits = words.size() * 3 / 4;  // fewer are another token
+  for (const Dictionary* link = this; link != nullptr; link = link->base_.get()) {
+    const auto energy_of = [&](size_t i) {
+      const auto* from = reinterpret_cast<const uint16_t*>(link->rows_.data() + i * row_bytes_);
+      return RowEnergy(shape_.lane, {from, words.size()});
+    };
+    size_t low = 0, high = link->own_rows();  // the first row with enough energy
+    while (low < high) {
+      const size_t middle = (low + high) / 2;
+      if (energy_of(middle) < energy * (1 - tolerance)) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    for (size_t i = low; i < link->own_rows() && energy_of(i) <= energy * (1 + tolerance); ++i) {
+      const size_t index = link->base_rows_ + i;
+      candidate.Predict(this->row(index), position - this->position(index));
+      const size_t hits = candidate.CountNear(words);
+      if (hits <= best_hits) continue;
+      best_hits = hits;
+      best = static_cast<int>(index);
+    }
+  }
+  return best;
+}
+
 bool Dictionary::Serves(const PartShape& shape) const {
   return shape.lane == shape_.lane && shape.layout == shape_.layout &&
          shape.num_heads == shape_.num_heads && shape.head_dim == shape_.head_dim;
 }
 
 size_t Dictionary::bytes() const {
-  return sizeof(*this) + (units_.table.capacity() + units_.base.capacity()) * sizeof(uint32_t) +
-         rows_.capacity() + buckets_.capacity() * sizeof(uint32_t);
+  return sizeof(*this) + (units_.capacity() + row_units_.capacity()) * sizeof(SmallUnit) +
+         (rotation_ ? rotation_->turns.capacity() * sizeof(uint32_t) : 0) +
+         positions_.capacity() * sizeof(uint32_t) + rows_.capacity() +
+         buckets_.capacity() * sizeof(uint32_t);
 }
 
 std::vector<std::byte> Dictionary::Body() const {
   std::vector<std::byte> body;
   const FloatPlane plane = PlaneOf(shape_);
-  if (plane.num_heads > 0) AppendUnits(plane.layout, CollectUnits(plane.lane, units_), body);
+  if (plane.num_heads > 0) AppendUnits(plane.layout, Grow(units_), body);
+  if (rotation() != nullptr) {
+    AppendUnits(PairLayout::kChunks, Grow(row_units_), body);
+    if (rotation_) {
+      AppendNumber(body, static_cast<uint32_t>(rotation_->order));
+      AppendBytes(body, std::as_bytes(std::span(rotation_->turns)));
+    }
+    AppendBytes(body, std::as_bytes(std::span(positions_)));
+  }
   AppendBytes(body, rows_);
   return body;
 }
@@ -200,7 +249,7 @@ std::vector<std::byte> Dictionary::Body() const {
 std::vector<std::byte> Dictionary::Serialize() const {
   std::vector<std::byte> out;
   AppendNumber(out, kMagic);
-  AppendNumber(out, kVersion);
+  AppendNumber(out, rotation() != nullptr ? kRotatedVersion : kVersion);
   AppendNumber(out, static_cast<uint8_t>(shape_.lane));
   AppendNumber(out, static_cast<uint8_t>(shape_.layout));
   AppendNumber(out, uint8_t{0});
@@ -235,44 +284,31 @@ Result<std::shared_ptr<const Dictionary>> Dictionary::Parse(
   }
   const size_t all_rows = header.num_rows + (base != nullptr ? base->num_rows() : 0);
   if (all_rows > kMaxRows) return reader.Bad(fmt::format("num_rows {} > {}", all_rows, kMaxRows));
-  if (header.num_rows > 0 && !MayHaveRows(header.shape)) {
+  if (header.num_rows > 0 && !MayHaveRows(header.shape) && !header.rotated) {
     return reader.Bad(fmt::format("num_rows {} > 0 in a part that has no rows", header.num_rows));
+  }
+  if (base != nullptr && header.rotated != (base->rotation() != nullptr)) {
+    return reader.Bad("its base turns rows and it does not, or the other way round");
   }
   const uint64_t found = ContentHash(header.shape, given, bytes.last(reader.left()));
   if (found != header.hash) {
     return reader.Bad(fmt::format("hash {:016x}, its content has {:016x}", header.hash, found));
   }
+  DictionaryContent content;
   const FloatPlane plane = PlaneOf(header.shape);
-  std::vector<UnitCode> units;
-  VARVE_RETURN_IF_ERROR(ReadUnits(reader, plane, plane.units(), units));
+  VARVE_RETURN_IF_ERROR(ReadUnits(reader, plane, plane.units(), content.units));
+  if (header.rotated) {
+    VARVE_RETURN_IF_ERROR(
+        ReadRotation(reader, header.shape, header.num_rows, base == nullptr, content));
+  }
   std::span<const std::byte> rows;
   VARVE_RETURN_IF_ERROR(reader.Take("rows", header.num_rows * RowBytes(header.shape), rows));
   VARVE_RETURN_IF_ERROR(reader.Finish());
-  return std::shared_ptr<const Dictionary>(new Dictionary(
-      header.shape, ExpandUnits(plane.lane, units), {rows.begin(), rows.end()}, std::move(base)));
-}
-
-Result<std::shared_ptr<const Dictionary>> BuildDictionary(std::span<const PartView> samples,
-                                                          const DictionaryOptions& options) {
-  VARVE_ASSIGN_OR_RETURN(const PartShape shape, CommonShape(samples));
-  std::vector<std::byte> rows;
-  if (MayHaveRows(shape)) rows = CollectRows(samples, nullptr, options);
-  return std::shared_ptr<const Dictionary>(
-      new Dictionary(shape, FitUnits(shape, samples), std::move(rows), nullptr));
-}
-
-Result<std::shared_ptr<const Dictionary>> ExtendDictionary(std::shared_ptr<const Dictionary> base,
-                                                           std::span<const PartView> samples,
-                                                           const DictionaryOptions& options) {
-  VARVE_ASSIGN_OR_RETURN(const PartShape shape, CommonShape(samples));
-  if (base == nullptr) return BuildDictionary(samples, options);
-  if (!base->Serves(shape)) {
-    return InvalidArgument("dictionary: the samples have another shape than its base");
+  content.rows.assign(rows.begin(), rows.end());
+  if (header.rotated && HasHugeValue(header.shape.lane, rows)) {
+    return reader.Bad("a row of K has a value of 2^122 or more");
   }
-  std::vector<std::byte> rows;
-  if (base->num_rows() > 0) rows = CollectRows(samples, base.get(), options);
-  return std::shared_ptr<const Dictionary>(
-      new Dictionary(shape, FitUnits(shape, samples), std::move(rows), std::move(base)));
+  return std::shared_ptr<const Dictionary>(new Dictionary(header.shape, content, std::move(base)));
 }
 
 }  // namespace varve::store

@@ -17,6 +17,7 @@ constexpr int MaxBase(LaneType lane) { return lane == LaneType::kF16 ? 31 : kMax
 
 // Bytes of a plane besides the words: the raw blocks of 64 elements, and everything else.
 size_t RawBytes(const FloatPlane& plane) {
+  if (plane.bytes) return 0;
   const size_t elements = plane.elements() * static_cast<size_t>(plane.num_heads);
   if (plane.lane == LaneType::kF32) return 3 * elements;
   const PairElement element = ElementOf(plane.lane);
@@ -246,7 +247,7 @@ Status ReadPairStream(ByteReader& reader, const FloatPlane& plane, const DecodeU
   std::array<uint32_t, kPairLanes> states;
   std::memcpy(states.data(), state_bytes.data(), kStateBytes);
   PairDecodeArgs args;
-  args.element = ElementOf(plane.lane);
+  args.element = plane.bytes ? PairElement::kExponent : ElementOf(plane.lane);
   args.layout = plane.layout;
   args.num_heads = plane.num_heads;
   args.num_rows = plane.num_rows;
@@ -265,13 +266,14 @@ Status ReadPairStream(ByteReader& reader, const FloatPlane& plane, const DecodeU
   args.head_stride = head_stride;
   std::vector<uint16_t> exponents;
   const size_t elements = plane.elements();
-  if (plane.lane == LaneType::kF32) {
+  const bool join = plane.lane == LaneType::kF32 && !plane.bytes;
+  if (join) {
     exponents.resize(elements * static_cast<size_t>(plane.num_heads));
     args.out = reinterpret_cast<std::byte*>(exponents.data());
     args.head_stride = 2 * elements;
   }
   if (!DecodePairs(args)) return reader.Bad("the words do not decode to the elements");
-  if (plane.lane == LaneType::kF32) {
+  if (join) {
     for (size_t head = 0; head < static_cast<size_t>(plane.num_heads); ++head) {
       JoinF32(exponents.data() + head * elements, raw.data() + 3 * head * elements, elements,
               out + head * head_stride);

@@ -39,6 +39,7 @@ struct FloatPlane {
   int num_rows = 0;
   int dim = 0;
   int chunk = 0;
+  bool bytes = false;  // bytes in place of exponents, nothing beside them; decoded to uint16_t
 
   size_t units() const {
     return static_cast<size_t>(num_heads) * static_cast<size_t>(PairUnits(layout, dim));

@@ -10,9 +10,9 @@ const ExponentTables& ExponentTables::Get() {
 }
 
 ExponentTables::ExponentTables() {
-  decode_.reserve(kNumPairTables * kPairTableEntries);
-  symbols_.resize(kNumPairTables * kPairSymbols);
-  for (int table = 0; table < kNumPairTables; ++table) {
+  decode_.reserve(kAllPairTables * kPairTableEntries);
+  symbols_.resize(kAllPairTables * kPairSymbols);
+  for (int table = 0; table < kAllPairTables; ++table) {
     uint32_t slot = 0;
     const auto add = [&](int symbol, uint32_t frequency) {
       const uint64_t reciprocal = ((uint64_t{1} << 43) + frequency - 1) / frequency;

@@ -16,14 +16,18 @@
 
 namespace varve::store {
 
-inline constexpr int kNumPairTables = 9;
+inline constexpr int kNumPairTables = 9;  // that a unit may choose
+// Of what rotated rows miss (rotated_rows.cc): 8 stands for 0.
+inline constexpr int kMissTable = 9;
+inline constexpr int kMissNibble = 8;
+inline constexpr int kAllPairTables = 10;
 inline constexpr int kEscape = 256;
 inline constexpr int kPairSymbols = 257;  // of a table
 // Where the median of a unit's exponents lies in its window of 16.
 inline constexpr int kMedianNibble = 10;
 
 // [table][second << 4 | first]; 0: escape. The rest up to 2^11 is the frequency of the escape.
-extern const uint16_t kPairFrequencies[kNumPairTables][256];
+extern const uint16_t kPairFrequencies[kAllPairTables][256];
 
 // A symbol of a table, for the encoder.
 struct PairSymbol {
@@ -42,9 +46,9 @@ class ExponentTables {
  public:
   static const ExponentTables& Get();
 
-  // [kNumPairTables][kPairTableEntries]
+  // [kAllPairTables][kPairTableEntries]
   const uint32_t* decode() const { return decode_.data(); }
-  // Of kNumPairTables tables, 257 each: symbols 0 … 255 and kEscape.
+  // Of kAllPairTables tables, 257 each: symbols 0 … 255 and kEscape.
   const PairSymbol* symbols() const { return symbols_.data(); }
   // Per table, where the 256 pairs of nibbles lie among symbols(): those without slots at kEscape.
   const uint16_t* symbol_of(int table) const { return symbol_of_[table].data(); }
@@ -58,10 +62,10 @@ class ExponentTables {
   ExponentTables();
   std::vector<uint32_t> decode_;
   std::vector<PairSymbol> symbols_;
-  std::array<std::array<uint16_t, 256>, kNumPairTables> symbol_of_;
-  std::array<std::array<float, 256>, kNumPairTables> bits_;
-  std::array<float, kNumPairTables> escape_bits_;
-  std::array<float, kNumPairTables> mean_nibble_;
+  std::array<std::array<uint16_t, 256>, kAllPairTables> symbol_of_;
+  std::array<std::array<float, 256>, kAllPairTables> bits_;
+  std::array<float, kAllPairTables> escape_bits_;
+  std::array<float, kAllPairTables> mean_nibble_;
 };
 
 }  // namespace varve::store

@@ -38,7 +38,7 @@ bool AppendUnitsAndStream(const PartView& part, const FloatPlane& plane,
     AppendNumber(out, static_cast<uint8_t>(UnitSource::kPart));
     AppendUnits(plane.layout, units, out);
   } else {
-    units = CollectUnits(plane.lane, dictionary->units());
+    units = CollectUnits(plane.lane, dictionary->units(plane.layout));
     std::vector<uint16_t> changed;
     if (IsFloat(part.shape.lane)) changed = AdaptUnits(plane, split, units);
     const bool none = changed.empty();
@@ -55,7 +55,7 @@ bool AppendUnitsAndStream(const PartView& part, const FloatPlane& plane,
 }
 
 Status ReadUnitSource(ByteReader& reader, const PartShape& shape, const FloatPlane& plane,
-                      const Dictionary* dictionary, DecodeUnits& own, const DecodeUnits** units) {
+                      const Dictionary* dictionary, DecodeUnits& units) {
   if (plane.num_heads == 0) return reader.Bad("a part of this shape has no pairs");
   uint8_t has_units = 0;
   VARVE_RETURN_IF_ERROR(reader.Read("has_units", has_units));
@@ -68,16 +68,14 @@ Status ReadUnitSource(ByteReader& reader, const PartShape& shape, const FloatPla
   if (source == UnitSource::kPart) {
     std::vector<UnitCode> codes;
     VARVE_RETURN_IF_ERROR(ReadUnits(reader, plane, plane.units() / repeat, codes));
-    own = ExpandUnits(plane.lane, codes);
-  } else if (source == UnitSource::kChanged) {
-    own = dictionary->units();
-    VARVE_RETURN_IF_ERROR(ReadChangedUnits(reader, plane, own));
+    units = ExpandUnits(plane.lane, codes);
+  } else {
+    units = dictionary->units(plane.layout);
   }
-  *units = source == UnitSource::kDictionary ? &dictionary->units() : &own;
-  if (repeat > 1) {
-    own = RepeatUnits(**units, repeat);
-    *units = &own;
+  if (source == UnitSource::kChanged) {
+    VARVE_RETURN_IF_ERROR(ReadChangedUnits(reader, plane, units));
   }
+  if (repeat > 1) units = RepeatUnits(units, repeat);
   return Status();
 }
 
@@ -94,10 +92,9 @@ Status ReadPairs(ByteReader& reader, const PartShape& shape, const Dictionary* d
                  const PartBuffer& out) {
   if (!IsFloat(shape.lane)) return reader.Bad("mode pairs with blocks");
   const FloatPlane plane = PlaneOf(shape);
-  DecodeUnits own;
-  const DecodeUnits* units = &own;
-  VARVE_RETURN_IF_ERROR(ReadUnitSource(reader, shape, plane, dictionary, own, &units));
-  return ReadPairStream(reader, plane, *units, out.bytes.data(), StrideOf(shape, out));
+  DecodeUnits units;
+  VARVE_RETURN_IF_ERROR(ReadUnitSource(reader, shape, plane, dictionary, units));
+  return ReadPairStream(reader, plane, units, out.bytes.data(), StrideOf(shape, out));
 }
 
 bool AppendBlocks(const PartView& part, const Dictionary* dictionary, size_t limit,
@@ -147,11 +144,10 @@ Status ReadBlocks(ByteReader& reader, const PartShape& shape, const Dictionary* 
     VARVE_RETURN_IF_ERROR(DecompressZstd("packed part: codes", codes, inflated));
     codes = inflated;
   }
-  DecodeUnits own;
-  const DecodeUnits* units = &own;
-  VARVE_RETURN_IF_ERROR(ReadUnitSource(reader, shape, plane, dictionary, own, &units));
+  DecodeUnits units;
+  VARVE_RETURN_IF_ERROR(ReadUnitSource(reader, shape, plane, dictionary, units));
   VARVE_RETURN_IF_ERROR(
-      ReadPairStream(reader, plane, *units, out.bytes.data(), StrideOf(shape, out)));
+      ReadPairStream(reader, plane, units, out.bytes.data(), StrideOf(shape, out)));
   for (int head = 0; head < shape.num_heads; ++head) {
     std::memcpy(out.Strip(shape, head) + scale_bytes,
                 codes.data() + static_cast<size_t>(head) * code_bytes, code_bytes);

@@ -69,7 +69,7 @@ void FinishPart(const PartView& part, PackMode mode, std::vector<std::byte>& pac
 
 bool IsPackMode(uint8_t mode) {
   return (mode >= static_cast<uint8_t>(PackMode::kRaw) &&
-          mode <= static_cast<uint8_t>(PackMode::kZstd)) ||
+          mode <= static_cast<uint8_t>(PackMode::kRotatedRows)) ||
          mode == static_cast<uint8_t>(PackMode::kGear);
 }
 
@@ -87,6 +87,8 @@ std::string_view PackModeName(PackMode mode) {
       return "blocks";
     case PackMode::kZstd:
       return "zstd";
+    case PackMode::kRotatedRows:
+      return "rotated_rows";
     case PackMode::kGear:
       return "gear";
   }
@@ -116,8 +118,10 @@ Result<std::vector<std::byte>> Pack(const PartView& part, const Dictionary* dict
   } else {
     const bool rows = dictionary == nullptr || dictionary->num_rows() > 0;
     if (rows) consider(PackMode::kRowRefs, AppendRowRefs(part, dictionary, limit, candidate));
-    // Rows that repeat beat pairs by far.
-    if (mode == PackMode::kRaw) {
+    if (rows)
+      consider(PackMode::kRotatedRows, AppendRotatedRows(part, dictionary, limit, candidate));
+    // Rows that repeat exactly beat pairs by far.
+    if (mode != PackMode::kRowRefs) {
       consider(PackMode::kPairs, AppendPairs(part, dictionary, limit, candidate));
     }
   }
@@ -162,7 +166,7 @@ Result<PackedInfo> ReadPackedInfo(std::span<const std::byte> packed) {
   VARVE_RETURN_IF_ERROR(reader.Read("payload_bytes", payload));
   VARVE_RETURN_IF_ERROR(reader.Read("content hash", info.content_hash));
   VARVE_RETURN_IF_ERROR(reader.Read("dictionary hash", info.dictionary_hash));
-  if (!IsPackMode(mode)) return reader.Bad(fmt::format("mode {} is not in 16 … 20 or 32", mode));
+  if (!IsPackMode(mode)) return reader.Bad(fmt::format("mode {} is not in 16 … 21 or 32", mode));
   if (reserved != 0 || reserved2 != 0) {
     return reader.Bad(fmt::format("reserved bytes {} and {} are not 0", reserved, reserved2));
   }
@@ -222,6 +226,9 @@ Status Unpack(std::span<const std::byte> packed, const Dictionary* dictionary,
       break;
     case PackMode::kZstd:
       status = ReadZstd(reader, info.shape, out);
+      break;
+    case PackMode::kRotatedRows:
+      status = ReadRotatedRows(reader, info.shape, dictionary, out);
       break;
     case PackMode::kGear:
       status = ReadGear(reader, info.shape, out);

@@ -28,12 +28,13 @@ namespace varve::store {
 // Numbers are part of the format and never reused; below 16 are the predictors of the stream frame
 // (gear_frame.h).
 enum class PackMode : uint8_t {
-  kRaw = 16,      // as it is
-  kPairs = 17,    // floats: exponent pairs and raw bits
-  kRowRefs = 18,  // rows that are in the dictionary or came before, and the others as pairs
-  kBlocks = 19,   // blocks: scales as pairs; codes as they are, or through zstd
-  kZstd = 20,     // bytes of elements apart, through zstd
-  kGear = 32,     // floats: a frame of the gear format (gear_part.h); PackGear alone writes it
+  kRaw = 16,          // as it is
+  kPairs = 17,        // floats: exponent pairs and raw bits
+  kRowRefs = 18,      // rows that are in the dictionary or came before, and the others as pairs
+  kBlocks = 19,       // blocks: scales as pairs; codes as they are, or through zstd
+  kZstd = 20,         // bytes of elements apart, through zstd
+  kRotatedRows = 21,  // K: rows of the dictionary, turned on, and the others as pairs
+  kGear = 32,         // floats: a frame of the gear format (gear_part.h); PackGear alone writes it
 };
 std::string_view PackModeName(PackMode mode);
 

@@ -51,6 +51,9 @@ struct PartView {
   PartShape shape;
   const std::byte* data = nullptr;
   size_t head_stride = 0;  // bytes from strip to strip; 0: they lie side by side
+  // Of the first row; the others follow one by one. -1: unknown, or they do not. Helps with keys
+  // (key_rotation.h).
+  int64_t first_position = -1;
 
   const std::byte* Strip(int head) const {
     const size_t stride = head_stride != 0 ? head_stride : shape.StripBytes();

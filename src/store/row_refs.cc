@@ -1,14 +1,11 @@
 // The mode "row refs": each row of a part is a row of the dictionary, an earlier row of the part,
-// or a literal. The literals follow as a part of their own, in the layout of the page, so that they
-// decode as quickly as a page does. That needs an even number of them; of an odd number the last is
-// stored raw.
+// or a literal. The literals follow.
 
 #include <cstring>
 #include <unordered_map>
 
 #include <fmt/format.h>
 
-#include "store/exponent_coder.h"
 #include "store/pack_modes.h"
 
 namespace varve::store {
@@ -60,12 +57,6 @@ Literals FindLiterals(const PartView& part, const Dictionary* dictionary) {
   return found;
 }
 
-PartShape LiteralShape(const PartShape& shape, size_t num_rows) {
-  PartShape literal = shape;
-  literal.num_rows = static_cast<int>(num_rows);
-  return literal;
-}
-
 }  // namespace
 
 bool AppendRowRefs(const PartView& part, const Dictionary* dictionary, size_t limit,
@@ -78,24 +69,7 @@ bool AppendRowRefs(const PartView& part, const Dictionary* dictionary, size_t li
   if (8 * num_literals > 7 * static_cast<size_t>(part.shape.num_rows)) return false;
   const size_t before = out.size();
   AppendBytes(out, std::as_bytes(std::span(found.refs)));
-  // Literals as pairs, if that pays.
-  const size_t even = num_literals / 2 * 2;
-  const size_t flag_at = out.size();
-  out.push_back(std::byte{0});
-  bool pairs = false;
-  if (even > 0 && dictionary != nullptr) {
-    const PartShape shape = LiteralShape(part.shape, even);
-    std::vector<std::byte> strips(shape.Bytes());
-    const PartBuffer buffer = {strips, 0};
-    for (size_t i = 0; i < even; ++i) {
-      ScatterRow(shape, found.rows.data() + i * row_bytes, static_cast<int>(i), buffer);
-    }
-    if (num_literals > even) AppendBytes(out, std::span(found.rows).last(row_bytes));
-    pairs = AppendPairs({shape, strips.data(), 0}, dictionary, strips.size(), out);
-    if (!pairs) out.resize(flag_at + 1);
-  }
-  out[flag_at] = static_cast<std::byte>(pairs ? 1 : 0);
-  if (!pairs) AppendBytes(out, found.rows);
+  AppendLiteralRows(part.shape, found.rows, dictionary, out);
   if (out.size() - before <= limit) return true;
   out.resize(before);
   return false;
@@ -124,32 +98,14 @@ Status ReadRowRefs(ByteReader& reader, const PartShape& shape, const Dictionary*
           fmt::format("row {} refers to dictionary row {} >= {}", r, refs[r], known_rows));
     }
   }
-  uint8_t pairs = 0;
-  VARVE_RETURN_IF_ERROR(reader.Read("literal_pairs", pairs));
-  if (pairs > 1) return reader.Bad(fmt::format("literal_pairs {} > 1", pairs));
-  // Rows of pairs, then those that are stored as they are.
-  const size_t even = pairs == 1 ? num_literals / 2 * 2 : 0;
-  std::span<const std::byte> raw;
-  VARVE_RETURN_IF_ERROR(reader.Take("literals", (num_literals - even) * row_bytes, raw));
-  std::vector<std::byte> strips;
-  const PartShape literal_shape = LiteralShape(shape, even);
-  if (even > 0) {
-    strips.resize(literal_shape.Bytes());
-    VARVE_RETURN_IF_ERROR(ReadPairs(reader, literal_shape, dictionary, {strips, 0}));
-  } else {
-    if (pairs == 1) return reader.Bad("literal_pairs 1 without two literals");
-    VARVE_RETURN_IF_ERROR(reader.Finish());
-  }
+  std::vector<std::byte> literals;
+  VARVE_RETURN_IF_ERROR(ReadLiteralRows(reader, shape, num_literals, dictionary, literals));
   std::vector<std::byte> all(shape.Bytes());  // row by row
   size_t next = 0;
   for (size_t r = 0; r < num_rows; ++r) {
     std::byte* row = all.data() + r * row_bytes;
     if (refs[r] == kLiteral) {
-      if (next < even) {
-        GatherRow({literal_shape, strips.data(), 0}, static_cast<int>(next), row);
-      } else {
-        std::memcpy(row, raw.data() + (next - even) * row_bytes, row_bytes);
-      }
+      std::memcpy(row, literals.data() + next * row_bytes, row_bytes);
       ++next;
     } else if (refs[r] >= kOwnRow) {
       std::memcpy(row, all.data() + static_cast<size_t>(refs[r] - kOwnRow) * row_bytes, row_bytes);

@@ -1,0 +1,204 @@
+// The rotation loops for every Highway target, from one source; see simd_kernels.cc.
+
+#define HWY_WANT_AVX3_DL 1
+
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "kernels/rotated_rows_tables.h"
+#include "kernels/simd_table_list.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/simd_rotated_rows.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128 && !HWY_HAVE_SCALABLE
+
+HWY_BEFORE_NAMESPACE();
+namespace varve {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using DF = hn::CappedTag<float, 16>;
+using DU = hn::RebindToUnsigned<DF>;
+using DI = hn::RebindToSigned<DF>;
+using DU16 = hn::Repartition<uint16_t, DU>;
+using VF = hn::Vec<DF>;
+using VU = hn::Vec<DU>;
+inline constexpr int kLanes = static_cast<int>(hn::MaxLanes(DF()));
+
+// `bits` in the low halves.
+template <bool kBF16>
+HWY_INLINE VF Widen(VU bits) {
+  const DU du;
+  const VU magnitude = hn::And(bits, hn::Set(du, 0x7FFFu));
+  const VU sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000u)));
+  const VU wide = kBF16 ? hn::ShiftLeft<16>(magnitude)
+                        : hn::Add(hn::ShiftLeft<13>(magnitude), hn::Set(du, kRotationF16Bias));
+  return hn::BitCast(DF(), hn::Or(sign, wide));
+}
+
+// OrderedBits in the low halves, zeros above.
+template <bool kBF16>
+HWY_INLINE VU Narrow(VF value) {
+  const DU du;
+  const DI di;
+  const VU bits = hn::BitCast(du, value);
+  const VU magnitude = hn::And(bits, hn::Set(du, 0x7FFFFFFFu));
+  VU code = hn::Zero(du);
+  if constexpr (kBF16) {
+    code = hn::ShiftRight<16>(hn::Add(magnitude, hn::Set(du, 0x8000u)));
+    code = hn::Min(code, hn::Set(du, kRotationBF16Max));
+  } else {
+    const VU bias = hn::Set(du, kRotationF16Bias);
+    const VU clamped = hn::Sub(hn::Max(magnitude, bias), bias);
+    code = hn::ShiftRight<13>(hn::Add(clamped, hn::Set(du, 0x1000u)));
+    code = hn::Min(code, hn::Set(du, kRotationF16Max));
+  }
+  const VU negative = hn::BitCast(du, hn::ShiftRight<31>(hn::BitCast(di, bits)));
+  return hn::And(hn::Xor(code, negative), hn::Set(du, 0xFFFFu));
+}
+
+HWY_INLINE void TurnOf(VU phase, VF& cos, VF& sin) {
+  const DF df;
+  const DU du;
+  const DI di;
+  const VU quarter = hn::ShiftRight<30>(hn::Add(phase, hn::Set(du, 1u << 29)));
+  const auto rest = hn::BitCast(di, hn::Sub(phase, hn::ShiftLeft<30>(quarter)));
+  const VF x = hn::Mul(hn::ConvertTo(df, rest), hn::Set(df, kRotationToRadians));
+  const VF x2 = hn::Mul(x, x);
+  const auto polynomial = [&](const float* c) HWY_ATTR {
+    const VF inner = hn::Add(hn::Set(df, c[1]), hn::Mul(x2, hn::Set(df, c[2])));
+    return hn::Add(hn::Set(df, c[0]), hn::Mul(x2, inner));
+  };
+  const VF s = hn::Add(x, hn::Mul(hn::Mul(x, x2), polynomial(kRotationSin)));
+  const VF c = hn::Add(hn::Set(df, 1.0f), hn::Mul(x2, polynomial(kRotationCos)));
+  const VU one = hn::Set(du, 1u);
+  const auto odd = hn::MaskFromVec(hn::BitCast(df, hn::Sub(hn::Zero(du), hn::And(quarter, one))));
+  // Quarters 2 and 3 turn both signs; in quarters 1 and 3 they change places, the cosine is -sin.
+  const VU back = hn::ShiftLeft<31>(hn::ShiftRight<1>(quarter));
+  const VU flip = hn::Xor(back, hn::ShiftLeft<31>(quarter));
+  cos = hn::BitCast(df, hn::Xor(hn::BitCast(du, hn::IfThenElse(odd, s, c)), flip));
+  sin = hn::BitCast(df, hn::Xor(hn::BitCast(du, hn::IfThenElse(odd, c, s)), back));
+}
+
+template <bool kBF16>
+HWY_INLINE void TurnPair(VU first, VU second, VU phase, VU& out_first, VU& out_second) {
+  VF cos, sin;
+  TurnOf(phase, cos, sin);
+  const VF a = Widen<kBF16>(first), b = Widen<kBF16>(second);
+  out_first = Narrow<kBF16>(hn::Sub(hn::Mul(a, cos), hn::Mul(b, sin)));
+  out_second = Narrow<kBF16>(hn::Add(hn::Mul(a, sin), hn::Mul(b, cos)));
+}
+
+template <bool kBF16>
+void RotateInterleaved(const RotateRowArgs& args) {
+  const DU du;
+  const DU16 d16;
+  const VU distance = hn::Set(du, args.distance);
+  for (int i = 0; i < args.dim / 2; i += kLanes) {
+    const VU both = hn::BitCast(du, hn::LoadU(d16, args.row + 2 * i));
+    const VU phase = hn::Mul(hn::LoadU(du, args.turns + i), distance);
+    VU first, second;
+    TurnPair<kBF16>(both, hn::ShiftRight<16>(both), phase, first, second);
+    const VU joined = hn::Or(first, hn::ShiftLeft<16>(second));
+    hn::StoreU(hn::BitCast(d16, joined), d16, args.out + 2 * i);
+  }
+}
+
+template <bool kBF16>
+void RotateHalves(const RotateRowArgs& args) {
+  const DU du;
+  const hn::Rebind<uint16_t, DU> half;
+  const VU distance = hn::Set(du, args.distance);
+  const int pairs = args.dim / 2;
+  for (int i = 0; i < pairs; i += kLanes) {
+    const VU phase = hn::Mul(hn::LoadU(du, args.turns + i), distance);
+    VU first, second;
+    TurnPair<kBF16>(hn::PromoteTo(du, hn::LoadU(half, args.row + i)),
+                    hn::PromoteTo(du, hn::LoadU(half, args.row + i + pairs)), phase, first, second);
+    hn::StoreU(hn::TruncateTo(half, first), half, args.out + i);
+    hn::StoreU(hn::TruncateTo(half, second), half, args.out + i + pairs);
+  }
+}
+
+// Adds what was missed and leaves the order of values.
+HWY_INLINE void Finish(const RotateRowArgs& args) {
+  const hn::CappedTag<uint16_t, 16> d;
+  const hn::RebindToSigned<decltype(d)> di;
+  const auto bias = hn::Set(d, uint16_t{kRotationMissBias});
+  for (int i = 0; i < args.dim; i += static_cast<int>(hn::MaxLanes(d))) {
+    auto ordered = hn::LoadU(d, args.out + i);
+    if (args.misses != nullptr) {
+      ordered = hn::Add(ordered, hn::Sub(hn::LoadU(d, args.misses + i), bias));
+    }
+    const auto negative = hn::BitCast(d, hn::ShiftRight<15>(hn::BitCast(di, ordered)));
+    const auto flip = hn::And(negative, hn::Set(d, uint16_t{0x7FFF}));
+    hn::StoreU(hn::Xor(ordered, flip), d, args.out + i);
+  }
+}
+
+void RotateRow(const RotateRowArgs& args) {
+  if (args.dim % (2 * kLanes) != 0) return RotateRowScalar(args);
+  const bool halves = args.order == RotationOrder::kHalves;
+  if (args.bf16) {
+    halves ? RotateHalves<true>(args) : RotateInterleaved<true>(args);
+  } else {
+    halves ? RotateHalves<false>(args) : RotateInterleaved<false>(args);
+  }
+  Finish(args);
+}
+
+// Eight rows by eight channels at a time.
+void FillTile(const uint16_t* const* rows, int dim, uint16_t* out) {
+  const hn::Full128<uint16_t> d16;
+  const hn::Full128<uint32_t> d32;
+  const hn::Full128<uint64_t> d64;
+  for (int channel = 0; channel < dim; channel += 8) {
+    for (int r = 0; r < 16; r += 8) {
+      hn::Vec<decltype(d16)> in[8];
+      for (int i = 0; i < 8; ++i) in[i] = hn::LoadU(d16, rows[r + i] + channel);
+      hn::Vec<decltype(d32)> pairs[8];  // rows 2i and 2i + 1: channels 0 … 3, then 4 … 7
+      for (int i = 0; i < 4; ++i) {
+        pairs[i] = hn::BitCast(d32, hn::InterleaveLower(d16, in[2 * i], in[2 * i + 1]));
+        pairs[4 + i] = hn::BitCast(d32, hn::InterleaveUpper(d16, in[2 * i], in[2 * i + 1]));
+      }
+      for (int upper = 0; upper < 2; ++upper) {
+        const auto* four = pairs + 4 * upper;
+        const auto low01 = hn::BitCast(d64, hn::InterleaveLower(d32, four[0], four[1]));
+        const auto low23 = hn::BitCast(d64, hn::InterleaveLower(d32, four[2], four[3]));
+        const auto high01 = hn::BitCast(d64, hn::InterleaveUpper(d32, four[0], four[1]));
+        const auto high23 = hn::BitCast(d64, hn::InterleaveUpper(d32, four[2], four[3]));
+        uint16_t* to = out + 16 * (channel + 4 * upper) + r;
+        hn::StoreU(hn::BitCast(d16, hn::InterleaveLower(d64, low01, low23)), d16, to);
+        hn::StoreU(hn::BitCast(d16, hn::InterleaveUpper(d64, low01, low23)), d16, to + 16);
+        hn::StoreU(hn::BitCast(d16, hn::InterleaveLower(d64, high01, high23)), d16, to + 32);
+        hn::StoreU(hn::BitCast(d16, hn::InterleaveUpper(d64, high01, high23)), d16, to + 48);
+      }
+    }
+  }
+}
+
+const RotationKernels& RotationTable(const char* name) {
+  static const RotationKernels table = {
+      .name = name, .rotate_row = RotateRow, .fill_tile = FillTile};
+  return table;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace varve
+HWY_AFTER_NAMESPACE();
+
+#endif  // a target with vectors of fixed size
+
+#if HWY_ONCE
+namespace varve {
+
+std::vector<const RotationKernels*> SimdRotationKernels() {
+  VARVE_SIMD_TABLES(RotationKernels, RotationTable);
+}
+
+}  // namespace varve
+#endif  // HWY_ONCE
