@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "kernels/rotated_rows.h"
 #include "store/dictionary.h"
 #include "store/part_codec.h"
 
@@ -39,12 +40,49 @@ std::shared_ptr<const Dictionary> MakeDictionary(LaneType lane, PartLayout layou
   return *BuildDictionary(samples);
 }
 
+// Rows of K that turn from token to token, each of eight tokens eight times.
+std::shared_ptr<const Dictionary> MakeRotatedDictionary(LaneType lane) {
+  const PartShape shape = {lane, PartLayout::kKey, 2, 16, 32};
+  std::vector<uint32_t> turns;
+  for (int i = 0; i < 16; ++i) turns.push_back(0x28BE60DB >> i);  // 2^-i radians
+  std::vector<std::vector<std::byte>> pages(4, std::vector<std::byte>(shape.Bytes()));
+  std::vector<PartView> samples;
+  uint32_t state = 1;
+  std::vector<uint16_t> tokens(8 * 64), row(64);
+  for (uint16_t& word : tokens) {
+    state = state * 1664525 + 1013904223;
+    word = static_cast<uint16_t>(0x3000 + (state >> 20) + (state >> 4 & 0x8000));
+  }
+  for (uint32_t t = 0; t < 64; ++t) {
+    varve::RotateRowArgs args;
+    args.bf16 = lane == LaneType::kBF16;
+    args.dim = 32;
+    args.turns = turns.data();
+    args.distance = t;
+    for (size_t head = 0; head < 2; ++head) {
+      args.row = &tokens[t * 5 % 8 * 64 + 32 * head];
+      args.out = &row[32 * head];
+      varve::AvailableRotationKernels()[0]->rotate_row(args);
+    }
+    ScatterRow(shape, reinterpret_cast<const std::byte*>(row.data()), static_cast<int>(t % 16),
+               {pages[t / 16], 0});
+  }
+  for (size_t i = 0; i < pages.size(); ++i) {
+    samples.push_back({shape, pages[i].data(), 0, static_cast<int64_t>(16 * i)});
+  }
+  return *BuildDictionary(samples);
+}
+
 const Dictionary* DictionaryOf(uint8_t index) {
   static const std::vector<std::shared_ptr<const Dictionary>> all = [] {
     std::vector<std::shared_ptr<const Dictionary>> made = {nullptr};
     for (const LaneType lane : {LaneType::kF16, LaneType::kBF16, LaneType::kF32, LaneType::kQ8}) {
       made.push_back(MakeDictionary(lane, PartLayout::kKey));
       made.push_back(MakeDictionary(lane, PartLayout::kValue));
+    }
+    for (const LaneType lane : {LaneType::kF16, LaneType::kBF16}) {
+      made.push_back(MakeRotatedDictionary(lane));
+      Require(made.back()->rotation() != nullptr);
     }
     return made;
   }();
@@ -97,7 +135,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   Require((*dictionary)->Serialize() == rest);
   for (size_t i = 0; i < (*dictionary)->num_rows(); ++i) {
-    Require((*dictionary)->FindRow((*dictionary)->row(i)) >= 0);
+    // Rows of K are found where they are, unless they are too strange to turn.
+    if ((*dictionary)->rotation() == nullptr) {
+      Require((*dictionary)->FindRow((*dictionary)->row(i)) >= 0);
+    } else {
+      (void)(*dictionary)->FindRotatedRow((*dictionary)->row(i), (*dictionary)->position(i) + 7);
+    }
   }
   return 0;
 }

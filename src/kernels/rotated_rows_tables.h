@@ -12,17 +12,15 @@
 namespace varve {
 
 // Sine and cosine of an angle of at most an eighth of a turn, in 2^-32 turns: x = angle *
-// kToRadians, sin = x + x * x2 * (s0 + x2 * (s1 + x2 * s2)), cos = 1 + x2 * (c0 + x2 * (c1 + x2 *
-// c2)). The error is below 2^-23; what counts is that all compute the same.
+// kRotationToRadians, sin = x + x * x2 * (s0 + x2 * s1), cos = 1 + x2 * (c0 + x2 * c1). They are
+// exact to 2^-16, a small part of a step of f16; what counts is that all compute the same.
 inline constexpr float kRotationToRadians = 1.4629180792671596e-9f;  // 2 pi / 2^32
-inline constexpr float kRotationSin[3] = {-1.6666654611e-1f, 8.3321608736e-3f, -1.9515295891e-4f};
-inline constexpr float kRotationCos[3] = {-0.4999999963f, 4.166645683e-2f, -1.388731625e-3f};
+inline constexpr float kRotationSin[2] = {-0.166628379f, 0.0081530864f};
+inline constexpr float kRotationCos[2] = {-0.499776544f, 0.0404895444f};
 
 // f16 to f32 by bits: the exponent moves from a bias of 15 to 127. Numbers without a leading one,
 // infinities and NaNs become other numbers, which costs the encoder bytes and nobody else anything.
 inline constexpr uint32_t kRotationF16Bias = 112u << 23;
-inline constexpr uint32_t kRotationF16Max = 0x7BFF;
-inline constexpr uint32_t kRotationBF16Max = 0x7F7F;
 
 // The specification; takes every shape.
 void RotateRowScalar(const RotateRowArgs& args);

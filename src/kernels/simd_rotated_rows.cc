@@ -40,25 +40,21 @@ HWY_INLINE VF Widen(VU bits) {
   return hn::BitCast(DF(), hn::Or(sign, wide));
 }
 
-// OrderedBits in the low halves, zeros above.
+// In the low halves, zeros above.
 template <bool kBF16>
 HWY_INLINE VU Narrow(VF value) {
   const DU du;
-  const DI di;
   const VU bits = hn::BitCast(du, value);
   const VU magnitude = hn::And(bits, hn::Set(du, 0x7FFFFFFFu));
-  VU code = hn::Zero(du);
+  const VU sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 0x8000u));
   if constexpr (kBF16) {
-    code = hn::ShiftRight<16>(hn::Add(magnitude, hn::Set(du, 0x8000u)));
-    code = hn::Min(code, hn::Set(du, kRotationBF16Max));
+    return hn::Or(sign, hn::ShiftRight<16>(hn::Add(magnitude, hn::Set(du, 0x8000u))));
   } else {
-    const VU bias = hn::Set(du, kRotationF16Bias);
-    const VU clamped = hn::Sub(hn::Max(magnitude, bias), bias);
-    code = hn::ShiftRight<13>(hn::Add(clamped, hn::Set(du, 0x1000u)));
-    code = hn::Min(code, hn::Set(du, kRotationF16Max));
+    // max(magnitude, bias) - bias + half a step
+    const VU least = hn::Max(magnitude, hn::Set(du, kRotationF16Bias));
+    const VU rounded = hn::Sub(least, hn::Set(du, kRotationF16Bias - 0x1000u));
+    return hn::Or(sign, hn::ShiftRight<13>(rounded));
   }
-  const VU negative = hn::BitCast(du, hn::ShiftRight<31>(hn::BitCast(di, bits)));
-  return hn::And(hn::Xor(code, negative), hn::Set(du, 0xFFFFu));
 }
 
 HWY_INLINE void TurnOf(VU phase, VF& cos, VF& sin) {
@@ -70,8 +66,7 @@ HWY_INLINE void TurnOf(VU phase, VF& cos, VF& sin) {
   const VF x = hn::Mul(hn::ConvertTo(df, rest), hn::Set(df, kRotationToRadians));
   const VF x2 = hn::Mul(x, x);
   const auto polynomial = [&](const float* c) HWY_ATTR {
-    const VF inner = hn::Add(hn::Set(df, c[1]), hn::Mul(x2, hn::Set(df, c[2])));
-    return hn::Add(hn::Set(df, c[0]), hn::Mul(x2, inner));
+    return hn::Add(hn::Set(df, c[0]), hn::Mul(x2, hn::Set(df, c[1])));
   };
   const VF s = hn::Add(x, hn::Mul(hn::Mul(x, x2), polynomial(kRotationSin)));
   const VF c = hn::Add(hn::Set(df, 1.0f), hn::Mul(x2, polynomial(kRotationCos)));
@@ -93,18 +88,36 @@ HWY_INLINE void TurnPair(VU first, VU second, VU phase, VU& out_first, VU& out_s
   out_second = Narrow<kBF16>(hn::Add(hn::Mul(a, sin), hn::Mul(b, cos)));
 }
 
+// Adds what was missed, in the order of values.
+template <class D>
+HWY_INLINE hn::Vec<D> AddMisses(D d, hn::Vec<D> words, const uint16_t* misses) {
+  if (misses == nullptr) return words;
+  const hn::RebindToSigned<D> di;
+  const auto ordered = [&](hn::Vec<D> bits) HWY_ATTR {
+    const auto negative = hn::BitCast(d, hn::ShiftRight<15>(hn::BitCast(di, bits)));
+    return hn::Xor(bits, hn::And(negative, hn::Set(d, uint16_t{0x7FFF})));
+  };
+  const auto missed = hn::Sub(hn::LoadU(d, misses), hn::Set(d, uint16_t{kRotationMissBias}));
+  return ordered(hn::Add(ordered(words), missed));
+}
+
 template <bool kBF16>
 void RotateInterleaved(const RotateRowArgs& args) {
   const DU du;
   const DU16 d16;
   const VU distance = hn::Set(du, args.distance);
-  for (int i = 0; i < args.dim / 2; i += kLanes) {
-    const VU both = hn::BitCast(du, hn::LoadU(d16, args.row + 2 * i));
-    const VU phase = hn::Mul(hn::LoadU(du, args.turns + i), distance);
+  const int dim = args.dim;
+  const uint16_t* const row = args.row;
+  const uint32_t* const turns = args.turns;
+  const uint16_t* const misses = args.misses;
+  uint16_t* const out = args.out;
+  for (int i = 0; i < dim; i += 2 * kLanes) {
+    const VU both = hn::BitCast(du, hn::LoadU(d16, row + i));
+    const VU phase = hn::Mul(hn::LoadU(du, turns + i / 2), distance);
     VU first, second;
     TurnPair<kBF16>(both, hn::ShiftRight<16>(both), phase, first, second);
-    const VU joined = hn::Or(first, hn::ShiftLeft<16>(second));
-    hn::StoreU(hn::BitCast(d16, joined), d16, args.out + 2 * i);
+    const auto joined = hn::BitCast(d16, hn::Or(first, hn::ShiftLeft<16>(second)));
+    hn::StoreU(AddMisses(d16, joined, misses != nullptr ? misses + i : nullptr), d16, out + i);
   }
 }
 
@@ -114,29 +127,21 @@ void RotateHalves(const RotateRowArgs& args) {
   const hn::Rebind<uint16_t, DU> half;
   const VU distance = hn::Set(du, args.distance);
   const int pairs = args.dim / 2;
+  const uint16_t* const row = args.row;
+  const uint32_t* const turns = args.turns;
+  const uint16_t* const misses = args.misses;
+  uint16_t* const out = args.out;
+  const auto store = [&](VU words, int at) HWY_ATTR {
+    const auto narrow = hn::TruncateTo(half, words);
+    hn::StoreU(AddMisses(half, narrow, misses != nullptr ? misses + at : nullptr), half, out + at);
+  };
   for (int i = 0; i < pairs; i += kLanes) {
-    const VU phase = hn::Mul(hn::LoadU(du, args.turns + i), distance);
+    const VU phase = hn::Mul(hn::LoadU(du, turns + i), distance);
     VU first, second;
-    TurnPair<kBF16>(hn::PromoteTo(du, hn::LoadU(half, args.row + i)),
-                    hn::PromoteTo(du, hn::LoadU(half, args.row + i + pairs)), phase, first, second);
-    hn::StoreU(hn::TruncateTo(half, first), half, args.out + i);
-    hn::StoreU(hn::TruncateTo(half, second), half, args.out + i + pairs);
-  }
-}
-
-// Adds what was missed and leaves the order of values.
-HWY_INLINE void Finish(const RotateRowArgs& args) {
-  const hn::CappedTag<uint16_t, 16> d;
-  const hn::RebindToSigned<decltype(d)> di;
-  const auto bias = hn::Set(d, uint16_t{kRotationMissBias});
-  for (int i = 0; i < args.dim; i += static_cast<int>(hn::MaxLanes(d))) {
-    auto ordered = hn::LoadU(d, args.out + i);
-    if (args.misses != nullptr) {
-      ordered = hn::Add(ordered, hn::Sub(hn::LoadU(d, args.misses + i), bias));
-    }
-    const auto negative = hn::BitCast(d, hn::ShiftRight<15>(hn::BitCast(di, ordered)));
-    const auto flip = hn::And(negative, hn::Set(d, uint16_t{0x7FFF}));
-    hn::StoreU(hn::Xor(ordered, flip), d, args.out + i);
+    TurnPair<kBF16>(hn::PromoteTo(du, hn::LoadU(half, row + i)),
+                    hn::PromoteTo(du, hn::LoadU(half, row + i + pairs)), phase, first, second);
+    store(first, i);
+    store(second, i + pairs);
   }
 }
 
@@ -148,7 +153,6 @@ void RotateRow(const RotateRowArgs& args) {
   } else {
     halves ? RotateHalves<false>(args) : RotateInterleaved<false>(args);
   }
-  Finish(args);
 }
 
 // Eight rows by eight channels at a time.

@@ -8,6 +8,7 @@
 
 #include "base/byte_io.h"
 #include "kernels/content_hash.h"
+#include "store/float_bits.h"
 #include "store/rotated_row.h"
 
 namespace varve::store {
@@ -142,6 +143,14 @@ Dictionary::Dictionary(const PartShape& shape, const DictionaryContent& content,
       base_rows_(base_ != nullptr ? base_->num_rows() : 0),
       rows_(content.rows) {
   hash_ = ContentHash(shape_, base_ != nullptr ? base_->hash() : 0, Body());
+  if (!positions_.empty()) {
+    std::vector<uint16_t> words(row_bytes_ / 2);
+    for (size_t i = 0; i < own_rows(); ++i) {
+      std::memcpy(words.data(), rows_.data() + i * row_bytes_, row_bytes_);
+      energies_.push_back(RowEnergy(shape_.lane, words));
+    }
+    energies_.shrink_to_fit();
+  }
   if (rows_.empty() || !MayHaveRows(shape_)) return;
   size_t buckets = 1;
   while (buckets < 2 * own_rows()) buckets *= 2;
@@ -156,7 +165,17 @@ Dictionary::Dictionary(const PartShape& shape, const DictionaryContent& content,
 DecodeUnits Dictionary::units(PairLayout layout) const {
   const LaneType lane = PlaneOf(shape_).lane;
   const bool rows = layout == PairLayout::kChunks && shape_.layout == PartLayout::kKey;
-  return ExpandUnits(lane, Grow(rows ? row_units_ : units_));
+  const std::vector<SmallUnit>& from = rows ? row_units_ : units_;
+  const int shift = ExponentShift(ElementOf(lane));
+  DecodeUnits expanded;
+  expanded.table.resize(from.size());
+  expanded.base.resize(from.size());
+  const auto place = [](int stored) { return static_cast<uint32_t>(stored + kMinUnitBase); };
+  for (size_t i = 0; i < from.size(); ++i) {
+    expanded.table[i] = from[i].table * static_cast<uint32_t>(kPairTableEntries);
+    expanded.base[i] = (place(from[i].base[0]) << shift) + (place(from[i].base[1]) << (16 + shift));
+  }
+  return expanded;
 }
 
 const KeyRotation* Dictionary::rotation() const {
@@ -193,20 +212,10 @@ int Dictionary::FindRotatedRow(std::span<const std::byte> row, uint32_t position
   int best = -1;
   size_t best_hits = words.size() * 3 / 4;  // fewer are another token
   for (const Dictionary* link = this; link != nullptr; link = link->base_.get()) {
-    const auto energy_of = [&](size_t i) {
-      const auto* from = reinterpret_cast<const uint16_t*>(link->rows_.data() + i * row_bytes_);
-      return RowEnergy(shape_.lane, {from, words.size()});
-    };
-    size_t low = 0, high = link->own_rows();  // the first row with enough energy
-    while (low < high) {
-      const size_t middle = (low + high) / 2;
-      if (energy_of(middle) < energy * (1 - tolerance)) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    for (size_t i = low; i < link->own_rows() && energy_of(i) <= energy * (1 + tolerance); ++i) {
+    const std::vector<float>& energies = link->energies_;
+    const auto first = std::lower_bound(energies.begin(), energies.end(), energy * (1 - tolerance));
+    for (size_t i = static_cast<size_t>(first - energies.begin());
+         i < energies.size() && energies[i] <= energy * (1 + tolerance); ++i) {
       const size_t index = link->base_rows_ + i;
       candidate.Predict(this->row(index), position - this->position(index));
       const size_t hits = candidate.CountNear(words);
@@ -226,8 +235,8 @@ bool Dictionary::Serves(const PartShape& shape) const {
 size_t Dictionary::bytes() const {
   return sizeof(*this) + (units_.capacity() + row_units_.capacity()) * sizeof(SmallUnit) +
          (rotation_ ? rotation_->turns.capacity() * sizeof(uint32_t) : 0) +
-         positions_.capacity() * sizeof(uint32_t) + rows_.capacity() +
-         buckets_.capacity() * sizeof(uint32_t);
+         positions_.capacity() * sizeof(uint32_t) + energies_.capacity() * sizeof(float) +
+         rows_.capacity() + buckets_.capacity() * sizeof(uint32_t);
 }
 
 std::vector<std::byte> Dictionary::Body() const {

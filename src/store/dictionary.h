@@ -110,6 +110,7 @@ class Dictionary {
   std::vector<SmallUnit> row_units_;
   std::optional<KeyRotation> rotation_;  // of a base: there
   std::vector<uint32_t> positions_;
+  std::vector<float> energies_;  // of the rows of K, ascending
   size_t row_bytes_ = 1;
   std::shared_ptr<const Dictionary> base_;
   size_t base_rows_ = 0;

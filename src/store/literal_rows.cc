@@ -1,8 +1,10 @@
+#include "store/literal_rows.h"
+
 #include <cstring>
 
 #include <fmt/format.h>
 
-#include "store/exponent_coder.h"
+#include "store/float_bits.h"
 #include "store/pack_modes.h"
 
 namespace varve::store {
@@ -36,30 +38,43 @@ void AppendLiteralRows(const PartShape& shape, std::span<const std::byte> rows,
   if (!pairs) AppendBytes(out, rows);
 }
 
-Status ReadLiteralRows(ByteReader& reader, const PartShape& shape, size_t num_rows,
-                       const Dictionary* dictionary, std::vector<std::byte>& rows) {
-  const size_t row_bytes = RowBytes(shape);
+Status LiteralRows::Read(ByteReader& reader, const PartShape& shape, size_t num_rows,
+                         const Dictionary* dictionary) {
+  row_bytes_ = RowBytes(shape);
+  value_bytes_ = LaneBytes(shape.lane);
   uint8_t pairs = 0;
   VARVE_RETURN_IF_ERROR(reader.Read("literal_pairs", pairs));
   if (pairs > 1) return reader.Bad(fmt::format("literal_pairs {} > 1", pairs));
   // Rows of pairs, then those that are stored as they are.
   const size_t even = pairs == 1 ? num_rows / 2 * 2 : 0;
-  std::span<const std::byte> raw;
-  VARVE_RETURN_IF_ERROR(reader.Take("literals", (num_rows - even) * row_bytes, raw));
-  rows.resize(num_rows * row_bytes);
-  if (even > 0) {
-    const PartShape literal = RowPartShape(shape, even);
-    std::vector<std::byte> strips(literal.Bytes());
-    VARVE_RETURN_IF_ERROR(ReadPairs(reader, literal, dictionary, {strips, 0}));
-    for (size_t i = 0; i < even; ++i) {
-      GatherRow({literal, strips.data()}, static_cast<int>(i), rows.data() + i * row_bytes);
-    }
-  } else {
+  shape_ = RowPartShape(shape, even);
+  run_ = ChannelRun(shape_);
+  VARVE_RETURN_IF_ERROR(reader.Take("literals", (num_rows - even) * row_bytes_, raw_));
+  if (even == 0) {
     if (pairs == 1) return reader.Bad("literal_pairs 1 without two literals");
-    VARVE_RETURN_IF_ERROR(reader.Finish());
+    return reader.Finish();
   }
-  if (!raw.empty()) std::memcpy(rows.data() + even * row_bytes, raw.data(), raw.size());
-  return Status();
+  strips_ = std::make_unique_for_overwrite<std::byte[]>(shape_.Bytes());
+  return ReadPairs(reader, shape_, dictionary, {{strips_.get(), shape_.Bytes()}, 0});
+}
+
+const std::byte* LiteralRows::At(size_t row, int head, int channel) const {
+  const size_t even = static_cast<size_t>(shape_.num_rows);
+  if (row < even) {
+    return strips_.get() + static_cast<size_t>(head) * shape_.StripBytes() +
+           FloatOffset(shape_, static_cast<int>(row), channel);
+  }
+  const size_t element = static_cast<size_t>(head * shape_.head_dim + channel);
+  return raw_.data() + (row - even) * row_bytes_ + element * value_bytes_;
+}
+
+void LiteralRows::Copy(size_t row, std::byte* out) const {
+  const size_t bytes = static_cast<size_t>(run_) * value_bytes_;
+  for (int head = 0; head < shape_.num_heads; ++head) {
+    for (int channel = 0; channel < shape_.head_dim; channel += run_, out += bytes) {
+      std::memcpy(out, At(row, head, channel), bytes);
+    }
+  }
 }
 
 }  // namespace varve::store

@@ -6,7 +6,6 @@
 #define VARVE_STORE_PACK_MODES_H_
 
 #include <cstddef>
-#include <span>
 #include <vector>
 
 #include "base/byte_io.h"
@@ -33,15 +32,6 @@ bool AppendRotatedRows(const PartView& part, const Dictionary* dictionary, size_
                        std::vector<std::byte>& out);
 Status ReadRotatedRows(ByteReader& reader, const PartShape& shape, const Dictionary* dictionary,
                        const PartBuffer& out);
-
-// Rows that are in no dictionary, [num_rows][num_heads][head_dim]: as pairs in the layout of a
-// page, so that they decode as quickly as one does, if that pays. It needs an even number of them;
-// of an odd number the last is stored raw. `shape` is that of the part.
-void AppendLiteralRows(const PartShape& shape, std::span<const std::byte> rows,
-                       const Dictionary* dictionary, std::vector<std::byte>& out);
-// To the end of `reader`.
-Status ReadLiteralRows(ByteReader& reader, const PartShape& shape, size_t num_rows,
-                       const Dictionary* dictionary, std::vector<std::byte>& rows);
 
 bool AppendBlocks(const PartView& part, const Dictionary* dictionary, size_t limit,
                   std::vector<std::byte>& out);

@@ -221,7 +221,8 @@ TEST_F(PackedErrors, EveryHeaderFieldIsChecked) {
     return bad;
   };
   ExpectError(with(0, 15), "mode 15");
-  ExpectError(with(0, 21), "mode 21");
+  ExpectError(with(0, 21), "rows do not turn");
+  ExpectError(with(0, 22), "mode 22");
   ExpectError(with(1, 5), "lane type 5");
   ExpectError(with(2, 3), "layout 3");
   ExpectError(with(3, 1), "reserved");

@@ -5,11 +5,13 @@
 
 #include <array>
 #include <cstring>
+#include <memory>
 
 #include <fmt/format.h>
 
 #include "store/exponent_coder.h"
 #include "store/exponent_tables.h"
+#include "store/literal_rows.h"
 #include "store/pack_modes.h"
 #include "store/rotated_row.h"
 
@@ -83,7 +85,7 @@ Split SplitRows(const PartView& part, const Dictionary& dictionary) {
 
 // Which rows are rotated, what they refer to, and how many they are.
 struct Refs {
-  std::vector<bool> is_rotated;  // [num_rows]
+  std::vector<uint8_t> is_rotated;  // [num_rows] 0 or 1
   std::vector<uint16_t> rows;
 };
 
@@ -95,8 +97,8 @@ Status ReadRefs(ByteReader& reader, const PartShape& shape, const Dictionary& di
   refs.is_rotated.resize(num_rows);
   size_t count = 0;
   for (size_t r = 0; r < num_rows; ++r) {
-    refs.is_rotated[r] = (static_cast<int>(bits[r / 8]) >> r % 8 & 1) != 0;
-    count += refs.is_rotated[r] ? 1 : 0;
+    refs.is_rotated[r] = static_cast<uint8_t>(static_cast<int>(bits[r / 8]) >> r % 8 & 1);
+    count += refs.is_rotated[r];
   }
   if (count == 0) return reader.Bad("no row is rotated");
   refs.rows.resize(count);
@@ -110,21 +112,21 @@ Status ReadRefs(ByteReader& reader, const PartShape& shape, const Dictionary& di
   return Status();
 }
 
-Status ReadMisses(ByteReader& reader, const PartShape& shape, size_t num_rows,
-                  std::vector<uint16_t>& misses) {
+Status ReadMisses(ByteReader& reader, const PartShape& shape, size_t num_rows, uint16_t* misses) {
   uint32_t stream_bytes = 0;
   std::span<const std::byte> stream;
   VARVE_RETURN_IF_ERROR(reader.Read("miss_bytes", stream_bytes));
   VARVE_RETURN_IF_ERROR(reader.Take("misses", stream_bytes, stream));
   const FloatPlane plane = MissPlane(shape, num_rows);
-  const std::vector<UnitCode> codes(plane.units(), kMissCode);
-  misses.resize(num_rows * RowWords(shape));
+  const DecodeUnits code = ExpandUnits(LaneType::kF32, std::span(&kMissCode, 1));
+  const DecodeUnits units = {std::vector<uint32_t>(plane.units(), code.table[0]),
+                             std::vector<uint32_t>(plane.units(), code.base[0])};
   ByteReader stream_reader("packed part: misses", stream);
-  return ReadPairStream(stream_reader, plane, ExpandUnits(LaneType::kF32, codes),
-                        reinterpret_cast<std::byte*>(misses.data()), 2 * misses.size());
+  return ReadPairStream(stream_reader, plane, units, reinterpret_cast<std::byte*>(misses),
+                        2 * num_rows * RowWords(shape));
 }
 
-Status PatchListed(ByteReader& reader, std::vector<uint16_t>& words) {
+Status PatchListed(ByteReader& reader, std::span<uint16_t> words) {
   uint16_t count = 0;
   std::span<const std::byte> bytes;
   VARVE_RETURN_IF_ERROR(reader.Read("num_listed", count));
@@ -139,6 +141,36 @@ Status PatchListed(ByteReader& reader, std::vector<uint16_t>& words) {
     words[listed.element] = listed.word;
   }
   return Status();
+}
+
+// Rotated rows and literals into the strips of a page.
+void WriteTiles(const PartShape& shape, const Refs& refs, const uint16_t* rotated,
+                const LiteralRows& literals, const PartBuffer& out) {
+  const RotationKernels& kernels = ActiveRotationKernels();
+  const size_t dim = static_cast<size_t>(shape.head_dim), row_words = RowWords(shape);
+  const size_t run = static_cast<size_t>(literals.run());
+  size_t next_rotated = 0, next_literal = 0;
+  std::array<size_t, kTileRows> index;
+  std::array<const uint16_t*, kTileRows> rows;
+  std::array<size_t, kTileRows> step;  // from run to run
+  for (size_t first = 0; first < refs.is_rotated.size(); first += kTileRows) {
+    for (size_t i = 0; i < kTileRows; ++i) {
+      index[i] = refs.is_rotated[first + i] != 0 ? next_rotated++ : next_literal++;
+    }
+    for (int head = 0; head < shape.num_heads; ++head) {
+      for (size_t i = 0; i < kTileRows; ++i) {
+        const bool is_rotated = refs.is_rotated[first + i] != 0;
+        rows[i] = is_rotated ? rotated + index[i] * row_words + static_cast<size_t>(head) * dim
+                             : reinterpret_cast<const uint16_t*>(literals.At(index[i], head, 0));
+        step[i] = is_rotated ? run : literals.step(index[i]);
+      }
+      auto* tile = reinterpret_cast<uint16_t*>(out.Strip(shape, head)) + first * dim;
+      for (size_t channel = 0; channel < dim; channel += run) {
+        kernels.fill_tile(rows.data(), static_cast<int>(run), tile + channel * kTileRows);
+        for (size_t i = 0; i < kTileRows; ++i) rows[i] += step[i];
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -184,39 +216,24 @@ Status ReadRotatedRows(ByteReader& reader, const PartShape& shape, const Diction
   Refs refs;
   VARVE_RETURN_IF_ERROR(reader.Read("first_position", position));
   VARVE_RETURN_IF_ERROR(ReadRefs(reader, shape, *dictionary, refs));
-  const size_t row_words = RowWords(shape), num_rows = refs.is_rotated.size();
-  std::vector<uint16_t> misses;
-  VARVE_RETURN_IF_ERROR(ReadMisses(reader, shape, refs.rows.size(), misses));
-  std::vector<uint16_t> rotated(misses.size());
+  const size_t num_rows = refs.is_rotated.size(), row_words = RowWords(shape);
+  const size_t words = refs.rows.size() * row_words;
+  const auto misses = std::make_unique_for_overwrite<uint16_t[]>(words);
+  const auto rotated = std::make_unique_for_overwrite<uint16_t[]>(words);
+  VARVE_RETURN_IF_ERROR(ReadMisses(reader, shape, refs.rows.size(), misses.get()));
   const RotatedRow restore(shape, *dictionary->rotation());
   size_t next = 0;
   for (size_t r = 0; r < num_rows; ++r, ++position) {
-    if (!refs.is_rotated[r]) continue;
+    if (refs.is_rotated[r] == 0) continue;
     const size_t ref = refs.rows[next];
     const size_t at = next++ * row_words;
-    restore.Restore(dictionary->row(ref), position - dictionary->position(ref), &misses[at],
-                    &rotated[at]);
+    restore.Restore(dictionary->row(ref), position - dictionary->position(ref), misses.get() + at,
+                    rotated.get() + at);
   }
-  VARVE_RETURN_IF_ERROR(PatchListed(reader, rotated));
-  std::vector<std::byte> literals;
-  VARVE_RETURN_IF_ERROR(
-      ReadLiteralRows(reader, shape, num_rows - refs.rows.size(), dictionary, literals));
-  const uint16_t* next_rotated = rotated.data();
-  const auto* next_literal = reinterpret_cast<const uint16_t*>(literals.data());
-  const size_t dim = static_cast<size_t>(shape.head_dim);
-  std::array<const uint16_t*, kTileRows> rows;
-  for (size_t first = 0; first < num_rows; first += kTileRows) {
-    for (size_t i = 0; i < kTileRows; ++i) {
-      const uint16_t*& source = refs.is_rotated[first + i] ? next_rotated : next_literal;
-      rows[i] = source;
-      source += row_words;
-    }
-    for (int head = 0; head < shape.num_heads; ++head) {
-      auto* strip = reinterpret_cast<uint16_t*>(out.Strip(shape, head));
-      ActiveRotationKernels().fill_tile(rows.data(), shape.head_dim, strip + first * dim);
-      for (const uint16_t*& row : rows) row += dim;
-    }
-  }
+  VARVE_RETURN_IF_ERROR(PatchListed(reader, {rotated.get(), words}));
+  LiteralRows literals;
+  VARVE_RETURN_IF_ERROR(literals.Read(reader, shape, num_rows - refs.rows.size(), dictionary));
+  WriteTiles(shape, refs, rotated.get(), literals, out);
   return Status();
 }
 

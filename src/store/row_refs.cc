@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "store/literal_rows.h"
 #include "store/pack_modes.h"
 
 namespace varve::store {
@@ -98,15 +99,14 @@ Status ReadRowRefs(ByteReader& reader, const PartShape& shape, const Dictionary*
           fmt::format("row {} refers to dictionary row {} >= {}", r, refs[r], known_rows));
     }
   }
-  std::vector<std::byte> literals;
-  VARVE_RETURN_IF_ERROR(ReadLiteralRows(reader, shape, num_literals, dictionary, literals));
+  LiteralRows literals;
+  VARVE_RETURN_IF_ERROR(literals.Read(reader, shape, num_literals, dictionary));
   std::vector<std::byte> all(shape.Bytes());  // row by row
   size_t next = 0;
   for (size_t r = 0; r < num_rows; ++r) {
     std::byte* row = all.data() + r * row_bytes;
     if (refs[r] == kLiteral) {
-      std::memcpy(row, literals.data() + next * row_bytes, row_bytes);
-      ++next;
+      literals.Copy(next++, row);
     } else if (refs[r] >= kOwnRow) {
       std::memcpy(row, all.data() + static_cast<size_t>(refs[r] - kOwnRow) * row_bytes, row_bytes);
     } else if (dictionary != nullptr) {  // without one every reference was refused above
