@@ -12,10 +12,8 @@
 #include "kernels/kernels.h"
 
 namespace varve {
-namespace {
 
-// The bits of element i besides its exponent, from a raw block of n elements.
-uint16_t RawBits(PairElement element, const uint8_t* block, size_t n, size_t i) {
+uint16_t PairRawBits(PairElement element, const uint8_t* block, size_t n, size_t i) {
   if (element == PairElement::kExponent) return 0;
   if (element == PairElement::kBF16) {
     return static_cast<uint16_t>((block[i] & 0x7F) | (block[i] & 0x80) << 8);
@@ -26,6 +24,8 @@ uint16_t RawBits(PairElement element, const uint8_t* block, size_t n, size_t i) 
   };
   return static_cast<uint16_t>(block[i] | bit(0) << 15 | bit(1) << 9 | bit(2) << 8);
 }
+
+namespace {
 
 class ScalarPairDecoder {
  public:
@@ -47,15 +47,14 @@ class ScalarPairDecoder {
         uint32_t exponents;
         if (!Next(i / 2, head * units + unit, exponents)) return false;
         const uint16_t both[2] = {
-            static_cast<uint16_t>(exponents | RawBits(args_.element, block, n, i)),
-            static_cast<uint16_t>(exponents >> 16 | RawBits(args_.element, block, n, i + 1))};
+            static_cast<uint16_t>(exponents | PairRawBits(args_.element, block, n, i)),
+            static_cast<uint16_t>(exponents >> 16 | PairRawBits(args_.element, block, n, i + 1))};
         std::memcpy(args_.out + head * args_.head_stride + 4 * pair, both, 4);
       }
       block += PairRawBlockBytes(args_.element, n);
     }
-    return next_word_ == args_.num_words && next_escape_ == args_.num_escapes &&
-           std::all_of(states_.begin(), states_.end(),
-                       [](uint32_t state) { return state == kPairStateMin; });
+    std::copy(states_.begin(), states_.end(), args_.end_states);
+    return next_word_ == args_.num_words && next_escape_ == args_.num_escapes;
   }
 
  private:

@@ -55,6 +55,9 @@ constexpr size_t PairRawBlockBytes(PairElement element, size_t n) {
                                          : 0;
 }
 
+// The bits of element i besides its exponent, from a raw block of n elements.
+uint16_t PairRawBits(PairElement element, const uint8_t* block, size_t n, size_t i);
+
 struct PairDecodeArgs {
   PairElement element = PairElement::kF16;
   PairLayout layout = PairLayout::kTiles;
@@ -68,11 +71,12 @@ struct PairDecodeArgs {
   const uint32_t* states = nullptr;      // [kPairLanes]
   const uint8_t* words = nullptr;        // uint16_t, little-endian; kPairReadSlack bytes behind
   size_t num_words = 0;
-  const uint8_t* raw = nullptr;      // blocks of 64 elements; 8 readable bytes behind
+  const uint8_t* raw = nullptr;      // blocks of 64 elements; 96 readable bytes behind
   const uint8_t* escapes = nullptr;  // [num_escapes][2] exponents
   size_t num_escapes = 0;
-  std::byte* out = nullptr;  // element (head, i) at head * head_stride + 2 * i
-  size_t head_stride = 0;    // bytes, even
+  std::byte* out = nullptr;        // element (head, i) at head * head_stride + 2 * i
+  size_t head_stride = 0;          // bytes, even
+  uint32_t* end_states = nullptr;  // [kPairLanes] out: where the states ended
 };
 
 constexpr int PairUnits(PairLayout layout, int dim) {  // of one head
@@ -88,8 +92,9 @@ constexpr size_t PairUnit(PairLayout layout, int num_rows, int dim, int chunk, s
 // One implementation; `name` is that of the kernel table that it belongs to.
 struct PairKernels {
   const char* name;
-  // False if no encoder made the stream: it ends early, something is left over, or the states do
-  // not end where they began. Writes only the elements of all heads.
+  // False if no encoder made the stream: it ends early, or something is left over. (The caller
+  // compares where the states ended with where an encoder begins.) Writes only the elements of all
+  // heads and end_states.
   bool (*decode)(const PairDecodeArgs&);
 };
 

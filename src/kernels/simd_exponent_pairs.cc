@@ -311,11 +311,8 @@ bool DecodeStrips(const PairDecodeArgs& args) {
       out += 128;
     }
   }
-  bool done = words == words_end && escapes == escapes_end;
-  for (int j = 0; j < kVectors; ++j) {
-    done = done && hn::AllTrue(du, hn::Eq(states[j], hn::Set(du, kPairStateMin)));
-  }
-  return done;
+  for (int j = 0; j < kVectors; ++j) hn::StoreU(states[j], du, args.end_states + j * kLanes);
+  return words == words_end && escapes == escapes_end;
 }
 
 template <PairElement kElement>

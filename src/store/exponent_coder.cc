@@ -12,6 +12,8 @@ namespace varve::store {
 namespace {
 
 constexpr size_t kStateBytes = kPairLanes * sizeof(uint32_t);
+// Raw bytes that the states may hold: an encoder may begin anywhere in [2^16, 2^17).
+constexpr size_t kFillBytes = kPairLanes * sizeof(uint16_t);
 
 constexpr int MaxBase(LaneType lane) { return lane == LaneType::kF16 ? 31 : kMaxUnitBase; }
 
@@ -80,14 +82,14 @@ std::vector<uint16_t> ChooseSymbols(const FloatPlane& plane, const uint8_t* expo
   return symbols;
 }
 
-// Encodes from the last pair to the first; the words come out in the order of reading.
+// Encodes from the last pair to the first; the words come out in the order of reading. `states`:
+// where they begin, then where they end.
 std::vector<uint16_t> EncodeWords(std::span<const uint16_t> symbols,
                                   std::array<uint32_t, kPairLanes>& states) {
   const PairSymbol* const table = ExponentTables::Get().symbols();
   std::vector<uint16_t> words(symbols.size() + 1);
   uint16_t* const end = words.data() + words.size();
   uint16_t* at = end;
-  states.fill(kPairStateMin);
   for (size_t pair = symbols.size(); pair-- > 0;) {
     const PairSymbol& symbol = table[symbols[pair]];
     uint32_t state = states[pair % kPairLanes];
@@ -113,6 +115,37 @@ void JoinF32(const uint16_t* exponents, const std::byte* raw, size_t count, std:
         (rest & 0x7FFFFF) | (rest & 0x800000) << 8 | static_cast<uint32_t>(exponents[i]) << 23;
     std::memcpy(out + 4 * i, &bits, 4);
   }
+}
+
+// Puts the raw bits that the states held into the last 64 elements; `raw` is what the stream had of
+// their block. The decoder has written their exponents, beside bits that were not theirs.
+void JoinLastBlock(PairElement element, std::span<const std::byte> raw,
+                   const std::array<uint16_t, kPairLanes>& fill, std::byte* last) {
+  uint8_t block[PairRawBlockBytes(PairElement::kF16, 64)];
+  std::memcpy(block, raw.data(), raw.size());
+  std::memcpy(block + raw.size(), fill.data(), kFillBytes);
+  for (size_t i = 0; i < 64; ++i, last += 2) {
+    uint16_t word;
+    std::memcpy(&word, last, 2);
+    word =
+        static_cast<uint16_t>((word & ExponentMask(element)) | PairRawBits(element, block, 64, i));
+    std::memcpy(last, &word, 2);
+  }
+}
+
+// What the decoder must know of a plane; nothing of the stream.
+PairDecodeArgs ArgsOf(const FloatPlane& plane, const DecodeUnits& units) {
+  PairDecodeArgs args;
+  args.element = plane.bytes ? PairElement::kExponent : ElementOf(plane.lane);
+  args.layout = plane.layout;
+  args.num_heads = plane.num_heads;
+  args.num_rows = plane.num_rows;
+  args.dim = plane.dim;
+  args.chunk = plane.chunk;
+  args.tables = ExponentTables::Get().decode();
+  args.unit_table = units.table.data();
+  args.unit_base = units.base.data();
+  return args;
 }
 
 }  // namespace
@@ -176,20 +209,30 @@ size_t UnitRepeat(const PartShape& shape) {
   return static_cast<size_t>(shape.num_rows / kTileTokens);
 }
 
+bool MayFillStates(const FloatPlane& plane) {
+  const size_t elements = plane.elements();  // the last block must not begin in another head
+  return !plane.bytes && plane.lane != LaneType::kF32 && elements > 0 && elements % 64 == 0;
+}
+
 bool AppendPairStream(const FloatPlane& plane, const SplitElements& split,
                       std::span<const UnitCode> units, size_t limit, std::vector<std::byte>& out) {
   std::vector<std::byte> escapes;
   const std::vector<uint16_t> symbols =
       ChooseSymbols(plane, split.exponents.data(), units, escapes);
+  const size_t fill = MayFillStates(plane) ? kFillBytes : 0;
+  const std::span raw = std::span(split.raw).first(split.raw.size() - fill);
+  std::array<uint16_t, kPairLanes> begin = {};
+  if (fill > 0) std::memcpy(begin.data(), split.raw.data() + raw.size(), fill);
   std::array<uint32_t, kPairLanes> states;
+  for (size_t i = 0; i < states.size(); ++i) states[i] = kPairStateMin + begin[i];
   const std::vector<uint16_t> words = EncodeWords(symbols, states);
-  const size_t bytes = 8 + 2 * words.size() + split.raw.size() + escapes.size() + kStateBytes;
+  const size_t bytes = 8 + 2 * words.size() + raw.size() + escapes.size() + kStateBytes;
   if (bytes > limit) return false;
   out.reserve(out.size() + bytes);
   AppendNumber(out, static_cast<uint32_t>(words.size()));
   AppendNumber(out, static_cast<uint32_t>(escapes.size() / 2));
   AppendBytes(out, std::as_bytes(std::span(words)));
-  AppendBytes(out, split.raw);
+  AppendBytes(out, raw);
   AppendBytes(out, escapes);
   AppendBytes(out, std::as_bytes(std::span(states)));
   return true;
@@ -232,13 +275,15 @@ DecodeUnits RepeatUnits(const DecodeUnits& units, size_t times) {
 }
 
 Status ReadPairStream(ByteReader& reader, const FloatPlane& plane, const DecodeUnits& units,
-                      std::byte* out, size_t head_stride) {
+                      bool filled, std::byte* out, size_t head_stride) {
   uint32_t num_words = 0, num_escapes = 0;
   VARVE_RETURN_IF_ERROR(reader.Read("num_words", num_words));
   VARVE_RETURN_IF_ERROR(reader.Read("num_escapes", num_escapes));
   std::span<const std::byte> words, raw, escapes, state_bytes;
   VARVE_RETURN_IF_ERROR(reader.Take("words", 2 * size_t{num_words}, words));
-  VARVE_RETURN_IF_ERROR(reader.Take("raw bits", RawBytes(plane), raw));
+  if (filled && !MayFillStates(plane)) return reader.Bad("states of this shape hold no raw bits");
+  const size_t raw_bytes = RawBytes(plane) - (filled ? kFillBytes : 0);
+  VARVE_RETURN_IF_ERROR(reader.Take("raw bits", raw_bytes, raw));
   VARVE_RETURN_IF_ERROR(reader.Take("escapes", 2 * size_t{num_escapes}, escapes));
   // The states come last: they are the slack that a decoder may read past words and raw bits.
   static_assert(kStateBytes >= kPairReadSlack);
@@ -246,16 +291,7 @@ Status ReadPairStream(ByteReader& reader, const FloatPlane& plane, const DecodeU
   VARVE_RETURN_IF_ERROR(reader.Finish());
   std::array<uint32_t, kPairLanes> states;
   std::memcpy(states.data(), state_bytes.data(), kStateBytes);
-  PairDecodeArgs args;
-  args.element = plane.bytes ? PairElement::kExponent : ElementOf(plane.lane);
-  args.layout = plane.layout;
-  args.num_heads = plane.num_heads;
-  args.num_rows = plane.num_rows;
-  args.dim = plane.dim;
-  args.chunk = plane.chunk;
-  args.tables = ExponentTables::Get().decode();
-  args.unit_table = units.table.data();
-  args.unit_base = units.base.data();
+  PairDecodeArgs args = ArgsOf(plane, units);
   args.states = states.data();
   args.words = reinterpret_cast<const uint8_t*>(words.data());
   args.num_words = num_words;
@@ -272,7 +308,21 @@ Status ReadPairStream(ByteReader& reader, const FloatPlane& plane, const DecodeU
     args.out = reinterpret_cast<std::byte*>(exponents.data());
     args.head_stride = 2 * elements;
   }
-  if (!DecodePairs(args)) return reader.Bad("the words do not decode to the elements");
+  std::array<uint32_t, kPairLanes> end;
+  args.end_states = end.data();
+  bool decoded = DecodePairs(args);
+  std::array<uint16_t, kPairLanes> fill = {};
+  for (size_t i = 0; i < end.size() && decoded; ++i) {
+    fill[i] = static_cast<uint16_t>(end[i]);
+    decoded = end[i] >> 16 == 1 && (filled || fill[i] == 0);
+  }
+  if (!decoded) return reader.Bad("the words do not decode to the elements");
+  if (filled) {
+    const size_t block = PairRawBlockBytes(args.element, 64) - kFillBytes;
+    const size_t heads = static_cast<size_t>(plane.num_heads);
+    JoinLastBlock(args.element, raw.last(block), fill,
+                  out + (heads - 1) * head_stride + 2 * elements - 128);
+  }
   if (join) {
     for (size_t head = 0; head < static_cast<size_t>(plane.num_heads); ++head) {
       JoinF32(exponents.data() + head * elements, raw.data() + 3 * head * elements, elements,

@@ -83,7 +83,12 @@ SplitElements SplitPlane(const FloatPlane& plane, const std::byte* data, size_t 
 std::vector<uint16_t> AdaptUnits(const FloatPlane& plane, const SplitElements& split,
                                  std::vector<UnitCode>& units);
 
-// Appends the stream. False, with `out` as it was, if it would take more than `limit` bytes.
+// Whether the last raw bits of such a plane may lie in the states, where they cost nothing: 16-bit
+// floats in whole blocks of 64.
+bool MayFillStates(const FloatPlane& plane);
+
+// Appends the stream, with filled states if it may. False, with `out` as it was, if it would take
+// more than `limit` bytes.
 bool AppendPairStream(const FloatPlane& plane, const SplitElements& split,
                       std::span<const UnitCode> units, size_t limit, std::vector<std::byte>& out);
 
@@ -98,9 +103,10 @@ std::vector<UnitCode> CollectUnits(LaneType lane, const DecodeUnits& units);
 // Each unit `times` times.
 DecodeUnits RepeatUnits(const DecodeUnits& units, size_t times);
 
-// Reads a stream that fills the rest of `reader`. Whatever it holds, only the strips are written.
+// Reads a stream that fills the rest of `reader`; `filled`: its states hold raw bits. Whatever it
+// holds, only the strips are written.
 Status ReadPairStream(ByteReader& reader, const FloatPlane& plane, const DecodeUnits& units,
-                      std::byte* out, size_t head_stride);
+                      bool filled, std::byte* out, size_t head_stride);
 
 // Codes of units as bytes: bases + 16 (kTiles: one per unit, kChunks: two), then tables, two per
 // byte.

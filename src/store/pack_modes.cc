@@ -22,6 +22,8 @@ size_t StrideOf(const PartShape& shape, const PartBuffer& out) {
 
 // Where the codes of a part's units are: `has_units` of the payload.
 enum class UnitSource : uint8_t { kDictionary = 0, kPart = 1, kChanged = 2 };
+// Added to it if the states of the stream hold raw bits.
+constexpr uint8_t kFilledStates = 4;
 
 // Chooses the codes of a part's units, and writes what the reader must know of them, then the
 // stream. If that takes more than `limit` bytes, returns false with `out` as it was.
@@ -29,20 +31,22 @@ bool AppendUnitsAndStream(const PartView& part, const FloatPlane& plane,
                           const Dictionary* dictionary, size_t limit, std::vector<std::byte>& out) {
   const size_t repeat = UnitRepeat(part.shape);
   const size_t before = out.size();
+  const uint8_t filled = MayFillStates(plane) ? kFilledStates : 0;
   const SplitElements split = SplitPlane(plane, part.data, StrideOf(part));
   std::vector<UnitCode> units;
   if (dictionary == nullptr) {
     UnitFitter fitter(plane, repeat);
     fitter.Add(plane, part.data, StrideOf(part), repeat);
     units = fitter.Fit(0);
-    AppendNumber(out, static_cast<uint8_t>(UnitSource::kPart));
+    AppendNumber(out, static_cast<uint8_t>(static_cast<uint8_t>(UnitSource::kPart) + filled));
     AppendUnits(plane.layout, units, out);
   } else {
     units = CollectUnits(plane.lane, dictionary->units(plane.layout));
     std::vector<uint16_t> changed;
     if (IsFloat(part.shape.lane)) changed = AdaptUnits(plane, split, units);
     const bool none = changed.empty();
-    AppendNumber(out, static_cast<uint8_t>(none ? UnitSource::kDictionary : UnitSource::kChanged));
+    const UnitSource source = none ? UnitSource::kDictionary : UnitSource::kChanged;
+    AppendNumber(out, static_cast<uint8_t>(static_cast<uint8_t>(source) + filled));
     if (!none) AppendChangedUnits(plane.layout, changed, units, out);
   }
   if (repeat > 1) {
@@ -55,11 +59,15 @@ bool AppendUnitsAndStream(const PartView& part, const FloatPlane& plane,
 }
 
 Status ReadUnitSource(ByteReader& reader, const PartShape& shape, const FloatPlane& plane,
-                      const Dictionary* dictionary, DecodeUnits& units) {
+                      const Dictionary* dictionary, DecodeUnits& units, bool& filled) {
   if (plane.num_heads == 0) return reader.Bad("a part of this shape has no pairs");
   uint8_t has_units = 0;
   VARVE_RETURN_IF_ERROR(reader.Read("has_units", has_units));
-  if (has_units > 2) return reader.Bad(fmt::format("has_units {} > 2", has_units));
+  if (has_units > 6 || has_units == 3) {
+    return reader.Bad(fmt::format("has_units {} is not 0 … 2 or 4 … 6", has_units));
+  }
+  filled = (has_units & kFilledStates) != 0;
+  has_units &= kFilledStates - 1;
   const UnitSource source = static_cast<UnitSource>(has_units);
   if (source != UnitSource::kPart && dictionary == nullptr) {
     return reader.Bad(fmt::format("has_units {} without a dictionary", has_units));
@@ -93,8 +101,9 @@ Status ReadPairs(ByteReader& reader, const PartShape& shape, const Dictionary* d
   if (!IsFloat(shape.lane)) return reader.Bad("mode pairs with blocks");
   const FloatPlane plane = PlaneOf(shape);
   DecodeUnits units;
-  VARVE_RETURN_IF_ERROR(ReadUnitSource(reader, shape, plane, dictionary, units));
-  return ReadPairStream(reader, plane, units, out.bytes.data(), StrideOf(shape, out));
+  bool filled = false;
+  VARVE_RETURN_IF_ERROR(ReadUnitSource(reader, shape, plane, dictionary, units, filled));
+  return ReadPairStream(reader, plane, units, filled, out.bytes.data(), StrideOf(shape, out));
 }
 
 bool AppendBlocks(const PartView& part, const Dictionary* dictionary, size_t limit,
@@ -145,9 +154,10 @@ Status ReadBlocks(ByteReader& reader, const PartShape& shape, const Dictionary* 
     codes = inflated;
   }
   DecodeUnits units;
-  VARVE_RETURN_IF_ERROR(ReadUnitSource(reader, shape, plane, dictionary, units));
+  bool filled = false;
+  VARVE_RETURN_IF_ERROR(ReadUnitSource(reader, shape, plane, dictionary, units, filled));
   VARVE_RETURN_IF_ERROR(
-      ReadPairStream(reader, plane, units, out.bytes.data(), StrideOf(shape, out)));
+      ReadPairStream(reader, plane, units, filled, out.bytes.data(), StrideOf(shape, out)));
   for (int head = 0; head < shape.num_heads; ++head) {
     std::memcpy(out.Strip(shape, head) + scale_bytes,
                 codes.data() + static_cast<size_t>(head) * code_bytes, code_bytes);

@@ -157,7 +157,7 @@ TEST(PartCodecSize, ChannelsThatDriftedGetCodesOfTheirOwn) {
     }
   }
   const std::vector<std::byte> packed = RoundTrip(drifted, dictionary.get());
-  ASSERT_EQ(packed[kPackedHeaderBytes], std::byte{2});
+  ASSERT_EQ(packed[kPackedHeaderBytes], std::byte{4 + 2});
   const size_t first_change = kPackedHeaderBytes + 3;
   const auto expect = [&](size_t at, int value, const std::string& text) {
     std::vector<std::byte> bad = packed;
@@ -283,7 +283,9 @@ TEST_F(PackedErrors, CountsThatCannotBeAreRefused) {
   ExpectError(bad, "escapes needs 8589934590 bytes");
   bad = good;
   bad[kPackedHeaderBytes] = std::byte{3};
-  ExpectError(bad, "has_units 3 > 2");
+  ExpectError(bad, "has_units 3 is not");
+  bad[kPackedHeaderBytes] = std::byte{7};
+  ExpectError(bad, "has_units 7 is not");
 }
 
 TEST_F(PackedErrors, AnotherDictionaryIsRefused) {

@@ -122,7 +122,7 @@ Status ReadMisses(ByteReader& reader, const PartShape& shape, size_t num_rows, u
   const DecodeUnits units = {std::vector<uint32_t>(plane.units(), code.table[0]),
                              std::vector<uint32_t>(plane.units(), code.base[0])};
   ByteReader stream_reader("packed part: misses", stream);
-  return ReadPairStream(stream_reader, plane, units, reinterpret_cast<std::byte*>(misses),
+  return ReadPairStream(stream_reader, plane, units, false, reinterpret_cast<std::byte*>(misses),
                         2 * num_rows * RowWords(shape));
 }
 
