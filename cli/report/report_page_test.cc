@@ -65,9 +65,11 @@ TEST(ReportPage, BytesThatAreNoTextAreReplaced) {
 
 TEST(ReportPage, StandsAlone) {
   const std::string page = RenderReport("x", Json::object());
-  for (const char* outside :
-       {"src=", "href=\"http", "@import", "<link", "https:", "fetch(", "{{"}) {
+  for (const char* outside : {"src=", "href=\"http", "@import", "<link", "https:", "fetch("}) {
     EXPECT_EQ(page.find(outside), std::string::npos) << outside;
+  }
+  for (const char* part : {"title", "style", "tables", "document", "script"}) {
+    EXPECT_EQ(page.find(std::string("{{") + part + "}}"), std::string::npos) << part;
   }
   EXPECT_EQ(Count(page, "http://"), 1u);  // the name of SVG, which nobody opens
   EXPECT_NE(page.find("Content-Security-Policy\" content=\"default-src 'none'"), std::string::npos);
