@@ -119,7 +119,7 @@ function canvas(width, height) {
 function tickStep(most, wanted) {
   const raw = Math.max(most, 1e-12) / wanted;
   const power = 10 ** Math.floor(Math.log10(raw));
-  return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= raw * 0.999);
+  return [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((step) => step >= raw * 0.999);
 }
 
 function ticks(low, high, wanted) {

@@ -72,7 +72,8 @@ function addHead() {
   ].filter(Boolean);
   const head = document.getElementById('head');
   head.append(
-      element('h1', {}, document.title), paragraph(leadText(), 'lead'),
+      element('h1', {}, document.title),
+      paragraph(leadText().replace(/^./, (letter) => letter.toUpperCase()), 'lead'),
       element('ul', {class: 'origin'}, origin.map((text) => element('li', {}, text))));
   if (report.kind === 'gate') head.append(verdictBanner());
   const figures = tiles();
