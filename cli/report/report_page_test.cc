@@ -93,7 +93,9 @@ TEST(ReportPage, EverySectionIsInTheScript) {
 TEST(ReportPage, WithoutScriptThereAreTables) {
   const Json document = {
       {"command", "varve <run>"},
-      {"plans", {{{"plan", "f16"}, {"ratio", 1.0}}, {{"plan", "q8_0"}, {"kl_mean", nullptr}}}},
+      {"plans",
+       {{{"plan", "f16"}, {"ratio", 1.0}, {"text", std::string(200, 'x')}},
+        {{"plan", "q8_0"}, {"kl_mean", nullptr}}}},
       {"cases", {{{"plan", "h2o"}, {"gates", {{{"gate", "speed"}, {"status", "failed"}}}}}}}};
   const std::string page = RenderReport("x", document);
   const size_t begin = page.find("<noscript>");
@@ -101,6 +103,7 @@ TEST(ReportPage, WithoutScriptThereAreTables) {
   EXPECT_NE(tables.find("<dt>command</dt><dd>varve &lt;run&gt;</dd>"), std::string::npos);
   EXPECT_NE(tables.find("<th>plan</th><th>ratio</th><th>kl mean</th>"), std::string::npos);
   EXPECT_NE(tables.find("<tr><td>q8_0</td><td></td><td>–</td></tr>"), std::string::npos);
+  EXPECT_NE(tables.find("<h3>plans f16: text</h3>\n<p class=\"story\">xxx"), std::string::npos);
   EXPECT_NE(tables.find("<h3>cases h2o: gates</h3>"), std::string::npos);
   EXPECT_NE(tables.find("<td>speed</td><td>failed</td>"), std::string::npos);
 }

@@ -31,12 +31,18 @@ bool IsRows(const Json& value) {
          std::all_of(value.begin(), value.end(), [](const Json& row) { return row.is_object(); });
 }
 
+// A text that is to be read, not looked up: it stands below its table.
+bool IsLongText(const Json& value) {
+  constexpr size_t kLongestCell = 160;
+  return value.is_string() && value.get_ref<const std::string&>().size() > kLongestCell;
+}
+
 // Names of the rows' plain members, in the order in which they come first.
 std::vector<std::string> Columns(const Json& rows) {
   std::vector<std::string> columns;
   for (const Json& row : rows) {
     for (const auto& [name, value] : row.items()) {
-      if (value.is_structured()) continue;
+      if (value.is_structured() || IsLongText(value)) continue;
       if (std::find(columns.begin(), columns.end(), name) == columns.end()) columns.push_back(name);
     }
   }
@@ -52,7 +58,8 @@ std::string Table(const Json& rows) {
     html += "<tr>";
     for (const std::string& column : columns) {
       const auto found = row.find(column);
-      html += "<td>" + (found == row.end() ? std::string() : Cell(*found)) + "</td>";
+      const bool is_here = found != row.end() && !IsLongText(*found);
+      html += "<td>" + (is_here ? Cell(*found) : std::string()) + "</td>";
     }
     html += "</tr>\n";
   }
@@ -81,8 +88,11 @@ std::string Part(const std::string& heading, const Json& value) {
   if (!columns.empty()) html += "<h3>" + heading + "</h3>\n" + Table(value);
   for (const Json& row : value) {
     for (const auto& [name, member] : row.items()) {
-      if (!member.is_structured()) continue;
-      html += Part(fmt::format("{} {}: {}", heading, RowName(row), Words(name)), member);
+      const std::string inner = fmt::format("{} {}: {}", heading, RowName(row), Words(name));
+      if (member.is_structured()) html += Part(inner, member);
+      if (IsLongText(member)) {
+        html += "<h3>" + inner + "</h3>\n<p class=\"story\">" + Cell(member) + "</p>\n";
+      }
     }
   }
   return html;

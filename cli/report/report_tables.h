@@ -14,8 +14,8 @@ namespace varve::cli {
 std::string EscapeHtml(std::string_view text);
 
 // HTML: a list of the document's plain members, and a table per array of objects, of those members
-// that are no arrays. Objects in objects have a part of their own, so that all of them is there but
-// long series of samples, which are counted.
+// that are no arrays; long texts stand below it. Objects in objects have a part of their own, so
+// that everything is there but long series of samples, which are counted.
 std::string StaticTables(std::string_view title, const nlohmann::ordered_json& document);
 
 }  // namespace varve::cli

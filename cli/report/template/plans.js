@@ -36,20 +36,14 @@ function qualityTrack(row, axis) {
 }
 
 function decadeRow(axis) {
+  const apart = axis.high - axis.low > 5 ? 2 : 1;  // names have no room at every line then
   const texts = [];
-  for (let decade = axis.low; decade <= axis.high; ++decade) {
-    texts.push(
-        svg('text', {
-          class: 'tick',
-          x: dotPlace((decade - axis.low) / (axis.high - axis.low)),
-          y: 13,
-          'text-anchor': 'middle'
-        },
-            decadeText(decade)));
+  for (let decade = axis.low; decade <= axis.high; decade += apart) {
+    const place = dotPlace((decade - axis.low) / (axis.high - axis.low));
+    texts.push(svg('text', {class: 'tick', x: place, y: 13, 'text-anchor': 'middle'}, decadeText(decade)));
   }
-  return element(
-      'div', {class: 'row axis', 'aria-hidden': 'true'}, element('span', {class: 'unseen'}),
-      element('span', {class: 'unseen'}), svg('svg', {}, texts));
+  const empty = () => element('span', {class: 'unseen'});
+  return element('div', {class: 'row axis', 'aria-hidden': 'true'}, empty(), empty(), svg('svg', {}, texts));
 }
 
 const planColumns = [
