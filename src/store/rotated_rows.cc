@@ -1,7 +1,7 @@
 // The mode "rotated rows": a row of a strip of K is a row of the dictionary, turned on to its
 // position and corrected by what that misses, or a literal. What is missed is a byte per element,
 // mostly 0, 1 or -1 steps of the format, and goes through the pair coder. Elements that are missed
-// by more than a byte holds are listed.
+// by more than a byte holds are listed. The row that the dictionary took is a copy, with no misses.
 
 #include <array>
 #include <cstring>
@@ -19,6 +19,7 @@ namespace varve::store {
 namespace {
 
 constexpr size_t kTileRows = 16;
+constexpr uint16_t kCopied = 0x8000;  // + a row of the dictionary
 
 size_t RowWords(const PartShape& shape) {
   return static_cast<size_t>(shape.num_heads) * static_cast<size_t>(shape.head_dim);
@@ -47,9 +48,9 @@ constexpr size_t kListedBytes = 6;
 
 // What the rows of a part become.
 struct Split {
-  std::vector<uint8_t> is_rotated;  // [num_rows / 8] a bit per row
-  std::vector<uint16_t> refs;       // of the rotated rows
-  std::vector<uint8_t> misses;      // [refs][row]
+  std::vector<uint8_t> is_known;  // [num_rows / 8] a bit per row
+  std::vector<uint16_t> refs;     // of the rotated and copied rows
+  std::vector<uint8_t> misses;    // [rotated rows][row]
   std::vector<Listed> listed;
   std::vector<std::byte> literals;  // [rows][row bytes]
 };
@@ -57,7 +58,7 @@ struct Split {
 Split SplitRows(const PartView& part, const Dictionary& dictionary) {
   const size_t row_words = RowWords(part.shape);
   Split split;
-  split.is_rotated.resize(static_cast<size_t>(part.shape.num_rows) / 8);
+  split.is_known.resize(static_cast<size_t>(part.shape.num_rows) / 8);
   RotatedRow predicted(part.shape, *dictionary.rotation());
   std::vector<uint16_t> row(row_words);
   for (int r = 0; r < part.shape.num_rows; ++r) {
@@ -70,6 +71,12 @@ Split SplitRows(const PartView& part, const Dictionary& dictionary) {
       continue;
     }
     const size_t index = static_cast<size_t>(ref);
+    split.is_known[static_cast<size_t>(r) / 8] |= static_cast<uint8_t>(1 << r % 8);
+    if (std::memcmp(dictionary.row(index).data(), bytes.data(), bytes.size()) == 0) {
+      split.refs.push_back(static_cast<uint16_t>(kCopied + ref));
+      continue;
+    }
+    split.refs.push_back(static_cast<uint16_t>(ref));
     predicted.Predict(dictionary.row(index), position - dictionary.position(index));
     for (size_t i = 0; i < row_words; ++i) {
       const int miss = predicted.Miss(i, row[i]) + kRotationMissBias;
@@ -77,37 +84,35 @@ Split SplitRows(const PartView& part, const Dictionary& dictionary) {
       if (!fits) split.listed.push_back({static_cast<uint32_t>(split.misses.size()), row[i]});
       split.misses.push_back(static_cast<uint8_t>(fits ? miss : kRotationMissBias));
     }
-    split.is_rotated[static_cast<size_t>(r) / 8] |= static_cast<uint8_t>(1 << r % 8);
-    split.refs.push_back(static_cast<uint16_t>(ref));
   }
   return split;
 }
 
-// Which rows are rotated, what they refer to, and how many they are.
+// What the rows are: kLiteral, a row of the dictionary, or kCopied and one.
 struct Refs {
-  std::vector<uint8_t> is_rotated;  // [num_rows] 0 or 1
-  std::vector<uint16_t> rows;
+  static constexpr uint16_t kLiteral = 0xFFFF;
+  std::vector<uint16_t> of_row;  // [num_rows]
+  size_t rotated = 0;
+  size_t literals = 0;
 };
 
 Status ReadRefs(ByteReader& reader, const PartShape& shape, const Dictionary& dictionary,
                 Refs& refs) {
   const size_t num_rows = static_cast<size_t>(shape.num_rows);
-  std::span<const std::byte> bits, bytes;
-  VARVE_RETURN_IF_ERROR(reader.Take("rotated", num_rows / 8, bits));
-  refs.is_rotated.resize(num_rows);
-  size_t count = 0;
+  std::span<const std::byte> bits;
+  VARVE_RETURN_IF_ERROR(reader.Take("known", num_rows / 8, bits));
+  refs.of_row.resize(num_rows, Refs::kLiteral);
   for (size_t r = 0; r < num_rows; ++r) {
-    refs.is_rotated[r] = static_cast<uint8_t>(static_cast<int>(bits[r / 8]) >> r % 8 & 1);
-    count += refs.is_rotated[r];
-  }
-  if (count == 0) return reader.Bad("no row is rotated");
-  refs.rows.resize(count);
-  VARVE_RETURN_IF_ERROR(reader.Take("refs", 2 * count, bytes));
-  std::memcpy(refs.rows.data(), bytes.data(), bytes.size());
-  for (const uint16_t row : refs.rows) {
-    if (row < dictionary.num_rows()) continue;
-    return reader.Bad(
-        fmt::format("a row refers to dictionary row {} >= {}", row, dictionary.num_rows()));
+    if ((static_cast<int>(bits[r / 8]) >> r % 8 & 1) == 0) {
+      ++refs.literals;
+      continue;
+    }
+    uint16_t& ref = refs.of_row[r];
+    VARVE_RETURN_IF_ERROR(reader.Read("refs", ref));
+    refs.rotated += ref < kCopied ? 1 : 0;
+    if ((ref & ~kCopied) < static_cast<int>(dictionary.num_rows())) continue;
+    return reader.Bad(fmt::format("row {} refers to dictionary row {} >= {}", r, ref & ~kCopied,
+                                  dictionary.num_rows()));
   }
   return Status();
 }
@@ -143,26 +148,37 @@ Status PatchListed(ByteReader& reader, std::span<uint16_t> words) {
   return Status();
 }
 
-// Rotated rows and literals into the strips of a page.
-void WriteTiles(const PartShape& shape, const Refs& refs, const uint16_t* rotated,
-                const LiteralRows& literals, const PartBuffer& out) {
+// All rows into the strips of a page.
+void WriteTiles(const PartShape& shape, const Refs& refs, const Dictionary& dictionary,
+                const uint16_t* rotated, const LiteralRows& literals, const PartBuffer& out) {
   const RotationKernels& kernels = ActiveRotationKernels();
   const size_t dim = static_cast<size_t>(shape.head_dim), row_words = RowWords(shape);
   const size_t run = static_cast<size_t>(literals.run());
-  size_t next_rotated = 0, next_literal = 0;
-  std::array<size_t, kTileRows> index;
-  std::array<const uint16_t*, kTileRows> rows;
-  std::array<size_t, kTileRows> step;  // from run to run
-  for (size_t first = 0; first < refs.is_rotated.size(); first += kTileRows) {
+  size_t next_literal = 0;
+  std::array<size_t, kTileRows> literal;         // its number
+  std::array<const uint16_t*, kTileRows> whole;  // the row, if it is none
+  std::array<const uint16_t*, kTileRows> rows;   // where the next run begins
+  std::array<size_t, kTileRows> step;            // from run to run
+  for (size_t first = 0; first < refs.of_row.size(); first += kTileRows) {
     for (size_t i = 0; i < kTileRows; ++i) {
-      index[i] = refs.is_rotated[first + i] != 0 ? next_rotated++ : next_literal++;
+      const uint16_t ref = refs.of_row[first + i];
+      if (ref == Refs::kLiteral) {
+        literal[i] = next_literal++;
+        whole[i] = nullptr;
+      } else if (ref >= kCopied) {
+        const size_t row = static_cast<size_t>(ref - kCopied);
+        whole[i] = reinterpret_cast<const uint16_t*>(dictionary.row(row).data());
+      } else {
+        whole[i] = rotated;
+        rotated += row_words;
+      }
     }
     for (int head = 0; head < shape.num_heads; ++head) {
       for (size_t i = 0; i < kTileRows; ++i) {
-        const bool is_rotated = refs.is_rotated[first + i] != 0;
-        rows[i] = is_rotated ? rotated + index[i] * row_words + static_cast<size_t>(head) * dim
-                             : reinterpret_cast<const uint16_t*>(literals.At(index[i], head, 0));
-        step[i] = is_rotated ? run : literals.step(index[i]);
+        const bool is_whole = whole[i] != nullptr;
+        rows[i] = is_whole ? whole[i] + static_cast<size_t>(head) * dim
+                           : reinterpret_cast<const uint16_t*>(literals.At(literal[i], head, 0));
+        step[i] = is_whole ? run : literals.step(literal[i]);
       }
       auto* tile = reinterpret_cast<uint16_t*>(out.Strip(shape, head)) + first * dim;
       for (size_t channel = 0; channel < dim; channel += run) {
@@ -184,11 +200,11 @@ bool AppendRotatedRows(const PartView& part, const Dictionary* dictionary, size_
   if (split.refs.size() < 3 || split.listed.size() > 0xFFFF) return false;
   const size_t before = out.size();
   AppendNumber(out, static_cast<uint32_t>(part.first_position));
-  AppendBytes(out, std::as_bytes(std::span(split.is_rotated)));
+  AppendBytes(out, std::as_bytes(std::span(split.is_known)));
   AppendBytes(out, std::as_bytes(std::span(split.refs)));
   const size_t size_at = out.size();
   AppendNumber(out, uint32_t{0});
-  const FloatPlane plane = MissPlane(part.shape, split.refs.size());
+  const FloatPlane plane = MissPlane(part.shape, split.misses.size() / RowWords(part.shape));
   const std::vector<UnitCode> codes(plane.units(), kMissCode);
   const SplitElements elements = {split.misses, {}};
   if (AppendPairStream(plane, elements, codes, limit, out)) {
@@ -216,24 +232,24 @@ Status ReadRotatedRows(ByteReader& reader, const PartShape& shape, const Diction
   Refs refs;
   VARVE_RETURN_IF_ERROR(reader.Read("first_position", position));
   VARVE_RETURN_IF_ERROR(ReadRefs(reader, shape, *dictionary, refs));
-  const size_t num_rows = refs.is_rotated.size(), row_words = RowWords(shape);
-  const size_t words = refs.rows.size() * row_words;
+  const size_t row_words = RowWords(shape), words = refs.rotated * row_words;
   const auto misses = std::make_unique_for_overwrite<uint16_t[]>(words);
   const auto rotated = std::make_unique_for_overwrite<uint16_t[]>(words);
-  VARVE_RETURN_IF_ERROR(ReadMisses(reader, shape, refs.rows.size(), misses.get()));
+  VARVE_RETURN_IF_ERROR(ReadMisses(reader, shape, refs.rotated, misses.get()));
   const RotatedRow restore(shape, *dictionary->rotation());
-  size_t next = 0;
-  for (size_t r = 0; r < num_rows; ++r, ++position) {
-    if (refs.is_rotated[r] == 0) continue;
-    const size_t ref = refs.rows[next];
-    const size_t at = next++ * row_words;
-    restore.Restore(dictionary->row(ref), position - dictionary->position(ref), misses.get() + at,
-                    rotated.get() + at);
+  size_t at = 0;
+  for (const uint16_t ref : refs.of_row) {
+    if (ref < kCopied) {
+      restore.Restore(dictionary->row(ref), position - dictionary->position(ref), misses.get() + at,
+                      rotated.get() + at);
+      at += row_words;
+    }
+    ++position;
   }
   VARVE_RETURN_IF_ERROR(PatchListed(reader, {rotated.get(), words}));
   LiteralRows literals;
-  VARVE_RETURN_IF_ERROR(literals.Read(reader, shape, num_rows - refs.rows.size(), dictionary));
-  WriteTiles(shape, refs, rotated.get(), literals, out);
+  VARVE_RETURN_IF_ERROR(literals.Read(reader, shape, refs.literals, dictionary));
+  WriteTiles(shape, refs, *dictionary, rotated.get(), literals, out);
   return Status();
 }
 

@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "kernels/kernel_testing.h"
 #include "store/part_codec.h"
 #include "store/rotation_testing.h"
@@ -86,6 +89,36 @@ TEST(RotatedRows, StrangeValuesInAKnownRowComeBack) {
   EXPECT_EQ(ModeOf(RoundTrip(pages[0], dictionary.get())), PackMode::kRotatedRows);
 }
 
+TEST(RotatedRows, CopiesNeedNoMisses) {
+  const auto pages = MakeKeyPages(kShape, RotationOrder::kHalves, 4, 30);
+  const auto dictionary = Build(pages);
+  // Of the first page only the rows that the dictionary took; noise in place of the others.
+  KeyPage page = pages[0];
+  const TestPart noise = MakePart(kShape, 8);
+  std::vector<std::byte> row(2 * 2 * 64);
+  int copies = 0;
+  for (int r = 0; r < 64; ++r) {
+    GatherRow(page.view(), r, row.data());
+    bool taken = false;
+    for (size_t i = 0; i < dictionary->num_rows(); ++i) {
+      const auto known = dictionary->row(i);
+      taken = taken || std::equal(known.begin(), known.end(), row.begin());
+    }
+    copies += taken ? 1 : 0;
+    if (taken) continue;
+    GatherRow(noise.view(), r, row.data());
+    ScatterRow(kShape, row.data(), r, {page.part.bytes, 0});
+  }
+  ASSERT_GT(copies, 10);
+  const std::vector<std::byte> packed = RoundTrip(page, dictionary.get());
+  ASSERT_EQ(ModeOf(packed), PackMode::kRotatedRows);
+  // The stream of misses is empty: two counts and the states.
+  const size_t misses = kPackedHeaderBytes + 4 + 8 + 2 * static_cast<size_t>(copies);
+  uint32_t miss_bytes = 0;
+  std::memcpy(&miss_bytes, packed.data() + misses, 4);
+  EXPECT_EQ(miss_bytes, 8u + 128u);
+}
+
 TEST(RotatedRows, NeedPositions) {
   const auto pages = MakeKeyPages(kShape, RotationOrder::kHalves, 4, 30);
   const auto dictionary = Build(pages);
@@ -150,7 +183,8 @@ TEST_F(RotatedErrors, FieldsAreChecked) {
   const size_t refs = kPackedHeaderBytes + 4 + 2;
   ExpectError(kPackedHeaderBytes, 0xEE, "content hash");  // first_position
   ExpectError(refs + 1, 0x7F, "dictionary row");
-  const size_t misses = refs + 2 * 16;  // all rows are rotated
+  ExpectError(refs + 1, 0xFF, "dictionary row");
+  const size_t misses = refs + 2 * 16;  // all rows are known
   ExpectError(misses + 3, 0x7F, "misses needs");
   ExpectError(0, 22, "mode 22");
   ExpectError(0, 18, "no rows");  // another mode
