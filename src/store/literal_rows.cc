@@ -49,23 +49,26 @@ Status LiteralRows::Read(ByteReader& reader, const PartShape& shape, size_t num_
   const size_t even = pairs == 1 ? num_rows / 2 * 2 : 0;
   shape_ = RowPartShape(shape, even);
   run_ = ChannelRun(shape_);
-  VARVE_RETURN_IF_ERROR(reader.Take("literals", (num_rows - even) * row_bytes_, raw_));
+  std::span<const std::byte> raw;
+  VARVE_RETURN_IF_ERROR(reader.Take("literals", (num_rows - even) * row_bytes_, raw));
+  const size_t pair_bytes = even * row_bytes_;
+  rows_ = std::make_unique_for_overwrite<std::byte[]>(num_rows * row_bytes_);
+  if (!raw.empty()) std::memcpy(rows_.get() + pair_bytes, raw.data(), raw.size());
   if (even == 0) {
     if (pairs == 1) return reader.Bad("literal_pairs 1 without two literals");
     return reader.Finish();
   }
-  strips_ = std::make_unique_for_overwrite<std::byte[]>(shape_.Bytes());
-  return ReadPairs(reader, shape_, dictionary, {{strips_.get(), shape_.Bytes()}, 0});
+  return ReadPairs(reader, shape_, dictionary, {{rows_.get(), pair_bytes}, 0});
 }
 
 const std::byte* LiteralRows::At(size_t row, int head, int channel) const {
   const size_t even = static_cast<size_t>(shape_.num_rows);
   if (row < even) {
-    return strips_.get() + static_cast<size_t>(head) * shape_.StripBytes() +
+    return rows_.get() + static_cast<size_t>(head) * shape_.StripBytes() +
            FloatOffset(shape_, static_cast<int>(row), channel);
   }
   const size_t element = static_cast<size_t>(head * shape_.head_dim + channel);
-  return raw_.data() + (row - even) * row_bytes_ + element * value_bytes_;
+  return rows_.get() + row * row_bytes_ + element * value_bytes_;
 }
 
 void LiteralRows::Copy(size_t row, std::byte* out) const {

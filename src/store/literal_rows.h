@@ -20,7 +20,7 @@ namespace varve::store {
 void AppendLiteralRows(const PartShape& shape, std::span<const std::byte> rows,
                        const Dictionary* dictionary, std::vector<std::byte>& out);
 
-// Rows that were read. Those that are stored raw stay in the packed part.
+// Rows that were read.
 class LiteralRows {
  public:
   // Reads to the end of `reader`.
@@ -44,8 +44,7 @@ class LiteralRows {
   size_t row_bytes_ = 0;
   size_t value_bytes_ = 0;
   int run_ = 0;
-  std::unique_ptr<std::byte[]> strips_;
-  std::span<const std::byte> raw_;
+  std::unique_ptr<std::byte[]> rows_;  // the strips of the pairs, then what was stored raw
 };
 
 }  // namespace varve::store
