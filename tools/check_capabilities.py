@@ -3,8 +3,8 @@
 
     check_capabilities.py [ROOT]   check the tree at ROOT (default: the repository of this file)
 
-The table must number its rows 1 to 100, each `shown` or `not yet`. A row that is shown names, in
-backticks, at least one test, command or file. Every test named there (`Suite.Name`) must exist as a TEST,
+The table must number its rows 1 to 100, each `shown` or `not yet`. A row that is shown says where it works (`running`,
+`offline`, `library`) and names, in backticks, at least one test, command or file. Every test named there (`Suite.Name`) must exist as a TEST,
 TEST_F or TEST_P, every path as a file. In all Markdown files, relative links and paths in backticks that begin with a
 folder of the tree must exist. Prints one line per fault; exits 1 if there was any.
 """
@@ -20,7 +20,7 @@ TREE_FOLDERS = ("include/", "src/", "cli/", "examples/", "fuzz/", "tests/", "too
 
 TEST_MACRO = re.compile(r"\bTEST(?:_F|_P)?\(\s*(\w+)\s*,\s*(\w+)\s*\)")
 TEST_NAME = re.compile(r"[A-Z]\w*\.[A-Z]\w*")
-ROW = re.compile(r"^\|\s*(\d+)\s*\|([^|]*)\|\s*([^|]*?)\s*\|(.*)\|\s*$")
+ROW = re.compile(r"^\|\s*(\d+)\s*\|([^|]*)\|\s*([^|]*?)\s*\|\s*([^|]*?)\s*\|(.*)\|\s*$")
 CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
@@ -43,12 +43,14 @@ def check_table(root: Path) -> list[str]:
         row = ROW.match(line)
         if not row:
             continue
-        number, status, shown_by = int(row[1]), row[3], CODE.findall(row[4])
+        number, status, where, shown_by = int(row[1]), row[3], row[4], CODE.findall(row[5])
         if number != expected:
             faults.append(f"row {number} stands where {expected} should")
         expected = number + 1
         if status not in ("shown", "not yet"):
             faults.append(f'row {number}: status "{status}" is neither "shown" nor "not yet"')
+        if where not in ("running", "offline", "library") and status == "shown":
+            faults.append(f'row {number}: where "{where}" is none of running, offline, library')
         if status == "shown" and not shown_by:
             faults.append(f"row {number}: shown, but by nothing")
         for name in shown_by:

@@ -35,7 +35,8 @@ struct Property {
 };
 
 // In a fixed order: "plan", the figures of CacheStats and CacheReport, then per rung and state
-// "rung.q8_0.sealed.pages" and ".bytes", then per fallback of the plan "fallback.0" and so on.
+// "rung.q8_0.sealed.pages" and ".bytes", per layer "layer.0.bytes_held" and others, per note and
+// fallback of the plan "plan_note.0", "fallback.0" and so on.
 VARVE_API std::vector<Property> Properties(const Cache& cache);
 // Those of ratios, policies and packing alone, for figures that were taken earlier.
 VARVE_API std::vector<Property> Properties(const CacheMetrics& metrics);
