@@ -182,7 +182,7 @@ TEST_F(EvalCommand, PoliciesOfARunAreInItsRows) {
   EXPECT_EQ(rows[1]["prompt_half"], true);
   EXPECT_EQ(rows[0]["lossy_ratio"], 1);
   EXPECT_EQ(rows[2]["lossy_ratio"], 1);
-  EXPECT_GT(rows[2]["total_ratio"], 1.5);
+  EXPECT_GT(rows[2]["total_ratio"], 1.4);  // small pages: their records count
 }
 
 TEST_F(EvalCommand, PoliciesAreComparedAtEqualBytesInOneTable) {
