@@ -122,7 +122,7 @@ Status CodecRun::MakeRunningDictionaries() {
       VARVE_RETURN_IF_ERROR(MakeDictionary(0, end));
       learned = tokens;
     }
-    UseDictionary(dictionaries_.back()->num_rows() > 0 ? 0 : begin, end);
+    UseDictionary(learned == tokens ? 0 : begin, end);
   }
   return Status();
 }

@@ -41,7 +41,7 @@ enum class DictionaryScope {
   kEachSpan,  // one for each span, from its pages
   kRunning,   // as a cache that packs span after span: made anew from all pages so far once there
               // are twice as many, up to kEnoughTokens; where rows repeat, once there are half as
-              // many more, for good, and what was packed before is packed again
+              // many more, for good. What was packed before is packed again
 };
 inline constexpr int64_t kEnoughTokens = 1024;
 

@@ -135,7 +135,6 @@ void PackAll(const CacheShape& shape, PackJob& job) {
     const Page& page = *job.pages[i];
     PackJob::Packed& packed = job.packed.emplace_back();
     if (job.packed_from[i] != nullptr) {
-      if (!job.repack) continue;
       unpacked.resize(page.bytes);
       packed.status = RestorePage(shape, page, *job.packed_from[i], unpacked.data());
       if (!packed.status.ok()) continue;

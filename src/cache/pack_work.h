@@ -32,7 +32,6 @@ struct PackJob {
   std::shared_ptr<const PackDictionaries> dictionaries;
   bool learn = false;
   bool learn_all = false;
-  bool repack = false;
   bool compare = true;  // what came out of unpacking, byte by byte; its checksum is always compared
   // Frames of the gear format with these predictors, for K and for V; empty: our own parts.
   std::vector<store::GearPredictorSet> gear;  // [2]

@@ -119,7 +119,8 @@ void Packing::Advance(const Sequence& sequence, int tokens) {
 }
 
 // Dictionaries are made anew from all that is cold once there is twice as much of it; where rows
-// repeat, once there is half as much more, for good, and what is packed is packed again.
+// repeat, once there is half as much more, for good. What is packed is packed again, so that old
+// dictionaries go.
 bool Packing::ShouldLearn(const Family& family, int64_t cold_tokens) const {
   if (family.dictionaries == nullptr) return cold_tokens >= kLearnTokens;
   if (family.dictionaries->has_rows()) return 2 * cold_tokens >= 3 * family.learned_tokens;
@@ -175,7 +176,6 @@ void Packing::HandOutFamily(const PackRule& rule, Family& family, const ColdPage
   job->dictionaries = family.dictionaries;
   job->learn = job->gear.empty() && ShouldLearn(family, cold.all_tokens);
   job->learn_all = family.dictionaries == nullptr || family.learned_tokens < kEnoughTokens;
-  job->repack = family.dictionaries != nullptr && family.dictionaries->has_rows();
   job->pages = job->learn ? cold.all : cold.fresh;
   const bool learns = job->learn;
   for (const PageRef& page : job->pages) {
@@ -227,7 +227,7 @@ void Packing::InstallPacked(PackJob& job) {
     if (job.packed_from[i] != nullptr) {
       // Packed before, now with other dictionaries; unless it has changed meanwhile. Without memory
       // for it the old form stays.
-      if (!failed && job.repack && page->refs > 1 && page->packed() != nullptr &&
+      if (!failed && page->refs > 1 && page->packed() != nullptr &&
           page->packed()->packed == job.packed_from[i])
         (void)store_->Pack(page, job.packed[i].strips).ok();
     } else if (failed) {

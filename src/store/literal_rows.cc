@@ -67,7 +67,8 @@ const std::byte* LiteralRows::At(size_t row, int head, int channel) const {
     return rows_.get() + static_cast<size_t>(head) * shape_.StripBytes() +
            FloatOffset(shape_, static_cast<int>(row), channel);
   }
-  const size_t element = static_cast<size_t>(head * shape_.head_dim + channel);
+  const size_t element = static_cast<size_t>(head) * static_cast<size_t>(shape_.head_dim) +
+                         static_cast<size_t>(channel);
   return rows_.get() + row * row_bytes_ + element * value_bytes_;
 }
 
