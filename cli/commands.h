@@ -20,6 +20,7 @@ void AddDumpCommand(CLI::App& app, int* exit_code);
 void AddLosslessCommand(CLI::App& app, int* exit_code);
 void AddEvalCommand(CLI::App& app, int* exit_code);
 void AddFoldCommand(CLI::App& app, int* exit_code);
+void AddGateCommand(CLI::App& app, int* exit_code);
 void AddModelsCommand(CLI::App& app, int* exit_code);
 void AddRunCommand(CLI::App& app, int* exit_code);
 void AddSolveCommand(CLI::App& app, int* exit_code);

@@ -27,6 +27,7 @@ int RunProgram(int argc, char** argv) {
       "  varve plan 'k=q8_0,v=q4_0r,open=128'   what a plan means and what it costs\n"
       "  varve bench attention --kv f16 q8_0 q4_0r --ctx 4096,32768\n"
       "  varve eval ppl --kv q8_0 q4_0r         quality against the f16 cache\n"
+      "  varve gate -o out/gate                 everything that is promised, measured and decided\n"
       "  varve solve --ratio 4                  the plan that loses least at a size\n"
       "  varve transcribe -m whisper-tiny.en speech.wav\n"
       "`varve COMMAND --help` tells the options of a command. Exit codes: 0 done, 1 failed while "
@@ -46,6 +47,7 @@ int RunProgram(int argc, char** argv) {
   AddDumpCommand(app, &exit_code);
   AddEvalCommand(app, &exit_code);
   AddFoldCommand(app, &exit_code);
+  AddGateCommand(app, &exit_code);
   AddInspectCommand(app, &exit_code);
   AddLosslessCommand(app, &exit_code);
   AddModelsCommand(app, &exit_code);

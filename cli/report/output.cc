@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <memory>
 
 #include <fmt/format.h>
@@ -61,9 +63,10 @@ TextTable::TextTable(std::vector<std::string> headers) : headers_(std::move(head
   }
 }
 
-void TextTable::AddRow(std::vector<std::string> cells) {
+void TextTable::AddRow(std::vector<std::string> cells, std::string style) {
   cells.resize(headers_.size());
   rows_.push_back(std::move(cells));
+  styles_.push_back(std::move(style));
 }
 
 std::string TextTable::Render(bool colour) const {
@@ -85,7 +88,12 @@ std::string TextTable::Render(bool colour) const {
   std::string text = render_row(headers_);
   if (colour) text = "\x1b[1m" + text + "\x1b[0m";
   text += '\n';
-  for (const auto& row : rows_) text += render_row(row) + '\n';
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    const bool styled = colour && !styles_[i].empty();
+    if (styled) text += "\x1b[" + styles_[i] + "m";
+    text += render_row(rows_[i]);
+    text += styled ? "\x1b[0m\n" : "\n";
+  }
   return text;
 }
 
@@ -197,6 +205,29 @@ Result<Plan> ReadPlanArgument(const std::string& argument) {
 
 void WriteNote(std::string_view text, std::FILE* file) {
   std::fwrite(text.data(), 1, text.size(), file);
+}
+
+std::string CommandLine() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string arguments((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::string line;
+  for (size_t begin = 0; begin < arguments.size();) {
+    const size_t end = std::min(arguments.find('\0', begin), arguments.size());
+    const std::string argument = arguments.substr(begin, end - begin);
+    const bool plain = !argument.empty() && argument.find_first_not_of(
+                                                "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVW"
+                                                "XYZ0123456789_-./:=,@%+") == std::string::npos;
+    if (!line.empty()) line += ' ';
+    if (plain) {
+      line += argument;
+    } else {
+      line += '\'';
+      for (const char c : argument) line += c == '\'' ? std::string("'\\''") : std::string(1, c);
+      line += '\'';
+    }
+    begin = end + 1;
+  }
+  return line;
 }
 
 Status FlushStdout() {

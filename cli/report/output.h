@@ -31,8 +31,9 @@ class TextTable {
  public:
   explicit TextTable(std::vector<std::string> headers);
 
-  // Missing cells are empty; cells beyond the headers are dropped.
-  void AddRow(std::vector<std::string> cells);
+  // Missing cells are empty; cells beyond the headers are dropped. `style` is the number of a
+  // terminal's colour or style ("31" is red) that the row has if there is colour; empty: plain.
+  void AddRow(std::vector<std::string> cells, std::string style = {});
   // The header is bold if `colour`; lines have no trailing blanks.
   std::string Render(bool colour) const;
   // Renders with colour if UseColour(file).
@@ -42,6 +43,7 @@ class TextTable {
   std::vector<std::string> headers_;
   std::vector<bool> right_aligned_;
   std::vector<std::vector<std::string>> rows_;
+  std::vector<std::string> styles_;  // of the rows
 };
 
 // True on a terminal, unless NO_COLOR is set to something.
@@ -81,6 +83,9 @@ Result<Plan> ReadPlanArgument(const std::string& argument);
 // Writes to stderr, or `file`, and forgets: fmt::print throws when a write fails, and a note that
 // nobody can read must not end work whose results have still to be written.
 void WriteNote(std::string_view text, std::FILE* file = stderr);
+
+// The arguments of this process, quoted where a shell needs it.
+std::string CommandLine();
 
 // An error if anything written to stdout did not get out; flushes it.
 Status FlushStdout();

@@ -1,8 +1,5 @@
 // `varve run`: text from a GGUF model, on a cache of one plan or of several.
 
-#include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <memory>
 
 #include <CLI/CLI.hpp>
@@ -16,30 +13,6 @@
 namespace {
 
 using varve::cli::RunOptions;
-
-// The arguments of this process, quoted where a shell needs it.
-std::string CommandLine() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::string arguments((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  std::string line;
-  for (size_t begin = 0; begin < arguments.size();) {
-    const size_t end = std::min(arguments.find('\0', begin), arguments.size());
-    const std::string argument = arguments.substr(begin, end - begin);
-    const bool plain = !argument.empty() && argument.find_first_not_of(
-                                                "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVW"
-                                                "XYZ0123456789_-./:=,@%+") == std::string::npos;
-    if (!line.empty()) line += ' ';
-    if (plain) {
-      line += argument;
-    } else {
-      line += '\'';
-      for (const char c : argument) line += c == '\'' ? std::string("'\\''") : std::string(1, c);
-      line += '\'';
-    }
-    begin = end + 1;
-  }
-  return line;
-}
 
 std::string ChatFormats() {
   std::string names;
@@ -208,7 +181,7 @@ void AddRunCommand(CLI::App& app, int* exit_code) {
   command->callback([command, options, exit_code] {
     options->chat = command->count("--chat") > 0;
     options->has_plan = command->count("--kv") > 0;
-    options->command = CommandLine();
+    options->command = varve::cli::CommandLine();
     const bool is_comparison = options->plans.size() > 1 || !options->report.empty();
     const auto run = !options->prompts.empty() ? varve::cli::RunPrompts
                      : is_comparison           ? varve::cli::RunCompare

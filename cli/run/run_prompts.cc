@@ -8,6 +8,7 @@
 
 #include "base/machine.h"
 #include "base/timer.h"
+#include "cli/folder_files.h"
 #include "cli/interrupt.h"
 #include "cli/report/output.h"
 #include "cli/report/progress.h"
@@ -20,23 +21,6 @@ namespace varve::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Files of the folder by name; hidden ones and folders in it are left alone.
-Result<std::vector<std::string>> PromptFiles(const std::string& folder) {
-  std::error_code error;
-  std::vector<std::string> names;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename().string();
-    std::error_code ignored;
-    if (!name.starts_with('.') && entry.is_regular_file(ignored)) names.push_back(name);
-  }
-  if (error) {
-    return NotFound(fmt::format("--prompts \"{}\": {}", folder, error.message()));
-  }
-  if (names.empty()) return NotFound(fmt::format("--prompts \"{}\": no files in it", folder));
-  std::ranges::sort(names);
-  return names;
-}
 
 // The texts go to files beside one another: never over the prompts.
 Status PrepareOutput(const RunOptions& options) {
@@ -86,7 +70,7 @@ class PromptsRun {
 };
 
 Status PromptsRun::ReadPrompts() {
-  VARVE_ASSIGN_OR_RETURN(names_, PromptFiles(options_.prompts));
+  VARVE_ASSIGN_OR_RETURN(names_, ListFiles("--prompts", options_.prompts));
   const int vocab = setup_.model.model->vocab_size();
   for (const std::string& name : names_) {
     const auto in_file = [&](const Status& status) {
