@@ -218,10 +218,10 @@ Result<GateVerdict> GateRunner::Finish() {
   const bool passed = summary["overall_pass"].get<bool>();
   PrintGateTable(last, stdout);
   for (const RunOutcome& run : report_.runs) PrintGateReasons(run, stdout);
-  fmt::print("{}, {} of {} cases, {} undecided, {} skipped; {:.0f} s; {}\n",
+  fmt::print("{}: {} of {} cases passed, {} undecided, {} skipped; {:.0f} s; {}\n",
              passed   ? "PASSED"
              : failed ? "FAILED"
-                      : "not decided",
+                      : "NOT DECIDED",
              summary["counts"]["passed"].get<int>(), last.cases.size(),
              summary["counts"]["undecided"].get<int>(), summary["counts"]["skipped"].get<int>(),
              since_start_.seconds(), (folder / "report.html").string());
