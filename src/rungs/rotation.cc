@@ -6,15 +6,16 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/random.h"
 #include "kernels/kernels.h"
+#include "rungs/rotation_signs.h"
 
 namespace varve {
 namespace {
 
 constexpr std::array<float, kMaxDim> MakeSigns() {
   std::array<float, kMaxDim> signs{};
-  for (size_t d = 0; d < signs.size(); ++d) signs[d] = SplitMix64(d).Next() >> 63 ? -1.0f : 1.0f;
+  for (size_t d = 0; d < signs.size(); ++d)
+    signs[d] = kRotationSigns[d / 32] >> (d % 32) & 1 ? -1.0f : 1.0f;
   return signs;
 }
 
@@ -28,7 +29,7 @@ void ApplySigns(float* rows, int num_rows, int dim) {
 
 }  // namespace
 
-int RotationBlock(int dim) { return dim & -dim; }
+int RotationBlock(int dim) { return RotationBlockOf(dim); }
 
 void RotateRows(const Kernels& kernels, float* rows, int num_rows, int dim) {
   ApplySigns(rows, num_rows, dim);

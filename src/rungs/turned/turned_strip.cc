@@ -1,9 +1,9 @@
 #include "rungs/turned/turned_strip.h"
 
 #include <cmath>
+#include <cstdio>
 #include <cstring>
-
-#include <fmt/format.h>
+#include <string>
 
 #include "base/half.h"
 
@@ -46,6 +46,12 @@ void GatherPlanes(Part part, const uint8_t* const (&rows)[kTileTokens], Planes& 
       high[4 * c] = row[16 + c];
     }
   }
+}
+
+std::string NumberText(float x) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", static_cast<double>(x));
+  return text;
 }
 
 // line |= bits `mask` of the plane's codes, moved up by `shift`.
@@ -110,14 +116,15 @@ Status CheckTurnedStrip(std::string_view name, Part part, const StripShape& shap
   for (int d = 0; part == Part::kKey && d < shape.dim; ++d) {
     const uint16_t bits = half_at(0, d);
     if ((bits & 0x7C00) == 0x7C00)
-      return DataLoss(fmt::format("rung {}: mean {} is {}, not finite", name, d, F16ToF32(bits)));
+      return DataLoss("rung " + std::string(name) + ": mean " + std::to_string(d) + " is " +
+                      NumberText(F16ToF32(bits)) + ", not finite");
   }
   for (int token = 0; token < shape.page_tokens; ++token) {
     const uint16_t bits = half_at(TurnedScalesOffset(part, shape), token);
     if (bits <= 0x7BFF) continue;
     const float scale = F16ToF32(bits);
-    return DataLoss(fmt::format("rung {}: scale {} is {}{}", name, token, scale,
-                                std::isfinite(scale) ? " < 0" : ", not finite"));
+    return DataLoss("rung " + std::string(name) + ": scale " + std::to_string(token) + " is " +
+                    NumberText(scale) + (std::isfinite(scale) ? " < 0" : ", not finite"));
   }
   return Status();
 }

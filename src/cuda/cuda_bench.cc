@@ -1,0 +1,361 @@
+// Speed of decode attention on pages in device memory: one row of JSON per rung and shape.
+//
+//   cuda_bench [--set quick|wide|full] [--rungs f16,q4_0,…] [--page 64] [--out FILE] [--seconds N]
+//
+// Each row checks its answer, then times calls captured in a CUDA graph, over enough copies of the
+// pages that nothing is found in the second-level cache; the median of replays counts.
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/half.h"
+#include "base/random.h"
+#include "cuda/device_attention.h"
+#include "cuda/testing/cpu_rungs.h"
+#include "cuda/testing/device_buffer.h"
+
+namespace varve::cuda::testing {
+namespace {
+
+constexpr int kPeriod = 4;  // pages with content of their own; the others are copies
+constexpr size_t kColdBytes = 512u << 20;
+constexpr int kCallsPerGraph = 16;
+constexpr int kReplays = 12;
+
+struct BenchShape {
+  int batch;
+  int query_heads;
+  int kv_heads;
+  int context;
+};
+
+struct Options {
+  std::string set = "quick";
+  std::vector<DeviceRung> rungs = {DeviceRung::kF16, DeviceRung::kQ8_0, DeviceRung::kQ4_0,
+                                   DeviceRung::kT4,  DeviceRung::kT3,   DeviceRung::kT2};
+  int page_tokens = 64;
+  int head_dim = 128;
+  int splits = 0;
+  bool page_lse = false;
+  double seconds = 1e9;
+  FILE* out = stdout;
+};
+
+std::vector<BenchShape> Shapes(const std::string& set) {
+  if (set == "quick") return {{8, 32, 8, 32768}};
+  if (set == "wide")
+    return {{8, 32, 8, 32768}, {16, 32, 8, 131072}, {1, 32, 32, 32768}, {1, 32, 8, 4096}};
+  std::vector<BenchShape> shapes;
+  for (const int context : {4096, 32768, 131072}) {
+    for (const int batch : {1, 8, context == 131072 ? 16 : 32}) {
+      for (const int kv_heads : {32, 8, 4}) shapes.push_back({batch, 32, kv_heads, context});
+    }
+  }
+  return shapes;
+}
+
+float Gaussian(SplitMix64& random) {
+  float sum = -6.0f;
+  for (int i = 0; i < 12; ++i) sum += static_cast<float>(random.Next() >> 40) * 0x1p-24f;
+  return sum;
+}
+
+// kPeriod pages as bytes, and the rows of KV head 0 as they decode.
+struct PageContent {
+  std::vector<std::byte> bytes;
+  std::vector<float> keys, values;  // [kPeriod * page_tokens, dim]
+};
+
+PageContent MakeContent(DeviceRung id, const PageShape& shape) {
+  SplitMix64 random(7);
+  PageContent content;
+  const Rung& rung = *CpuRung(id);
+  const StripShape strip = {0, 0, shape.head_dim, shape.page_tokens};
+  const size_t floats = static_cast<size_t>(shape.page_tokens) * shape.head_dim;
+  std::vector<float> rows(floats);
+  for (int page = 0; page < kPeriod; ++page) {
+    for (int head = 0; head < shape.kv_heads; ++head) {
+      for (const Part part : {Part::kKey, Part::kValue}) {
+        for (float& x : rows) x = Gaussian(random);
+        const size_t at = content.bytes.size();
+        content.bytes.resize(at + rung.StripBytes(part, strip));
+        rung.Encode(part, strip, rows.data(), shape.page_tokens, &content.bytes[at]);
+        if (head != 0) continue;
+        std::vector<float>& decoded = part == Part::kKey ? content.keys : content.values;
+        decoded.resize(decoded.size() + floats);
+        rung.Decode(part, strip, &content.bytes[at], 0, shape.page_tokens,
+                    &decoded[decoded.size() - floats]);
+      }
+    }
+  }
+  return content;
+}
+
+// ||out - reference|| / ||reference|| of query head 0: all periods are alike, so one counts.
+double ErrorOf(const PageContent& content, const std::vector<uint16_t>& queries,
+               const std::vector<uint16_t>& output, int dim) {
+  const size_t rows = content.keys.size() / dim;
+  std::vector<double> weights(rows), expected(static_cast<size_t>(dim), 0.0);
+  double max = -1e300, sum = 0;
+  for (size_t row = 0; row < rows; ++row) {
+    double score = 0;
+    for (int d = 0; d < dim; ++d) {
+      score += static_cast<double>(F16ToF32(queries[static_cast<size_t>(d)])) *
+               content.keys[row * dim + d];
+    }
+    weights[row] = score / std::sqrt(static_cast<double>(dim));
+    max = std::max(max, weights[row]);
+  }
+  for (size_t row = 0; row < rows; ++row) {
+    const double weight = std::exp(weights[row] - max);
+    sum += weight;
+    for (int d = 0; d < dim; ++d)
+      expected[static_cast<size_t>(d)] += weight * content.values[row * dim + d];
+  }
+  double error = 0, norm = 0;
+  for (int d = 0; d < dim; ++d) {
+    const double x = expected[static_cast<size_t>(d)] / sum;
+    const double got = F16ToF32(output[static_cast<size_t>(d)]);
+    error += (got - x) * (got - x);
+    norm += x * x;
+  }
+  return std::sqrt(error / norm);
+}
+
+struct Timing {
+  double median_us = 0;
+  double min_us = 0;
+};
+
+// `calls` work items, one after the other, in one graph.
+template <class Work>
+Timing TimeGraph(int calls, const Work& work) {
+  cudaStream_t stream;
+  Must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  cudaGraph_t graph;
+  cudaGraphExec_t executable;
+  Must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+  for (int i = 0; i < calls; ++i) work(i, stream);
+  Must(cudaStreamEndCapture(stream, &graph), "end of capture");
+  Must(cudaGraphInstantiate(&executable, graph, 0), "graph");
+  cudaEvent_t start, stop;
+  Must(cudaEventCreate(&start), "event");
+  Must(cudaEventCreate(&stop), "event");
+  std::vector<double> times;
+  for (int replay = 0; replay < kReplays + 2; ++replay) {
+    Must(cudaEventRecord(start, stream), "record");
+    Must(cudaGraphLaunch(executable, stream), "replay");
+    Must(cudaEventRecord(stop, stream), "record");
+    Must(cudaEventSynchronize(stop), "replay");
+    float ms = 0;
+    Must(cudaEventElapsedTime(&ms, start, stop), "time");
+    if (replay >= 2) times.push_back(1000.0 * ms / calls);
+  }
+  Must(cudaGraphExecDestroy(executable), "graph");
+  Must(cudaGraphDestroy(graph), "graph");
+  Must(cudaEventDestroy(start), "event");
+  Must(cudaEventDestroy(stop), "event");
+  Must(cudaStreamDestroy(stream), "stream");
+  std::sort(times.begin(), times.end());
+  return {times[times.size() / 2], times[0]};
+}
+
+double CopyGbps() {
+  constexpr size_t kBytes = size_t{4} << 30;
+  DeviceBuffer<std::byte> from(kBytes), to(kBytes);
+  const Timing time = TimeGraph(2, [&](int, cudaStream_t stream) {
+    Must(cudaMemcpyAsync(to.data(), from.data(), kBytes, cudaMemcpyDeviceToDevice, stream), "copy");
+  });
+  return 2.0 * kBytes / time.median_us * 1e-3;
+}
+
+struct Row {
+  Timing time;
+  size_t bytes = 0;
+  double error = 0;
+  int splits = 0;
+};
+
+Row RunShape(const Options& options, const BenchShape& bench, DeviceRung rung) {
+  const PageShape shape = {options.head_dim, bench.kv_heads, options.page_tokens, 0, 0};
+  const PageContent content = MakeContent(rung, shape);
+  const size_t page_bytes = content.bytes.size() / kPeriod;
+  const size_t slot_bytes = (page_bytes + 255) / 256 * 256;
+  const int pages_each = bench.context / options.page_tokens;
+  const size_t num_pages = static_cast<size_t>(bench.batch) * pages_each;
+  Row row;
+  row.bytes = num_pages * page_bytes;
+  const size_t sets = std::clamp<size_t>(kColdBytes / row.bytes + 1, 1, kCallsPerGraph);
+
+  // Pages of neighbours in a table do not lie side by side: slots are dealt out by a stride.
+  DeviceBuffer<std::byte> pool(sets * num_pages * slot_bytes);
+  DeviceBuffer<std::byte> source(content.bytes);
+  for (size_t slot = 0; slot < kPeriod; ++slot) {
+    Must(cudaMemcpy(pool.data() + slot * slot_bytes, source.data() + slot * page_bytes, page_bytes,
+                    cudaMemcpyDeviceToDevice),
+         "fill");
+  }
+  for (size_t filled = kPeriod; filled < sets * num_pages; filled *= 2) {
+    const size_t count = std::min(filled, sets * num_pages - filled);
+    Must(cudaMemcpy(pool.data() + filled * slot_bytes, pool.data(), count * slot_bytes,
+                    cudaMemcpyDeviceToDevice),
+         "fill");
+  }
+  std::vector<DevicePage> records(sets * num_pages);
+  for (size_t i = 0; i < records.size(); ++i) {
+    const size_t quarter =
+        records.size() / kPeriod;  // a multiple of kPeriod keeps the content's order
+    const size_t group = i / kPeriod;
+    const size_t slot = quarter > 1 ? group * 61 % quarter * kPeriod + i % kPeriod : i;
+    records[i].bytes = pool.data() + slot * slot_bytes;
+    records[i].live[0] = ~uint64_t{0};
+    records[i].live[1] = options.page_tokens == 128 ? ~uint64_t{0} : 0;
+    records[i].key_rung = records[i].value_rung = rung;
+    records[i].rows = static_cast<uint16_t>(options.page_tokens);
+  }
+  std::vector<int32_t> begin;
+  for (int i = 0; i <= bench.batch; ++i) begin.push_back(i * pages_each);
+  SplitMix64 random(11);
+  std::vector<uint16_t> query_values(static_cast<size_t>(bench.batch) * bench.query_heads *
+                                     options.head_dim);
+  for (uint16_t& x : query_values) x = F32ToF16(Gaussian(random));
+
+  DeviceBuffer<DevicePage> pages(records);
+  DeviceBuffer<int32_t> page_begin(begin);
+  DeviceBuffer<uint16_t> queries(query_values), output(query_values.size());
+  DeviceBuffer<float> page_lse(options.page_lse ? num_pages * bench.query_heads : 1);
+  DeviceAttention call;
+  call.shape = shape;
+  call.num_sequences = bench.batch;
+  call.query_heads = bench.query_heads;
+  call.page_begin = page_begin.data();
+  call.max_pages = pages_each;
+  call.key_rungs = call.value_rungs = RungBit(rung);
+  call.queries = queries.data();
+  call.output = output.data();
+  call.scale = 1.0f / std::sqrt(static_cast<float>(options.head_dim));
+  call.splits = options.splits;
+  if (options.page_lse) call.page_lse = page_lse.data();
+  const int multiprocessors = Multiprocessors();
+  row.splits = ChooseSplits(call, multiprocessors);
+  DeviceBuffer<std::byte> workspace(AttentionWorkspaceBytes(call, multiprocessors));
+  if (!InitAttentionWorkspace(workspace.data(), workspace.size(), nullptr).ok()) std::exit(1);
+  Must(cudaDeviceSynchronize(), "set-up");
+  row.time = TimeGraph(kCallsPerGraph, [&](int i, cudaStream_t stream) {
+    DeviceAttention now = call;
+    now.pages = pages.data() + static_cast<size_t>(i) % sets * num_pages;
+    const DeviceStatus status =
+        Attend(now, multiprocessors, workspace.data(), workspace.size(), stream);
+    if (status.ok()) return;
+    std::printf("%s\n", status.message());
+    std::exit(1);
+  });
+  row.error = ErrorOf(content, query_values, output.Download(), options.head_dim);
+  return row;
+}
+
+bool ParseRungs(const char* list, std::vector<DeviceRung>* rungs) {
+  rungs->clear();
+  std::string rest = list;
+  while (!rest.empty()) {
+    const size_t comma = std::min(rest.find(','), rest.size());
+    const std::string name = rest.substr(0, comma);
+    rest.erase(0, std::min(comma + 1, rest.size()));
+    int id = 2;
+    while (id < kNumRungIds && name != DeviceRungName(static_cast<DeviceRung>(id))) ++id;
+    if (id == kNumRungIds) return false;
+    rungs->push_back(static_cast<DeviceRung>(id));
+  }
+  return true;
+}
+
+bool ParseOptions(int argc, char** argv, Options* options) {
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string name = argv[i];
+    const char* value = argv[i + 1];
+    if (name == "--set")
+      options->set = value;
+    else if (name == "--page")
+      options->page_tokens = std::atoi(value);
+    else if (name == "--dim")
+      options->head_dim = std::atoi(value);
+    else if (name == "--splits")
+      options->splits = std::atoi(value);
+    else if (name == "--page-lse")
+      options->page_lse = std::atoi(value) != 0;
+    else if (name == "--seconds")
+      options->seconds = std::atof(value);
+    else if (name == "--out")
+      options->out = std::fopen(value, "w");
+    else if (name == "--rungs" && ParseRungs(value, &options->rungs))
+      continue;
+    else
+      return false;
+  }
+  return argc % 2 == 1 && options->out != nullptr;
+}
+
+int Main(int argc, char** argv) {
+  Options options;
+  if (!ParseOptions(argc, argv, &options)) {
+    std::printf(
+        "usage: cuda_bench [--set quick|wide|full] [--rungs f16,q4_0] [--page 64|128] [--dim N]\n"
+        "                  [--splits N] [--page-lse 0|1] [--seconds N] [--out FILE]\n");
+    return 2;
+  }
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::printf("SKIPPED: no CUDA device on this machine\n");
+    return 77;
+  }
+  cudaDeviceProp properties;
+  Must(cudaGetDeviceProperties(&properties, 0), "device");
+  const double copy_gbps = CopyGbps();
+  std::fprintf(options.out,
+               "{\"command\": \"cuda_bench\", \"device\": \"%s\", \"copy_gbps\": %.0f, \"rows\": [",
+               properties.name, copy_gbps);
+  std::printf("%s, copy %.0f GB/s\n%-6s %5s %7s %7s %6s %9s %9s %7s %6s %9s\n", properties.name,
+              copy_gbps, "rung", "batch", "heads", "ctx", "splits", "us", "min_us", "GB/s", "copy",
+              "error");
+  const auto start = std::chrono::steady_clock::now();
+  const char* comma = "";
+  for (const BenchShape& shape : Shapes(options.set)) {
+    for (const DeviceRung rung : options.rungs) {
+      const double elapsed =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      if (elapsed > options.seconds) continue;
+      const Row row = RunShape(options, shape, rung);
+      const double gbps = static_cast<double>(row.bytes) / row.time.median_us * 1e-3;
+      std::printf("%-6s %5d %3d/%-3d %7d %6d %9.1f %9.1f %7.0f %6.2f %9.2g\n", DeviceRungName(rung),
+                  shape.batch, shape.query_heads, shape.kv_heads, shape.context, row.splits,
+                  row.time.median_us, row.time.min_us, gbps, gbps / copy_gbps, row.error);
+      std::fflush(stdout);
+      std::fprintf(options.out,
+                   "%s\n  {\"rung\": \"%s\", \"batch\": %d, \"query_heads\": %d, \"kv_heads\": %d, "
+                   "\"ctx\": %d, "
+                   "\"head_dim\": %d, \"page_tokens\": %d, \"splits\": %d, \"median_us\": %.2f, "
+                   "\"min_us\": %.2f, "
+                   "\"bytes\": %zu, \"gbps\": %.1f, \"copy_fraction\": %.4f, \"error\": %.3g}",
+                   comma, DeviceRungName(rung), shape.batch, shape.query_heads, shape.kv_heads,
+                   shape.context, options.head_dim, options.page_tokens, row.splits,
+                   row.time.median_us, row.time.min_us, row.bytes, gbps, gbps / copy_gbps,
+                   row.error);
+      comma = ",";
+    }
+  }
+  std::fprintf(options.out, "\n]}\n");
+  return 0;
+}
+
+}  // namespace
+}  // namespace varve::cuda::testing
+
+int main(int argc, char** argv) { return varve::cuda::testing::Main(argc, argv); }

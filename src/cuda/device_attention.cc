@@ -1,0 +1,218 @@
+#include "cuda/device_attention.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/align.h"
+#include "cuda/attend_params.h"
+#include "cuda/query_order_ids.h"
+
+namespace varve::cuda {
+namespace {
+
+constexpr uint32_t kFloatRungs = RungBit(DeviceRung::kF16) | RungBit(DeviceRung::kBF16);
+constexpr uint32_t kPlainBlocks = RungBit(DeviceRung::kQ8_0) | RungBit(DeviceRung::kQ4_0);
+constexpr uint32_t kTurnedBlocks = RungBit(DeviceRung::kQ8_0r) | RungBit(DeviceRung::kQ4_0r);
+constexpr uint32_t kCells = RungBit(DeviceRung::kT3) | RungBit(DeviceRung::kT2);
+constexpr uint32_t kPqRung = RungBit(DeviceRung::kPq);
+constexpr uint32_t kAllRungs =
+    kFloatRungs | kPlainBlocks | kTurnedBlocks | kCells | kPqRung | RungBit(DeviceRung::kT4);
+
+bool UsesPq(const DeviceAttention& call) {
+  return ((call.key_rungs | call.value_rungs) & kPqRung) != 0;
+}
+
+uint32_t OrdersOf(uint32_t key_rungs) {
+  const auto has = [&](uint32_t rungs) { return (key_rungs & rungs) != 0; };
+  uint32_t orders = 0;
+  if (has(RungBit(DeviceRung::kF16))) orders |= 1u << kOrderF16;
+  if (has(RungBit(DeviceRung::kBF16))) orders |= 1u << kOrderBF16High | 1u << kOrderBF16Low;
+  if (has(kPlainBlocks)) orders |= 1u << kOrderBlock;
+  if (has(kTurnedBlocks)) orders |= 1u << kOrderBlockTurned;
+  if (has(RungBit(DeviceRung::kT4))) orders |= 1u << kOrderT4;
+  if (has(kCells)) orders |= 1u << kOrderCells;
+  if (has(kCells | RungBit(DeviceRung::kT4))) {
+    orders |= 1u << kOrderMeanHigh | 1u << kOrderMeanLow;
+  }
+  if (has(kPqRung)) orders |= 1u << kOrderPq;
+  return orders;
+}
+
+uint32_t SpacesOf(uint32_t value_rungs) {
+  uint32_t spaces = 0;
+  if ((value_rungs & (kFloatRungs | kPlainBlocks)) != 0) spaces |= 1u << kSpacePlain;
+  if ((value_rungs & (kTurnedBlocks | kCells | RungBit(DeviceRung::kT4))) != 0) {
+    spaces |= 1u << kSpaceTurned;
+  }
+  if ((value_rungs & kPqRung) != 0) spaces |= 1u << kSpacePq;
+  return spaces;
+}
+
+AttendKernel KernelOf(const DeviceAttention& call) {
+  const bool wide = call.query_heads / call.shape.kv_heads > 8;
+  const bool pq = UsesPq(call);
+  switch (call.shape.head_dim) {
+    case 64:
+      return AttendKernel64(wide, pq);
+    case 96:
+      return AttendKernel96(wide, pq);
+    case 128:
+      return AttendKernel128(wide, pq);
+    default:
+      return AttendKernel256(wide, pq);
+  }
+}
+
+DeviceStatus CheckCall(const DeviceAttention& call) {
+  VARVE_CUDA_RETURN_IF_ERROR(CheckShape(call.shape));
+  const int kv_heads = call.shape.kv_heads;
+  if (call.query_heads < kv_heads || call.query_heads % kv_heads != 0 ||
+      call.query_heads / kv_heads > 16) {
+    return {StatusCode::kUnimplemented,
+            "query_heads %d on kv_heads %d: kernels are for groups of 1 ... 16", call.query_heads,
+            kv_heads};
+  }
+  if (call.num_sequences < 0 || call.num_sequences > 65535) {
+    return {StatusCode::kInvalidArgument, "num_sequences %d is not in 0 ... 65535",
+            call.num_sequences};
+  }
+  if (call.max_pages < 0) {
+    return {StatusCode::kInvalidArgument, "max_pages %d < 0", call.max_pages};
+  }
+  if (call.splits < 0 || call.splits > kMaxSplits) {
+    return {StatusCode::kInvalidArgument, "splits %d is not in 0 ... %d", call.splits, kMaxSplits};
+  }
+  if (!(call.scale > 0.0f)) {
+    return {StatusCode::kInvalidArgument, "scale %g is not above 0", call.scale};
+  }
+  if (((call.key_rungs | call.value_rungs) & ~kAllRungs) != 0) {
+    return {StatusCode::kUnimplemented, "rungs %#x and %#x: kernels are for %#x", call.key_rungs,
+            call.value_rungs, kAllRungs};
+  }
+  if (KernelOf(call).function == nullptr) {
+    return {StatusCode::kUnimplemented, "head_dim %d with pq: no kernel", call.shape.head_dim};
+  }
+  return {};
+}
+
+int HeadChunks(const DeviceAttention& call) {
+  return CeilDiv(call.query_heads / call.shape.kv_heads, KernelOf(call).heads);
+}
+
+// The work space: counters, then references and sums, then sums of values; each at a multiple of
+// 256.
+struct WorkspaceLayout {
+  size_t max_offset;
+  size_t sums_offset;
+  size_t bytes;
+};
+
+WorkspaceLayout LayoutOf(const DeviceAttention& call, int splits) {
+  const size_t sequences = static_cast<size_t>(call.num_sequences);
+  const size_t parts = sequences * call.query_heads * splits;
+  const size_t counters = sequences * call.shape.kv_heads * HeadChunks(call) * sizeof(uint32_t);
+  WorkspaceLayout layout;
+  layout.max_offset = AlignUp(counters, 256);
+  layout.sums_offset = layout.max_offset + AlignUp(parts * sizeof(float2), 256);
+  layout.bytes = layout.sums_offset + AlignUp(parts * call.shape.head_dim * sizeof(float), 256);
+  return layout;
+}
+
+DeviceStatus CheckLaunch(const char* what) {
+  const cudaError_t error = cudaGetLastError();
+  if (error == cudaSuccess) return {};
+  return {StatusCode::kInternal, "%s: %s", what, cudaGetErrorString(error)};
+}
+
+// Fetching ahead pays where a warp has several kilobytes of codes to decode. Strips of f16 would
+// push each other out of the cache: the loads in flight are enough there.
+bool WantsFetchAhead(const DeviceAttention& call) {
+  return ((call.key_rungs | call.value_rungs) & ~kFloatRungs) != 0;
+}
+
+}  // namespace
+
+int ChooseSplits(const DeviceAttention& call, int multiprocessors) {
+  if (call.splits > 0) return call.splits;
+  const AttendKernel kernel = KernelOf(call);
+  const int64_t heads =
+      static_cast<int64_t>(call.num_sequences) * call.shape.kv_heads * HeadChunks(call);
+  // A warp takes a page at a time: more blocks than pages / warps stand idle.
+  const int64_t useful = CeilDiv<int64_t>(call.max_pages, kernel.warps);
+  const int64_t most = std::clamp<int64_t>(useful, 1, kMaxSplits);
+  const int64_t slots = static_cast<int64_t>(multiprocessors) * kernel.blocks_per_sm;
+  // Time in units of one page: full rounds of blocks, and what a block costs besides its pages.
+  constexpr int64_t kBlockCost = 3;
+  int64_t best = 1;
+  int64_t best_time = INT64_MAX;
+  for (int64_t splits = 1; splits <= most; ++splits) {
+    const int64_t rounds = CeilDiv(std::max<int64_t>(heads, 1) * splits, slots);
+    const int64_t pages = CeilDiv(CeilDiv<int64_t>(call.max_pages, splits), kernel.warps);
+    const int64_t time = rounds * (pages + kBlockCost);
+    if (time < best_time) {
+      best_time = time;
+      best = splits;
+    }
+  }
+  return static_cast<int>(best);
+}
+
+size_t AttentionWorkspaceBytes(const DeviceAttention& call, int multiprocessors) {
+  if (!CheckCall(call).ok()) return 0;
+  return LayoutOf(call, ChooseSplits(call, multiprocessors)).bytes;
+}
+
+DeviceStatus InitAttentionWorkspace(void* workspace, size_t bytes, cudaStream_t stream) {
+  const cudaError_t error = cudaMemsetAsync(workspace, 0, bytes, stream);
+  if (error == cudaSuccess) return {};
+  return {StatusCode::kInternal, "work space of %zu bytes: %s", bytes, cudaGetErrorString(error)};
+}
+
+DeviceStatus Attend(const DeviceAttention& call, int multiprocessors, void* workspace,
+                    size_t workspace_bytes, cudaStream_t stream) {
+  VARVE_CUDA_RETURN_IF_ERROR(CheckCall(call));
+  if (call.num_sequences == 0) return {};
+  AttendParams params;
+  params.call = call;
+  params.group = call.query_heads / call.shape.kv_heads;
+  params.head_chunks = HeadChunks(call);
+  params.splits = ChooseSplits(call, multiprocessors);
+  params.orders = OrdersOf(call.key_rungs);
+  params.spaces = SpacesOf(call.value_rungs);
+  params.prefetch = WantsFetchAhead(call);
+  for (int id = 0; id < kNumRungIds; ++id) {
+    const auto rung = static_cast<DeviceRung>(id);
+    params.key_bytes[id] = static_cast<uint32_t>(DeviceStripBytes(rung, true, call.shape));
+    params.value_bytes[id] = static_cast<uint32_t>(DeviceStripBytes(rung, false, call.shape));
+  }
+  const WorkspaceLayout layout = LayoutOf(call, params.splits);
+  if (workspace_bytes < layout.bytes) {
+    return {StatusCode::kInvalidArgument, "workspace_bytes %zu < %zu", workspace_bytes,
+            layout.bytes};
+  }
+  auto* base = static_cast<std::byte*>(workspace);
+  params.arrived = reinterpret_cast<uint32_t*>(base);
+  params.part_max = reinterpret_cast<float2*>(base + layout.max_offset);
+  params.part_sums = reinterpret_cast<float*>(base + layout.sums_offset);
+
+  const AttendKernel kernel = KernelOf(call);
+  const size_t shared_bytes = kernel.shared_bytes(params);
+  cudaError_t error = cudaFuncSetAttribute(
+      kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+  if (error != cudaSuccess) {
+    return {StatusCode::kUnimplemented, "shared memory of %zu bytes a block: %s", shared_bytes,
+            cudaGetErrorString(error)};
+  }
+  const dim3 grid(static_cast<unsigned>(params.splits),
+                  static_cast<unsigned>(call.shape.kv_heads * params.head_chunks),
+                  static_cast<unsigned>(call.num_sequences));
+  const dim3 block(static_cast<unsigned>(kernel.warps * 32));
+  void* arguments[] = {&params};
+  error = cudaLaunchKernel(kernel.function, grid, block, arguments, shared_bytes, stream);
+  if (error != cudaSuccess) {
+    return {StatusCode::kInternal, "attention: %s", cudaGetErrorString(error)};
+  }
+  return CheckLaunch("attention");
+}
+
+}  // namespace varve::cuda

@@ -1,0 +1,87 @@
+// Decode attention on the stored bytes of pages in device memory: one query per sequence, all
+// sequences and heads of a layer in one call.
+//
+// Each (sequence, KV head) is cut into splits of its pages; a block works on one split, for all
+// query heads of the group together, and the last block of a head joins the splits by their
+// log-sum-exp. A call is one launch on the caller's stream: it allocates nothing, copies nothing to
+// the host and never waits, so it can be captured in a CUDA graph. The work space belongs to the
+// caller; calls that may run at once need one each.
+//
+// Products are of f16 (bf16 pages: of bf16, in two parts), sums in f32. Queries are rounded to f16.
+
+#ifndef VARVE_CUDA_DEVICE_ATTENTION_H_
+#define VARVE_CUDA_DEVICE_ATTENTION_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/device_pages.h"
+#include "cuda/device_status.h"
+
+namespace varve::cuda {
+
+enum class TensorType : uint8_t { kF32, kF16, kBF16 };
+
+// The centroids of product quantization for one layer; all in device memory. A group is a KV head
+// or, if the stride is 0, shared by all.
+struct DeviceCodebook {
+  const uint8_t* centroids = nullptr;  // [groups][dim][2^bits]; byte - 128 is the value
+  const float* scales = nullptr;       // [groups][subspaces]
+  const uint16_t* rotation = nullptr;  // [groups][dim][dim] f16, or null: rows are not turned
+  int64_t centroid_stride = 0;         // bytes from group to group
+  int64_t scale_stride = 0;            // floats
+  int64_t rotation_stride = 0;         // values
+};
+
+struct DeviceAttention {
+  PageShape shape;
+  int num_sequences = 0;
+  int query_heads = 0;  // kv_heads * group, group <= 16
+
+  // Page tables, in device memory: records of all sequences one after the other, and where those of
+  // sequence i begin: [num_sequences + 1].
+  const DevicePage* pages = nullptr;
+  const int32_t* page_begin = nullptr;
+  // Of the longest sequence, for the choice of splits. More than it has is slow, fewer is wrong.
+  int max_pages = 0;
+  // Bit r: some page has rung r as key rung, or as value rung. A page with another is an error that
+  // shows as NaN in the output.
+  uint32_t key_rungs = 0;
+  uint32_t value_rungs = 0;
+  DeviceCodebook key_codebook;
+  DeviceCodebook value_codebook;
+
+  TensorType query_type = TensorType::kF16;
+  const void* queries = nullptr;  // [num_sequences, query_heads, head_dim]
+  TensorType output_type = TensorType::kF16;
+  void* output = nullptr;     // as queries; rows of sequences without a live row are 0
+  float* lse = nullptr;       // [num_sequences, query_heads] natural logarithm, or null
+  float* page_lse = nullptr;  // [pages of all sequences, query_heads], or null: what a page adds to
+                              // the sum; its share of the mass is exp(page_lse - lse)
+  float scale = 1.0f;         // of scores, 1 / sqrt(head_dim) mostly
+  float soft_cap = 0.0f;      // 0: none
+
+  int splits = 0;  // 0: chosen from lengths, batch and the number of multiprocessors; at most 64
+};
+
+inline constexpr uint32_t RungBit(DeviceRung rung) { return 1u << static_cast<int>(rung); }
+inline constexpr int kMaxSplits = 64;
+
+// How many splits a call would have.
+int ChooseSplits(const DeviceAttention& call, int multiprocessors);
+
+// Bytes of work space for that call; the same for all lengths up to max_pages.
+size_t AttentionWorkspaceBytes(const DeviceAttention& call, int multiprocessors);
+// Once, before the first call that uses the work space.
+DeviceStatus InitAttentionWorkspace(void* workspace, size_t bytes, cudaStream_t stream);
+
+// Launches the call. Fails before any launch if there is no kernel for it or the work space is too
+// small.
+DeviceStatus Attend(const DeviceAttention& call, int multiprocessors, void* workspace,
+                    size_t workspace_bytes, cudaStream_t stream);
+
+}  // namespace varve::cuda
+
+#endif  // VARVE_CUDA_DEVICE_ATTENTION_H_

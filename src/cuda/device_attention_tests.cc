@@ -1,0 +1,188 @@
+// Attention on pages in device memory against double precision on the rows as the CPU decodes them.
+
+#include "cuda/device_attention.h"
+
+#include "cuda/testing/attention_case.h"
+#include "cuda/testing/check.h"
+#include "cuda/testing/device_buffer.h"
+
+namespace varve::cuda::testing {
+namespace {
+
+using enum DeviceRung;
+constexpr DeviceRung kRungs[] = {kF16, kBF16, kQ8_0, kQ8_0r, kQ4_0, kQ4_0r, kT4, kT3, kT2};
+
+// Queries and weights are rounded to 11 bits: errors are about 2^-12 of a head's length. A wrong
+// address or a lost row shows as 1e-2 and more.
+constexpr double kMostError = 1.5e-3;
+constexpr double kMostLseError = 2e-3;
+
+void Expect(const CaseSpec& spec, const char* what, int number) {
+  const CaseResult result = RunCase(spec);
+  CHECK_THAT(result.complete, "%s %d", what, number);
+  CHECK_THAT(result.worst < kMostError, "%s %d: %g", what, number, result.worst);
+  CHECK_THAT(result.worst_lse < kMostLseError, "%s %d: %g", what, number, result.worst_lse);
+  CHECK_THAT(result.worst_page_lse < kMostLseError, "%s %d: %g", what, number,
+             result.worst_page_lse);
+}
+
+VARVE_CUDA_TEST(Attention, IsThatOfTheDecodedRowsInEveryRung) {
+  uint64_t seed = 100;
+  for (const DeviceRung rung : kRungs) {
+    CaseSpec spec;
+    spec.seed = ++seed;
+    spec.sequences = {Pages(rung, rung, 64 * 5 + 17, 64)};
+    Expect(spec, DeviceRungName(rung), 0);
+  }
+}
+
+VARVE_CUDA_TEST(Attention, TakesEveryHeadDim) {
+  uint64_t seed = 200;
+  for (const int dim : {64, 96, 256}) {
+    for (const DeviceRung rung : kRungs) {
+      CaseSpec spec;
+      spec.seed = ++seed;
+      spec.head_dim = dim;
+      spec.kv_heads = 1;
+      spec.sequences = {Pages(rung, rung, 64 * 2 + 33, 64)};
+      Expect(spec, DeviceRungName(rung), dim);
+    }
+  }
+}
+
+VARVE_CUDA_TEST(Attention, TakesEveryGroup) {
+  uint64_t seed = 300;
+  for (const int group : {1, 2, 3, 6, 7, 8, 16}) {
+    CaseSpec spec;
+    spec.seed = ++seed;
+    spec.group = group;
+    spec.sequences = {Pages(kT4, kQ4_0, 64 + 5, 64), Pages(kF16, kT3, 64, 64)};
+    Expect(spec, "group", group);
+    spec.head_dim = 256;
+    Expect(spec, "group, head_dim 256", group);
+  }
+}
+
+VARVE_CUDA_TEST(Attention, TakesPagesOf128) {
+  uint64_t seed = 400;
+  for (const DeviceRung rung : kRungs) {
+    for (const int rows : {128 * 2 + 70, 31}) {
+      CaseSpec spec;
+      spec.seed = ++seed;
+      spec.page_tokens = 128;
+      spec.kv_heads = 1;
+      spec.sequences = {Pages(rung, rung, rows, 128)};
+      Expect(spec, DeviceRungName(rung), rows);
+    }
+  }
+}
+
+VARVE_CUDA_TEST(Attention, LeavesDeadRowsOut) {
+  uint64_t seed = 500;
+  for (const DeviceRung rung : kRungs) {
+    CaseSpec spec;
+    spec.seed = ++seed;
+    spec.sequences = {Pages(rung, rung, 64 * 2 + 1, 64, true)};
+    Expect(spec, DeviceRungName(rung), 0);
+  }
+}
+
+VARVE_CUDA_TEST(Attention, MixesRungsAndSpaces) {
+  CaseSpec spec;
+  spec.seed = 600;
+  spec.kv_heads = 3;
+  std::vector<PageSpec> mixed;
+  for (const DeviceRung key : kRungs) {
+    for (const DeviceRung value : {kF16, kQ8_0, kQ4_0r, kT4, kT2})
+      mixed.push_back({key, value, 64, false});
+  }
+  mixed.push_back({kF16, kF16, 1, false});
+  spec.sequences = {mixed, Pages(kBF16, kT3, 200, 64)};
+  Expect(spec, "mixed", 0);
+}
+
+VARVE_CUDA_TEST(Attention, JoinsSplitsOfRaggedSequences) {
+  uint64_t seed = 700;
+  for (const int splits : {1, 2, 3, 7, 33, 64}) {
+    CaseSpec spec;
+    spec.seed = ++seed;
+    spec.splits = splits;
+    // Shorter than the splits, empty, one row, and longer.
+    spec.sequences = {Pages(kQ8_0, kQ8_0, 64 * 3, 64),
+                      {},
+                      Pages(kF16, kF16, 1, 64),
+                      Pages(kT4, kT4, 64 * 11 + 63, 64)};
+    Expect(spec, "splits", splits);
+  }
+}
+
+VARVE_CUDA_TEST(Attention, CapsScores) {
+  CaseSpec spec;
+  spec.seed = 800;
+  spec.soft_cap = 2.0f;
+  spec.sequences = {Pages(kQ8_0, kF16, 100, 64)};
+  Expect(spec, "soft cap", 0);
+}
+
+VARVE_CUDA_TEST(Attention, RefusesWhatItHasNoKernelFor) {
+  DeviceAttention call;
+  call.shape = {128, 2, 64, 0, 0};
+  call.num_sequences = 1;
+  call.query_heads = 8;
+  call.max_pages = 1;
+  call.key_rungs = call.value_rungs = RungBit(kF16);
+  const auto refused = [&](StatusCode code) {
+    return Attend(call, 4, nullptr, 0, nullptr).code() == code;
+  };
+  CHECK_THAT(refused(StatusCode::kInvalidArgument), "too small a work space");
+  call.shape.head_dim = 80;
+  CHECK_THAT(refused(StatusCode::kUnimplemented), "head_dim 80");
+  call.shape.head_dim = 128;
+  call.shape.page_tokens = 32;
+  CHECK_THAT(refused(StatusCode::kUnimplemented), "page_tokens 32");
+  call.shape.page_tokens = 64;
+  call.query_heads = 34;
+  CHECK_THAT(refused(StatusCode::kUnimplemented), "group of 17");
+  call.query_heads = 7;
+  CHECK_THAT(refused(StatusCode::kUnimplemented), "heads that do not divide");
+  call.query_heads = 8;
+  call.key_rungs = 1u << 1;
+  CHECK_THAT(refused(StatusCode::kUnimplemented), "f32");
+  call.key_rungs = RungBit(kF16);
+  call.scale = 0.0f;
+  CHECK_THAT(refused(StatusCode::kInvalidArgument), "scale 0");
+}
+
+VARVE_CUDA_TEST(Pages, OutsideThePoolAreRefused) {
+  const PageShape shape = {128, 2, 64, 0, 0};
+  const size_t bytes = DevicePageBytes(kF16, kQ4_0, shape);
+  std::vector<std::byte> memory(4 * bytes + 256);
+  auto* base =
+      reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
+  const DevicePool pool = {base, bytes};
+  DevicePage page;
+  page.bytes = base;
+  page.key_rung = kF16;
+  page.value_rung = kQ4_0;
+  page.rows = 64;
+  page.live[0] = ~uint64_t{0};
+  CHECK_THAT(CheckPages(&page, 1, shape, pool).ok(), "a page that fits");
+  DevicePage bad = page;
+  bad.bytes = base + 256;
+  CHECK_THAT(!CheckPages(&bad, 1, shape, pool).ok(), "beyond the end");
+  bad = page;
+  bad.value_rung = kF16;
+  CHECK_THAT(!CheckPages(&bad, 1, shape, pool).ok(), "longer than the rest");
+  bad = page;
+  bad.rows = 65;
+  CHECK_THAT(!CheckPages(&bad, 1, shape, pool).ok(), "rows");
+  bad = page;
+  bad.live[1] = 1;
+  CHECK_THAT(!CheckPages(&bad, 1, shape, pool).ok(), "live");
+  bad = page;
+  bad.key_rung = static_cast<DeviceRung>(1);
+  CHECK_THAT(!CheckPages(&bad, 1, shape, pool).ok(), "rung");
+}
+
+}  // namespace
+}  // namespace varve::cuda::testing

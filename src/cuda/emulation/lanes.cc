@@ -1,0 +1,137 @@
+#include "cuda/emulation/lanes.h"
+
+#include <ucontext.h>
+
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "cuda/emulation/device_words.h"
+
+namespace varve::cuda::emulation {
+namespace {
+
+constexpr size_t kStackBytes = 256 * 1024;
+
+struct Warp {
+  int alive = 0;
+  int arrived = 0;
+  uint64_t round = 0;
+  uint64_t values[2][32] = {};  // of this round and the one before, which some lanes still read
+};
+
+struct Fiber {
+  ucontext_t context;
+  std::unique_ptr<char[]> stack;
+  Place place;
+  bool done = false;
+};
+
+struct Block {
+  std::vector<Fiber> fibers;
+  std::vector<Warp> warps;
+  std::vector<std::max_align_t> shared;
+  int alive = 0;
+  int arrived = 0;
+  uint64_t round = 0;
+  ucontext_t scheduler;
+  size_t running = 0;
+  void (*kernel)(const void*) = nullptr;
+  const void* argument = nullptr;
+};
+
+Block* g_block = nullptr;
+
+void Yield() {
+  Fiber& fiber = g_block->fibers[g_block->running];
+  swapcontext(&fiber.context, &g_block->scheduler);
+}
+
+void Enter() {
+  g_block->kernel(g_block->argument);
+  Fiber& fiber = g_block->fibers[g_block->running];
+  fiber.done = true;
+  --g_block->alive;
+  --g_block->warps[g_block->running / 32].alive;
+  // Those that wait for all wait for one fewer now.
+  if (g_block->alive > 0 && g_block->arrived == g_block->alive) {
+    g_block->arrived = 0;
+    ++g_block->round;
+  }
+  swapcontext(&fiber.context, &g_block->scheduler);
+}
+
+void RunBlock(Block& block) {
+  while (block.alive > 0) {
+    for (size_t i = 0; i < block.fibers.size(); ++i) {
+      if (block.fibers[i].done) continue;
+      block.running = i;
+      swapcontext(&block.scheduler, &block.fibers[i].context);
+    }
+  }
+}
+
+}  // namespace
+
+const Place& Here() { return g_block->fibers[g_block->running].place; }
+
+unsigned char* DynamicShared() { return reinterpret_cast<unsigned char*>(g_block->shared.data()); }
+
+void SyncThreads() {
+  const uint64_t round = g_block->round;
+  if (++g_block->arrived == g_block->alive) {
+    g_block->arrived = 0;
+    ++g_block->round;
+    return;
+  }
+  while (g_block->round == round) Yield();
+}
+
+uint64_t* Exchange(uint64_t mine) {
+  Warp& warp = g_block->warps[g_block->running / 32];
+  const uint64_t round = warp.round;
+  warp.values[round % 2][g_block->running % 32] = mine;
+  if (++warp.arrived == warp.alive) {
+    warp.arrived = 0;
+    ++warp.round;
+  } else {
+    while (warp.round == round) Yield();
+  }
+  return warp.values[round % 2];
+}
+
+void RunKernel(void (*kernel)(const void*), const void* argument, dim3 grid, dim3 block,
+               size_t shared_bytes) {
+  Block state;
+  g_block = &state;
+  state.kernel = kernel;
+  state.argument = argument;
+  state.fibers.resize(block.x);
+  for (Fiber& fiber : state.fibers) fiber.stack = std::make_unique<char[]>(kStackBytes);
+  for (unsigned z = 0; z < grid.z; ++z) {
+    for (unsigned y = 0; y < grid.y; ++y) {
+      for (unsigned x = 0; x < grid.x; ++x) {
+        state.shared.assign(shared_bytes / sizeof(std::max_align_t) + 1, {});
+        std::memset(state.shared.data(), 0xFF, shared_bytes);  // what was never written is NaN
+        state.warps.assign((block.x + 31) / 32, {});
+        for (unsigned i = 0; i < block.x; ++i) {
+          Fiber& fiber = state.fibers[i];
+          ++state.warps[i / 32].alive;
+          fiber.place = {{i, 0, 0}, {x, y, z}, grid};
+          fiber.done = false;
+          getcontext(&fiber.context);
+          fiber.context.uc_stack.ss_sp = fiber.stack.get();
+          fiber.context.uc_stack.ss_size = kStackBytes;
+          fiber.context.uc_link = nullptr;
+          makecontext(&fiber.context, Enter, 0);
+        }
+        state.alive = static_cast<int>(block.x);
+        state.arrived = 0;
+        RunBlock(state);
+      }
+    }
+  }
+  g_block = nullptr;
+}
+
+}  // namespace varve::cuda::emulation

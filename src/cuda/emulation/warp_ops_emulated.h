@@ -1,0 +1,90 @@
+// What warp_ops.cuh declares, on the CPU.
+
+#ifndef VARVE_CUDA_EMULATION_WARP_OPS_EMULATED_H_
+#define VARVE_CUDA_EMULATION_WARP_OPS_EMULATED_H_
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "base/half.h"
+#include "cuda/emulation/device_words.h"
+
+#define VARVE_KERNEL_PARAMETER(type) const type&
+#define VARVE_DYNAMIC_SHARED(name) unsigned char* name = ::varve::cuda::emulation::DynamicShared()
+
+namespace varve::cuda {
+
+namespace emulation {
+// Value `which` (0, 1) of a pair.
+template <bool kBrain>
+float Half(uint64_t pair, int which) {
+  const auto bits = static_cast<uint16_t>(pair >> (16 * which));
+  return kBrain ? BF16ToF32(bits) : F16ToF32(bits);
+}
+}  // namespace emulation
+
+template <bool kBrain = false>
+void Multiply(float (&c)[4], const uint32_t (&a)[4], uint2 b) {
+  using emulation::Exchange;
+  using emulation::Half;
+  uint64_t all_a[4][32], all_b[2][32];
+  for (int k = 0; k < 4; ++k) std::memcpy(all_a[k], Exchange(a[k]), sizeof(all_a[k]));
+  std::memcpy(all_b[0], Exchange(b.x), sizeof(all_b[0]));
+  std::memcpy(all_b[1], Exchange(b.y), sizeof(all_b[1]));
+  const int lane = static_cast<int>(threadIdx.x % 32), g = lane / 4, i = lane % 4;
+  for (int out = 0; out < 4; ++out) {
+    const int row_part = out / 2, column = 2 * i + out % 2;
+    double sum = c[out];
+    for (int k = 0; k < 16; ++k) {
+      const int from = k % 8 / 2, part = k / 8;
+      sum += static_cast<double>(Half<kBrain>(all_a[row_part + 2 * part][4 * g + from], k % 2)) *
+             Half<kBrain>(all_b[part][4 * column + from], k % 2);
+    }
+    c[out] = static_cast<float>(sum);
+  }
+}
+
+inline uint32_t Transpose(uint32_t x) {
+  const uint64_t* all = emulation::Exchange(x);
+  const int lane = static_cast<int>(threadIdx.x % 32), g = lane / 4, i = lane % 4;
+  uint32_t y = 0;
+  for (int which = 0; which < 2; ++which) {  // row 2i + which, column g
+    const uint64_t pair = all[4 * (2 * i + which) + g / 2];
+    y |= static_cast<uint32_t>(pair >> (16 * (g % 2)) & 0xFFFF) << (16 * which);
+  }
+  return y;
+}
+
+inline uint32_t MaskOr(uint32_t a, uint32_t mask, uint32_t bits) { return (a & mask) | bits; }
+
+inline uint32_t PermuteBytes(uint32_t a, uint32_t b, uint32_t selector) {
+  const uint64_t pool = static_cast<uint64_t>(b) << 32 | a;
+  uint32_t d = 0;
+  for (int k = 0; k < 4; ++k) {
+    const uint32_t nibble = selector >> (4 * k) & 15;
+    const auto byte = static_cast<uint8_t>(pool >> (8 * (nibble & 7)));
+    const uint32_t value = (nibble & 8) == 0 ? byte : (byte & 0x80) != 0 ? 0xFF : 0;
+    d |= value << (8 * k);
+  }
+  return d;
+}
+
+inline float Exp2(float x) { return std::exp2(x); }
+
+inline uint2 Load2(const std::byte* at) {
+  uint2 v;
+  std::memcpy(&v, at, 8);
+  return v;
+}
+inline uint32_t Load1(const std::byte* at) {
+  uint32_t v;
+  std::memcpy(&v, at, 4);
+  return v;
+}
+inline void FetchAhead(const std::byte*, uint32_t, int) {}
+
+}  // namespace varve::cuda
+
+#endif  // VARVE_CUDA_EMULATION_WARP_OPS_EMULATED_H_

@@ -1,0 +1,334 @@
+// Scores of a warp: 64 tokens of a K strip against all query heads of a group, on the stored bytes.
+//
+// A *chunk* is 64 tokens: four tiles of 16. A tile is the A operand of a product: rows g and g + 8
+// are its tokens 2g and 2g + 1, columns are channels in the order of query_orders.cuh. So
+// s[tile][nt][c] is the score of token 2g + c / 2 with head 8 * nt + 2i + c % 2, where lane = 4g +
+// i.
+
+#ifndef VARVE_CUDA_KEY_SCORES_CUH_
+#define VARVE_CUDA_KEY_SCORES_CUH_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/query_orders.cuh"
+#include "cuda/turned_lookup.cuh"
+#include "cuda/warp_ops.cuh"
+
+namespace varve::cuda {
+
+template <int NT>
+using Scores = float[4][NT][4];
+
+// One order of the queries in shared memory.
+template <int D, int NT>
+struct QuerySet {
+  const uint2* fragments;  // [NT][Steps::kMost][32], this lane's
+  const float* offsets;  // [blocks][8 * NT] what a block of codes adds too much, this lane's heads
+
+  __device__ __forceinline__ uint2 Fragment(int nt, int step) const {
+    return fragments[(nt * Steps<D>::kMost + step) * 32];
+  }
+  __device__ __forceinline__ float2 Offset(int nt, int block) const {
+    return *reinterpret_cast<const float2*>(offsets + block * 8 * NT + 8 * nt);
+  }
+};
+
+struct LanePlace {
+  int lane;
+  int g;  // lane / 4
+  int i;  // lane % 4
+};
+
+template <int NT>
+__device__ __forceinline__ void ClearScores(Scores<NT>& s) {
+#pragma unroll
+  for (int tile = 0; tile < 4; ++tile) {
+#pragma unroll
+    for (int nt = 0; nt < NT; ++nt) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) s[tile][nt][c] = 0.0f;
+    }
+  }
+}
+
+// --- f16 and bf16 ---
+
+// K is [tile][dim][16 tokens]: a word is two tokens of a channel; two channels' words make the
+// operands of both tokens.
+template <int D, int NT, bool kBrain>
+__device__ __forceinline__ void FloatKeyScores(const std::byte* strip, int chunk,
+                                               const LanePlace& at, const QuerySet<D, NT>& high,
+                                               const QuerySet<D, NT>& low, Scores<NT>& s) {
+  ClearScores<NT>(s);
+  const std::byte* base = strip + static_cast<size_t>(chunk) * 64 * D * 2 + at.i * 32 + at.g * 4;
+#pragma unroll
+  for (int tile = 0; tile < 4; ++tile) {
+    constexpr int kGroup = D == 96 ? 6 : 4;  // steps loaded together
+#pragma unroll
+    for (int first = 0; first < D / 16; first += kGroup) {
+      uint32_t w[kGroup][4];
+#pragma unroll
+      for (int k = 0; k < kGroup; ++k) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          w[k][j] = Load1(base + (tile * D + 16 * (first + k) + 4 * j) * 32);
+        }
+      }
+#pragma unroll
+      for (int k = 0; k < kGroup; ++k) {
+        const uint32_t a[4] = {Lows(w[k][0], w[k][1]), Highs(w[k][0], w[k][1]),
+                               Lows(w[k][2], w[k][3]), Highs(w[k][2], w[k][3])};
+#pragma unroll
+        for (int nt = 0; nt < NT; ++nt) {
+          Multiply<kBrain>(s[tile][nt], a, high.Fragment(nt, first + k));
+          if constexpr (kBrain) Multiply<true>(s[tile][nt], a, low.Fragment(nt, first + k));
+        }
+      }
+    }
+  }
+}
+
+// --- q8_0 and q4_0 ---
+
+// The operands of one block and tile: codes + kByteMagic, or + kNibbleMagic for high nibbles. `w`
+// has the words of tokens 2g (x) and 2g + 1 (y): of q4_0 one, of q8_0 two.
+__device__ __forceinline__ void DecodeKeyWords(const uint2 (&w)[1], uint32_t (&a)[2][4]) {
+  constexpr uint32_t kLow = 0x64006400u, kHigh = 0x54005400u;
+  const uint32_t x = w[0].x, y = w[0].y;
+  a[0][0] = MaskOr(x, 0x000F000Fu, kLow);
+  a[0][1] = MaskOr(y, 0x000F000Fu, kLow);
+  a[0][2] = MaskOr(x >> 8, 0x000F000Fu, kLow);
+  a[0][3] = MaskOr(y >> 8, 0x000F000Fu, kLow);
+  a[1][0] = MaskOr(x, 0x00F000F0u, kHigh);
+  a[1][1] = MaskOr(y, 0x00F000F0u, kHigh);
+  a[1][2] = MaskOr(x >> 8, 0x00F000F0u, kHigh);
+  a[1][3] = MaskOr(y >> 8, 0x00F000F0u, kHigh);
+}
+__device__ __forceinline__ void DecodeKeyWords(const uint2 (&w)[2], uint32_t (&a)[2][4]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    a[half][0] = BytesToHalf2<0, 2>(w[half].x);
+    a[half][1] = BytesToHalf2<0, 2>(w[half].y);
+    a[half][2] = BytesToHalf2<1, 3>(w[half].x);
+    a[half][3] = BytesToHalf2<1, 3>(w[half].y);
+  }
+}
+
+// kWords: 32-bit words of a lane per block, 2 (q8_0) or 1 (q4_0).
+template <int D, int NT, int kWords>
+__device__ __forceinline__ void BlockKeyScores(const std::byte* strip, int page_tokens, int chunk,
+                                               const LanePlace& at, const QuerySet<D, NT>& query,
+                                               Scores<NT>& s) {
+  constexpr int kBlocks = D / 32;
+  constexpr int kBlockBytes = 256 * kWords;                        // of a tile
+  constexpr int kGroup = kWords == 2 || kBlocks % 2 != 0 ? 1 : 2;  // blocks loaded together
+  ClearScores<NT>(s);
+  const std::byte* scales = strip + chunk * (4 * kBlocks * 32) + at.g * 4;
+  const std::byte* codes = strip + 2 * page_tokens * kBlocks +
+                           static_cast<size_t>(chunk) * (4 * kBlocks * kBlockBytes) + at.i * 64 +
+                           at.g * 8;
+#pragma unroll
+  for (int first = 0; first < kBlocks; first += kGroup) {
+    uint2 w[4][kGroup][kWords];
+    uint32_t scale[4][kGroup];
+#pragma unroll
+    for (int tile = 0; tile < 4; ++tile) {
+#pragma unroll
+      for (int k = 0; k < kGroup; ++k) {
+        const int cell = tile * kBlocks + first + k;
+#pragma unroll
+        for (int word = 0; word < kWords; ++word) {
+          w[tile][k][word] = Load2(codes + cell * kBlockBytes + word * 256);
+        }
+        scale[tile][k] = Load1(scales + cell * 32);
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kGroup; ++k) {
+      uint2 q[NT][2];
+      float2 offset[NT];
+#pragma unroll
+      for (int nt = 0; nt < NT; ++nt) {
+        q[nt][0] = query.Fragment(nt, 2 * (first + k));
+        q[nt][1] = query.Fragment(nt, 2 * (first + k) + 1);
+        offset[nt] = query.Offset(nt, first + k);
+      }
+#pragma unroll
+      for (int tile = 0; tile < 4; ++tile) {
+        uint32_t a[2][4];
+        DecodeKeyWords(w[tile][k], a);
+        const float2 factor = __half22float2(AsHalf2(scale[tile][k]));
+#pragma unroll
+        for (int nt = 0; nt < NT; ++nt) {
+          float sum[4] = {offset[nt].x, offset[nt].y, offset[nt].x, offset[nt].y};
+          Multiply(sum, a[0], q[nt][0]);
+          Multiply(sum, a[1], q[nt][1]);
+          s[tile][nt][0] = fmaf(sum[0], factor.x, s[tile][nt][0]);
+          s[tile][nt][1] = fmaf(sum[1], factor.x, s[tile][nt][1]);
+          s[tile][nt][2] = fmaf(sum[2], factor.y, s[tile][nt][2]);
+          s[tile][nt][3] = fmaf(sum[3], factor.y, s[tile][nt][3]);
+        }
+      }
+    }
+  }
+}
+
+// --- t4, t3, t2 ---
+
+// Query times the mean of the page's keys, the same in all rows: c[0] and c[1] are this lane's
+// heads.
+template <int D, int NT>
+__device__ __forceinline__ void MeanScores(const std::byte* strip, const LanePlace& at,
+                                           const QuerySet<D, NT>& high, const QuerySet<D, NT>& low,
+                                           float (&mean)[NT][4]) {
+  uint2 w[D / 16];
+#pragma unroll
+  for (int step = 0; step < D / 16; ++step) w[step] = Load2(strip + step * 32 + at.i * 8);
+#pragma unroll
+  for (int step = 0; step < D / 16; ++step) {
+    const uint32_t a[4] = {w[step].x, w[step].x, w[step].y, w[step].y};
+#pragma unroll
+    for (int nt = 0; nt < NT; ++nt) {
+      Multiply(mean[nt], a, high.Fragment(nt, step));
+      Multiply(mean[nt], a, low.Fragment(nt, step));
+    }
+  }
+}
+
+template <int D, int NT>
+__device__ __forceinline__ void StartTurnedScores(const QuerySet<D, NT>& query, Scores<NT>& s) {
+#pragma unroll
+  for (int nt = 0; nt < NT; ++nt) {
+    const float2 offset = query.Offset(nt, 0);
+#pragma unroll
+    for (int tile = 0; tile < 4; ++tile) {
+      s[tile][nt][0] = s[tile][nt][2] = offset.x;
+      s[tile][nt][1] = s[tile][nt][3] = offset.y;
+    }
+  }
+}
+
+// Rows' scales, and the mean's scores.
+template <int D, int NT>
+__device__ __forceinline__ void FinishTurnedScores(const std::byte* strip, int chunk,
+                                                   const LanePlace& at,
+                                                   const QuerySet<D, NT>& mean_high,
+                                                   const QuerySet<D, NT>& mean_low, Scores<NT>& s) {
+  float mean[NT][4] = {};
+  MeanScores<D, NT>(strip, at, mean_high, mean_low, mean);
+  const std::byte* scales = strip + 2 * D + chunk * 128 + at.g * 4;
+#pragma unroll
+  for (int tile = 0; tile < 4; ++tile) {
+    float2 factor = __half22float2(AsHalf2(Load1(scales + tile * 32)));
+    factor.x *= 2.0f * kTurnedUnit;
+    factor.y *= 2.0f * kTurnedUnit;
+#pragma unroll
+    for (int nt = 0; nt < NT; ++nt) {
+      s[tile][nt][0] = fmaf(s[tile][nt][0], factor.x, mean[nt][0]);
+      s[tile][nt][1] = fmaf(s[tile][nt][1], factor.x, mean[nt][1]);
+      s[tile][nt][2] = fmaf(s[tile][nt][2], factor.y, mean[nt][0]);
+      s[tile][nt][3] = fmaf(s[tile][nt][3], factor.y, mean[nt][1]);
+    }
+  }
+}
+
+// A lane has line i of each cell: channels 8i … 8i + 7 of its two tokens.
+template <int D, int NT>
+__device__ __forceinline__ void Turned4KeyScores(const std::byte* strip, int page_tokens, int chunk,
+                                                 const LanePlace& at, const QuerySet<D, NT>& query,
+                                                 Scores<NT>& s) {
+  constexpr int kBlocks = D / 32;
+  constexpr int kGroup = kBlocks % 2 != 0 ? 1 : 2;  // blocks loaded together
+  StartTurnedScores<D, NT>(query, s);
+  const std::byte* codes =
+      strip + 2 * D + 2 * page_tokens + chunk * (4 * kBlocks * 256) + at.i * 64 + at.g * 8;
+#pragma unroll
+  for (int first = 0; first < kBlocks; first += kGroup) {
+    uint2 w[4][kGroup];
+#pragma unroll
+    for (int tile = 0; tile < 4; ++tile) {
+#pragma unroll
+      for (int k = 0; k < kGroup; ++k)
+        w[tile][k] = Load2(codes + (tile * kBlocks + first + k) * 256);
+    }
+#pragma unroll
+    for (int k = 0; k < kGroup; ++k) {
+      uint2 q[NT][2];
+#pragma unroll
+      for (int nt = 0; nt < NT; ++nt) {
+        q[nt][0] = query.Fragment(nt, 2 * (first + k));
+        q[nt][1] = query.Fragment(nt, 2 * (first + k) + 1);
+      }
+#pragma unroll
+      for (int tile = 0; tile < 4; ++tile) {
+        const ByteLanes x = LookUp16(w[tile][k].x);
+        const ByteLanes y = LookUp16(w[tile][k].y);
+        const uint32_t even[4] = {BytesToHalf2<0, 2>(x.low), BytesToHalf2<0, 2>(y.low),
+                                  BytesToHalf2<0, 2>(x.high), BytesToHalf2<0, 2>(y.high)};
+        const uint32_t odd[4] = {BytesToHalf2<1, 3>(x.low), BytesToHalf2<1, 3>(y.low),
+                                 BytesToHalf2<1, 3>(x.high), BytesToHalf2<1, 3>(y.high)};
+#pragma unroll
+        for (int nt = 0; nt < NT; ++nt) {
+          Multiply(s[tile][nt], even, q[nt][0]);
+          Multiply(s[tile][nt], odd, q[nt][1]);
+        }
+      }
+    }
+  }
+}
+
+// A lane has whole cells, of block i of four: with 3 bits the planes of a cell cannot be had from
+// one line each. Where there are fewer blocks than lanes, the last is read again and counts
+// nothing.
+template <int D, int NT, int kBits>
+__device__ __forceinline__ void CellKeyScores(const std::byte* strip, int page_tokens, int chunk,
+                                              const LanePlace& at, const QuerySet<D, NT>& query,
+                                              Scores<NT>& s) {
+  constexpr int kBlocks = D / 32;
+  constexpr int kCellBytes = 64 * kBits;
+  StartTurnedScores<D, NT>(query, s);
+#pragma unroll
+  for (int round = 0; round < Steps<D>::kRounds; ++round) {
+    const int block = min(4 * round + at.i, kBlocks - 1);
+    const std::byte* codes =
+        strip + 2 * D + 2 * page_tokens + (chunk * 4 * kBlocks + block) * kCellBytes + at.g * 8;
+    uint2 w[4][kBits];
+#pragma unroll
+    for (int tile = 0; tile < 4; ++tile) {
+#pragma unroll
+      for (int line = 0; line < kBits; ++line) {
+        w[tile][line] = Load2(codes + tile * kBlocks * kCellBytes + line * 64);
+      }
+    }
+#pragma unroll
+    for (int tile = 0; tile < 4; ++tile) {
+      uint32_t lines_x[kBits], lines_y[kBits], nibbles_x[4], nibbles_y[4];
+#pragma unroll
+      for (int line = 0; line < kBits; ++line) {
+        lines_x[line] = w[tile][line].x;
+        lines_y[line] = w[tile][line].y;
+      }
+      CellNibbles<kBits>(lines_x, nibbles_x);
+      CellNibbles<kBits>(lines_y, nibbles_y);
+#pragma unroll
+      for (int word = 0; word < 4; ++word) {
+        const ByteLanes x = LookUp8<kBits>(nibbles_x[word]);
+        const ByteLanes y = LookUp8<kBits>(nibbles_y[word]);
+        const uint32_t even[4] = {BytesToHalf2<0, 2>(x.low), BytesToHalf2<0, 2>(y.low),
+                                  BytesToHalf2<0, 2>(x.high), BytesToHalf2<0, 2>(y.high)};
+        const uint32_t odd[4] = {BytesToHalf2<1, 3>(x.low), BytesToHalf2<1, 3>(y.low),
+                                 BytesToHalf2<1, 3>(x.high), BytesToHalf2<1, 3>(y.high)};
+#pragma unroll
+        for (int nt = 0; nt < NT; ++nt) {
+          Multiply(s[tile][nt], even, query.Fragment(nt, 8 * round + PlaneOf<kBits>(word, 0)));
+          Multiply(s[tile][nt], odd, query.Fragment(nt, 8 * round + PlaneOf<kBits>(word, 1)));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace varve::cuda
+
+#endif  // VARVE_CUDA_KEY_SCORES_CUH_

@@ -1,0 +1,261 @@
+#include "cuda/testing/attention_case.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/half.h"
+#include "base/random.h"
+#include "cuda/testing/check.h"
+#include "cuda/testing/cpu_rungs.h"
+#include "cuda/testing/device_buffer.h"
+
+namespace varve::cuda::testing {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+class Gaussian {
+ public:
+  explicit Gaussian(uint64_t seed) : random_(seed) {}
+  float Next() {
+    const double u = (static_cast<double>(random_.Next() >> 11) + 0.5) * 0x1p-53;
+    const double v = static_cast<double>(random_.Next() >> 11) * 0x1p-53;
+    return static_cast<float>(std::sqrt(-2 * std::log(u)) * std::cos(6.283185307179586 * v));
+  }
+
+ private:
+  SplitMix64 random_;
+};
+
+// The rows of one strip as the CPU reads them back, and its bytes.
+struct Strip {
+  std::vector<std::byte> bytes;
+  std::vector<float> rows;
+};
+
+Strip MakeStrip(DeviceRung id, bool key, const CaseSpec& spec, int num_rows, Gaussian& random) {
+  const Rung& rung = *CpuRung(id);
+  const Part part = key ? Part::kKey : Part::kValue;
+  const StripShape shape = {0, 0, spec.head_dim, spec.page_tokens};
+  std::vector<float> rows(static_cast<size_t>(spec.page_tokens) * spec.head_dim);
+  std::vector<float> mean(static_cast<size_t>(spec.head_dim));
+  for (float& x : mean) x = key ? random.Next() : 0.0f;
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = random.Next() + mean[i % mean.size()];
+  Strip strip;
+  // What encoding leaves alone is NaN: rows of float strips that are not there.
+  strip.bytes.assign(rung.StripBytes(part, shape), std::byte{0xFF});
+  if (id == DeviceRung::kF16 || id == DeviceRung::kBF16) {
+    rung.WriteRows(part, shape, strip.bytes.data(), 0, num_rows, rows.data(), spec.head_dim);
+  } else {
+    rung.Encode(part, shape, rows.data(), num_rows, strip.bytes.data());
+  }
+  strip.rows.resize(rows.size());
+  rung.Decode(part, shape, strip.bytes.data(), 0, num_rows, strip.rows.data());
+  return strip;
+}
+
+bool IsLive(const DevicePage& page, int row) {
+  return (page.live[row / 64] >> (row % 64) & 1) != 0;
+}
+
+// Everything on the host.
+struct Batch {
+  std::vector<std::byte> pool;
+  std::vector<size_t> offsets;  // of pages in the pool
+  std::vector<DevicePage> pages;
+  std::vector<int32_t> page_begin = {0};
+  // [page][kv_head] of K and V
+  std::vector<Strip> keys, values;
+  std::vector<uint16_t> queries;  // f16
+};
+
+Batch MakeBatch(const CaseSpec& spec) {
+  Gaussian random(spec.seed);
+  Batch batch;
+  for (const auto& sequence : spec.sequences) {
+    for (const PageSpec& page_spec : sequence) {
+      DevicePage page;
+      page.key_rung = page_spec.key_rung;
+      page.value_rung = page_spec.value_rung;
+      page.rows = static_cast<uint16_t>(page_spec.rows);
+      for (int row = 0; row < page_spec.rows; ++row) {
+        if (page_spec.holes && row % 5 == 2) continue;
+        page.live[row / 64] |= uint64_t{1} << (row % 64);
+      }
+      batch.pool.resize((batch.pool.size() + 255) / 256 * 256);
+      batch.offsets.push_back(batch.pool.size());
+      for (int head = 0; head < spec.kv_heads; ++head) {
+        batch.keys.push_back(MakeStrip(page.key_rung, true, spec, page_spec.rows, random));
+        batch.values.push_back(MakeStrip(page.value_rung, false, spec, page_spec.rows, random));
+        for (const Strip* strip : {&batch.keys.back(), &batch.values.back()}) {
+          batch.pool.insert(batch.pool.end(), strip->bytes.begin(), strip->bytes.end());
+        }
+      }
+      batch.pages.push_back(page);
+    }
+    batch.page_begin.push_back(static_cast<int32_t>(batch.pages.size()));
+  }
+  const size_t heads = static_cast<size_t>(spec.kv_heads) * spec.group;
+  batch.queries.resize(spec.sequences.size() * heads * spec.head_dim);
+  for (uint16_t& x : batch.queries) x = F32ToF16(random.Next());
+  return batch;
+}
+
+// One head of one sequence in double precision.
+struct Reference {
+  std::vector<double> output;
+  std::vector<double> page_lse;
+  double lse = -kInf;
+};
+
+Reference Compute(const CaseSpec& spec, const Batch& batch, size_t sequence, int head) {
+  const int dim = spec.head_dim;
+  const uint16_t* query =
+      &batch.queries[(sequence * spec.kv_heads * spec.group + static_cast<size_t>(head)) * dim];
+  const double scale = 1.0 / std::sqrt(static_cast<double>(dim));
+  Reference result;
+  result.output.assign(static_cast<size_t>(dim), 0.0);
+  double max = -kInf;
+  std::vector<std::vector<double>> scores;
+  for (int p = batch.page_begin[sequence]; p < batch.page_begin[sequence + 1]; ++p) {
+    const Strip& keys = batch.keys[static_cast<size_t>(p) * spec.kv_heads + head / spec.group];
+    std::vector<double>& row_scores = scores.emplace_back();
+    for (int row = 0; row < spec.page_tokens; ++row) {
+      double score = -kInf;
+      if (IsLive(batch.pages[static_cast<size_t>(p)], row)) {
+        score = 0;
+        for (int d = 0; d < dim; ++d) {
+          score += static_cast<double>(F16ToF32(query[d])) *
+                   keys.rows[static_cast<size_t>(row) * dim + d];
+        }
+        score *= scale;
+        if (spec.soft_cap > 0) score = spec.soft_cap * std::tanh(score / spec.soft_cap);
+      }
+      row_scores.push_back(score);
+      max = std::max(max, score);
+    }
+  }
+  double sum = 0;
+  for (size_t i = 0; i < scores.size(); ++i) {
+    const size_t p = static_cast<size_t>(batch.page_begin[sequence]) + i;
+    const Strip& values = batch.values[p * spec.kv_heads + head / spec.group];
+    double page_sum = 0;
+    for (int row = 0; row < spec.page_tokens; ++row) {
+      if (!(scores[i][static_cast<size_t>(row)] > -kInf)) continue;
+      const double weight = std::exp(scores[i][static_cast<size_t>(row)] - max);
+      page_sum += weight;
+      for (int d = 0; d < dim; ++d) {
+        result.output[static_cast<size_t>(d)] +=
+            weight * values.rows[static_cast<size_t>(row) * dim + d];
+      }
+    }
+    result.page_lse.push_back(max + std::log(page_sum));
+    sum += page_sum;
+  }
+  if (sum == 0) return result;
+  for (double& x : result.output) x /= sum;
+  result.lse = max + std::log(sum);
+  return result;
+}
+
+void Compare(const CaseSpec& spec, const Batch& batch, const std::vector<float>& output,
+             const std::vector<float>& lse, const std::vector<float>& page_lse,
+             CaseResult* result) {
+  const int heads = spec.kv_heads * spec.group;
+  for (size_t sequence = 0; sequence < spec.sequences.size(); ++sequence) {
+    for (int head = 0; head < heads; ++head) {
+      const Reference reference = Compute(spec, batch, sequence, head);
+      const size_t row = sequence * heads + static_cast<size_t>(head);
+      double error = 0, norm = 0;
+      for (int d = 0; d < spec.head_dim; ++d) {
+        const double expected = reference.output[static_cast<size_t>(d)];
+        const double got = output[row * spec.head_dim + d];
+        if (std::isnan(got)) result->complete = false;
+        error += (got - expected) * (got - expected);
+        norm += expected * expected;
+      }
+      if (norm > 0) result->worst = std::max(result->worst, std::sqrt(error / norm));
+      if (norm == 0 && error != 0) result->complete = false;
+      if (std::isnan(lse[row])) result->complete = false;
+      if (reference.lse > -kInf) {
+        result->worst_lse = std::max(result->worst_lse, std::abs(lse[row] - reference.lse));
+      } else if (lse[row] > -std::numeric_limits<float>::infinity()) {
+        result->complete = false;
+      }
+      for (size_t i = 0; i < reference.page_lse.size(); ++i) {
+        const size_t p = static_cast<size_t>(batch.page_begin[sequence]) + i;
+        if (!(reference.page_lse[i] > -kInf)) continue;
+        const double got = page_lse[p * heads + static_cast<size_t>(head)];
+        if (std::isnan(got)) result->complete = false;
+        result->worst_page_lse =
+            std::max(result->worst_page_lse, std::abs(got - reference.page_lse[i]));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<PageSpec> Pages(DeviceRung key_rung, DeviceRung value_rung, int num_rows,
+                            int page_tokens, bool holes) {
+  std::vector<PageSpec> pages;
+  for (int row = 0; row < num_rows; row += page_tokens) {
+    pages.push_back({key_rung, value_rung, std::min(page_tokens, num_rows - row), holes});
+  }
+  return pages;
+}
+
+CaseResult RunCase(const CaseSpec& spec) {
+  Batch batch = MakeBatch(spec);
+  DeviceBuffer<std::byte> pool(batch.pool);
+  DeviceAttention call;
+  call.shape = {spec.head_dim, spec.kv_heads, spec.page_tokens, 0, 0};
+  call.num_sequences = static_cast<int>(spec.sequences.size());
+  call.query_heads = spec.kv_heads * spec.group;
+  for (size_t p = 0; p < batch.pages.size(); ++p) {
+    batch.pages[p].bytes = pool.data() + batch.offsets[p];
+    call.key_rungs |= RungBit(batch.pages[p].key_rung);
+    call.value_rungs |= RungBit(batch.pages[p].value_rung);
+  }
+  for (const auto& sequence : spec.sequences) {
+    call.max_pages = std::max(call.max_pages, static_cast<int>(sequence.size()));
+  }
+  const DeviceStatus checked =
+      CheckPages(batch.pages.data(), static_cast<int64_t>(batch.pages.size()), call.shape,
+                 {pool.data(), pool.size()});
+  CHECK_THAT(checked.ok(), "%s", checked.message());
+  DeviceBuffer<DevicePage> pages(batch.pages);
+  DeviceBuffer<int32_t> page_begin(batch.page_begin);
+  DeviceBuffer<uint16_t> queries(batch.queries);
+  DeviceBuffer<float> output(batch.queries.size());
+  DeviceBuffer<float> lse(batch.queries.size() / spec.head_dim);
+  DeviceBuffer<float> page_lse(batch.pages.size() * call.query_heads);
+  call.pages = pages.data();
+  call.page_begin = page_begin.data();
+  call.queries = queries.data();
+  call.output_type = TensorType::kF32;
+  call.output = output.data();
+  call.lse = lse.data();
+  call.page_lse = page_lse.data();
+  call.scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
+  call.soft_cap = spec.soft_cap;
+  call.splits = spec.splits;
+  DeviceBuffer<std::byte> workspace(AttentionWorkspaceBytes(call, Multiprocessors()));
+  const DeviceStatus ready = InitAttentionWorkspace(workspace.data(), workspace.size(), nullptr);
+  CHECK_THAT(ready.ok(), "%s", ready.message());
+  CaseResult result;
+  // Twice: the work space must be as it was after a call.
+  for (int round = 0; round < 2; ++round) {
+    Must(cudaMemset(output.data(), 0xFF, output.size() * sizeof(float)), "poison");
+    const DeviceStatus status =
+        Attend(call, Multiprocessors(), workspace.data(), workspace.size(), nullptr);
+    CHECK_THAT(status.ok(), "%s", status.message());
+    Must(cudaDeviceSynchronize(), "attention");
+    Compare(spec, batch, output.Download(), lse.Download(), page_lse.Download(), &result);
+  }
+  return result;
+}
+
+}  // namespace varve::cuda::testing

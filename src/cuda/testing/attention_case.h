@@ -1,0 +1,48 @@
+// A batch of sequences with random rows, encoded by the rungs of the CPU, and what attention over
+// it must give: in double precision, on the rows as the CPU decodes them.
+
+#ifndef VARVE_CUDA_TESTING_ATTENTION_CASE_H_
+#define VARVE_CUDA_TESTING_ATTENTION_CASE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "cuda/device_attention.h"
+
+namespace varve::cuda::testing {
+
+struct PageSpec {
+  DeviceRung key_rung = DeviceRung::kF16;
+  DeviceRung value_rung = DeviceRung::kF16;
+  int rows = 0;
+  bool holes = false;  // every few rows are dead
+};
+
+struct CaseSpec {
+  int head_dim = 128;
+  int kv_heads = 2;
+  int group = 4;
+  int page_tokens = 64;
+  int splits = 0;
+  float soft_cap = 0.0f;
+  std::vector<std::vector<PageSpec>> sequences;
+  uint64_t seed = 1;
+};
+
+struct CaseResult {
+  double worst = 0;           // largest ||out - reference|| / ||reference|| of a head
+  double worst_lse = 0;       // largest difference
+  double worst_page_lse = 0;  // of pages that have a live row
+  bool complete = true;       // every output has been written
+};
+
+// Runs the case on the device and compares.
+CaseResult RunCase(const CaseSpec& spec);
+
+// One sequence of num_rows rows in pages of those rungs, the last one short.
+std::vector<PageSpec> Pages(DeviceRung key_rung, DeviceRung value_rung, int num_rows,
+                            int page_tokens, bool holes = false);
+
+}  // namespace varve::cuda::testing
+
+#endif  // VARVE_CUDA_TESTING_ATTENTION_CASE_H_

@@ -1,0 +1,34 @@
+// Runs the tests whose names contain the first argument, or all. Exits with 77, which ctest takes
+// as skipped, where there is no device.
+
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+
+#include "cuda/testing/check.h"
+
+int main(int argc, char** argv) {
+  using namespace varve::cuda::testing;
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::printf("SKIPPED: no CUDA device on this machine\n");
+    return 77;
+  }
+  int failed = 0, passed = 0;
+  for (const TestCase& test : AllTests()) {
+    if (argc > 1 && std::strstr(test.name.c_str(), argv[1]) == nullptr) continue;
+    const int before = Failures();
+    const auto start = std::chrono::steady_clock::now();
+    test.run();
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const bool ok = Failures() == before;
+    ok ? ++passed : ++failed;
+    std::printf("%s %s (%.2f s)\n", ok ? "ok    " : "FAILED", test.name.c_str(), seconds);
+    std::fflush(stdout);
+  }
+  std::printf("%d passed, %d failed\n", passed, failed);
+  return failed == 0 && passed > 0 ? 0 : 1;
+}

@@ -1,0 +1,71 @@
+// Codes of turned strips to bytes: four at a time by one byte permutation from a table in
+// registers. The bytes are those of kernels/turned_kernels.h; level = 2 * byte - 127.
+
+#ifndef VARVE_CUDA_TURNED_LOOKUP_CUH_
+#define VARVE_CUDA_TURNED_LOOKUP_CUH_
+
+#include <cstdint>
+
+#include "cuda/warp_ops.cuh"
+#include "kernels/turned_kernels.h"
+
+namespace varve::cuda {
+
+template <int kBits>
+constexpr uint32_t TurnedTable(int first) {
+  uint32_t word = 0;
+  for (int i = 0; i < 4; ++i) {
+    word |= static_cast<uint32_t>(kTurnedBytes<kBits>[static_cast<size_t>(first + i)]) << (8 * i);
+  }
+  return word;
+}
+
+// Bytes of the eight codes in the nibbles of a word: nibbles 0 … 3 and 4 … 7.
+struct ByteLanes {
+  uint32_t low;
+  uint32_t high;
+};
+
+// Four bits. A selector with its top bit set gives copies of the chosen byte's top bit, which is 0
+// in bytes of 7 bits: each half of the table answers 0 to codes of the other half.
+__device__ __forceinline__ ByteLanes LookUp16(uint32_t codes) {
+  constexpr uint32_t kA0 = TurnedTable<4>(0), kA1 = TurnedTable<4>(4);
+  constexpr uint32_t kB0 = TurnedTable<4>(8), kB1 = TurnedTable<4>(12);
+  const uint32_t flipped = codes ^ 0x88888888u;
+  return {PermuteBytes(kA0, kA1, codes) | PermuteBytes(kB0, kB1, flipped),
+          PermuteBytes(kA0, kA1, codes >> 16) | PermuteBytes(kB0, kB1, flipped >> 16)};
+}
+
+// Three or two bits, in nibbles with zeros above.
+template <int kBits>
+__device__ __forceinline__ ByteLanes LookUp8(uint32_t codes) {
+  constexpr uint32_t kT0 = TurnedTable<kBits>(0), kT1 = TurnedTable<kBits>(4);
+  return {PermuteBytes(kT0, kT1, codes), PermuteBytes(kT0, kT1, codes >> 16)};
+}
+
+// The codes of a cell at four places, from its lines: four words of nibbles. Word x holds plane
+// PlaneOf(x, 0) in its low nibbles and PlaneOf(x, 1) in its high ones.
+template <int kBits>
+__device__ __forceinline__ void CellNibbles(const uint32_t (&line)[kBits], uint32_t (&x)[4]) {
+  if constexpr (kBits == 3) {
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+      x[i] = (line[i] & 0x07070707u) | (line[i] << 1 & 0x70707070u);
+    }
+    x[3] = (line[0] >> 6 & 0x03030303u) | (line[1] >> 4 & 0x04040404u) |
+           (line[2] >> 2 & 0x30303030u) | (line[1] >> 1 & 0x40404040u);
+  } else {
+    static_assert(kBits == 2);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x[i] = line[i / 2] >> (i % 2 * 2) & 0x33333333u;
+  }
+}
+
+template <int kBits>
+constexpr int PlaneOf(int x, int high) {
+  return kBits == 3 ? 2 * x + high : x / 2 * 4 + x % 2 + 2 * high;
+}
+
+}  // namespace varve::cuda
+
+#endif  // VARVE_CUDA_TURNED_LOOKUP_CUH_

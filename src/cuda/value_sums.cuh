@@ -1,0 +1,385 @@
+// Weighted sums of a warp: 64 tokens of a V strip times the weights of all query heads of a group,
+// on the stored bytes.
+//
+// The weights come as they leave the softmax, in the places of Scores (key_scores.cuh). A tile's
+// weights become the B operand: lane 4g + i has those of head g for tokens 4i … 4i + 3. Values are
+// the A operand: a block of 32 channels is two products, m = 0 and 1, whose rows g and g + 8 are
+// channels 2g + m and 2g + m + 16. So o[block][m][nt][c] is the sum of channel 32 * block + 2g + m
+// + 16 * (c / 2) for head 8 * nt + 2i + c % 2.
+
+#ifndef VARVE_CUDA_VALUE_SUMS_CUH_
+#define VARVE_CUDA_VALUE_SUMS_CUH_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/key_scores.cuh"
+#include "cuda/turned_lookup.cuh"
+#include "cuda/warp_ops.cuh"
+
+namespace varve::cuda {
+
+template <int D, int NT>
+using Sums = float[D / 32][2][NT][4];
+
+// Weights of a chunk as operands: tokens (0, 2) and (1, 3) of each four.
+template <int NT>
+using Weights = uint2[4][NT];
+
+template <int NT>
+__device__ __forceinline__ void PackWeights(const Scores<NT>& p, Weights<NT>& w) {
+#pragma unroll
+  for (int tile = 0; tile < 4; ++tile) {
+#pragma unroll
+    for (int nt = 0; nt < NT; ++nt) {
+      w[tile][nt].x = Transpose(AsBits(__floats2half2_rn(p[tile][nt][0], p[tile][nt][1])));
+      w[tile][nt].y = Transpose(AsBits(__floats2half2_rn(p[tile][nt][2], p[tile][nt][3])));
+    }
+  }
+}
+
+// In two bf16 parts, whose sum has 16 bits.
+template <int NT>
+__device__ __forceinline__ void PackBrainWeights(const Scores<NT>& p, Weights<NT>& high,
+                                                 Weights<NT>& low) {
+#pragma unroll
+  for (int tile = 0; tile < 4; ++tile) {
+#pragma unroll
+    for (int nt = 0; nt < NT; ++nt) {
+      uint32_t part[2][2];
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        const float x = p[tile][nt][2 * row], y = p[tile][nt][2 * row + 1];
+        const __nv_bfloat162 h = __floats2bfloat162_rn(x, y);
+        const __nv_bfloat162 l =
+            __floats2bfloat162_rn(x - __bfloat162float(h.x), y - __bfloat162float(h.y));
+        part[0][row] = Transpose(*reinterpret_cast<const uint32_t*>(&h));
+        part[1][row] = Transpose(*reinterpret_cast<const uint32_t*>(&l));
+      }
+      high[tile][nt] = {part[0][0], part[0][1]};
+      low[tile][nt] = {part[1][0], part[1][1]};
+    }
+  }
+}
+
+// Weights times the f16 scales of their tokens. The largest finite number stands for more.
+__device__ __forceinline__ uint32_t ScaleWeights(uint32_t weights, uint32_t scales) {
+  const half2 most = __half2half2(__ushort_as_half(0x7BFF));
+  return AsBits(__hmin2(__hmul2(AsHalf2(weights), AsHalf2(scales)), most));
+}
+
+// --- f16 and bf16 ---
+
+// V is [dim / 32][page_tokens][32]: a word is two channels of a token. Rows that are not there may
+// hold NaN, which a weight of zero does not hide: `live` is the chunk's mask.
+template <int D, int NT, bool kBrain>
+__device__ __forceinline__ void FloatValueSums(const std::byte* strip, int page_tokens, int chunk,
+                                               const LanePlace& at, uint64_t live,
+                                               const Scores<NT>& p, Sums<D, NT>& o) {
+  Weights<NT> high, low;
+  if constexpr (kBrain) {
+    PackBrainWeights<NT>(p, high, low);
+  } else {
+    PackWeights<NT>(p, high);
+  }
+  const std::byte* base = strip + (chunk * 64 + 4 * at.i) * 64 + at.g * 4;
+#pragma unroll
+  for (int block = 0; block < D / 32; ++block) {
+#pragma unroll
+    for (int tile = 0; tile < 4; ++tile) {
+      uint32_t w[4][2];  // [token][first or second 16 channels]
+      const std::byte* from = base + (static_cast<size_t>(block) * page_tokens + 16 * tile) * 64;
+#pragma unroll
+      for (int t = 0; t < 4; ++t) {
+        w[t][0] = Load1(from + t * 64);
+        w[t][1] = Load1(from + t * 64 + 32);
+      }
+      if (live != ~uint64_t{0}) {
+#pragma unroll
+        for (int t = 0; t < 4; ++t) {
+          const bool is_live = live >> (16 * tile + 4 * at.i + t) & 1;
+          w[t][0] = is_live ? w[t][0] : 0;
+          w[t][1] = is_live ? w[t][1] : 0;
+        }
+      }
+      const uint32_t even[4] = {Lows(w[0][0], w[2][0]), Lows(w[0][1], w[2][1]),
+                                Lows(w[1][0], w[3][0]), Lows(w[1][1], w[3][1])};
+      const uint32_t odd[4] = {Highs(w[0][0], w[2][0]), Highs(w[0][1], w[2][1]),
+                               Highs(w[1][0], w[3][0]), Highs(w[1][1], w[3][1])};
+#pragma unroll
+      for (int nt = 0; nt < NT; ++nt) {
+        Multiply<kBrain>(o[block][0][nt], even, high[tile][nt]);
+        Multiply<kBrain>(o[block][1][nt], odd, high[tile][nt]);
+        if constexpr (kBrain) {
+          Multiply<true>(o[block][0][nt], even, low[tile][nt]);
+          Multiply<true>(o[block][1][nt], odd, low[tile][nt]);
+        }
+      }
+    }
+  }
+}
+
+// --- q8_0 and q4_0 ---
+
+// The operands m = 0 and 1 of one block and tile, from the words of channels 2g (x) and 2g + 1 (y);
+// of q8_0 a second pair has channels 16 above.
+__device__ __forceinline__ void DecodeValueWords(const uint2 (&w)[1], uint32_t (&a)[2][4]) {
+  constexpr uint32_t kLow = 0x64006400u, kHigh = 0x54005400u;
+  constexpr uint32_t kLowZero = 0xE408E408u, kHighZero = 0xD480D480u;  // -1032, -72
+#pragma unroll
+  for (int m = 0; m < 2; ++m) {
+    const uint32_t x = m == 0 ? w[0].x : w[0].y;
+    a[m][0] = AddHalf2(MaskOr(x, 0x000F000Fu, kLow), kLowZero);
+    a[m][1] = AddHalf2(MaskOr(x, 0x00F000F0u, kHigh), kHighZero);
+    a[m][2] = AddHalf2(MaskOr(x >> 8, 0x000F000Fu, kLow), kLowZero);
+    a[m][3] = AddHalf2(MaskOr(x >> 8, 0x00F000F0u, kHigh), kHighZero);
+  }
+}
+__device__ __forceinline__ void DecodeValueWords(const uint2 (&w)[2], uint32_t (&a)[2][4]) {
+  constexpr uint32_t kZero = 0xE480E480u;  // -1152
+#pragma unroll
+  for (int m = 0; m < 2; ++m) {
+    const uint32_t first = (m == 0 ? w[0].x : w[0].y) ^ 0x80808080u;
+    const uint32_t second = (m == 0 ? w[1].x : w[1].y) ^ 0x80808080u;
+    a[m][0] = AddHalf2(BytesToHalf2<0, 2>(first), kZero);
+    a[m][1] = AddHalf2(BytesToHalf2<0, 2>(second), kZero);
+    a[m][2] = AddHalf2(BytesToHalf2<1, 3>(first), kZero);
+    a[m][3] = AddHalf2(BytesToHalf2<1, 3>(second), kZero);
+  }
+}
+
+template <int D, int NT, int kWords>
+__device__ __forceinline__ void BlockValueSums(const std::byte* strip, int page_tokens, int chunk,
+                                               const LanePlace& at, const Scores<NT>& p,
+                                               Sums<D, NT>& o) {
+  constexpr int kBlocks = D / 32;
+  constexpr int kTileBytes = 256 * kWords;
+  constexpr int kGroup = kWords == 2 || kBlocks % 2 != 0 ? 1 : 2;  // blocks loaded together
+  Weights<NT> weights;
+  PackWeights<NT>(p, weights);
+  const std::byte* scales = strip + (chunk * 64 + 4 * at.i) * 2;
+  const std::byte* codes = strip + 2 * page_tokens * kBlocks + chunk * (4 * kTileBytes) +
+                           at.i * (64 * kWords) + at.g * 8;
+#pragma unroll
+  for (int first = 0; first < kBlocks; first += kGroup) {
+    uint2 w[kGroup][4][kWords];
+    uint2 scale[kGroup][4];
+#pragma unroll
+    for (int k = 0; k < kGroup; ++k) {
+      const std::byte* block = codes + (first + k) * (16 * kWords) * page_tokens;
+#pragma unroll
+      for (int tile = 0; tile < 4; ++tile) {
+#pragma unroll
+        for (int word = 0; word < kWords; ++word) {
+          w[k][tile][word] = Load2(block + tile * kTileBytes + word * 64);
+        }
+        scale[k][tile] = Load2(scales + ((first + k) * page_tokens + 16 * tile) * 2);
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kGroup; ++k) {
+#pragma unroll
+      for (int tile = 0; tile < 4; ++tile) {
+        uint32_t a[2][4];
+        DecodeValueWords(w[k][tile], a);
+        const uint32_t even = Lows(scale[k][tile].x, scale[k][tile].y);
+        const uint32_t odd = Highs(scale[k][tile].x, scale[k][tile].y);
+#pragma unroll
+        for (int nt = 0; nt < NT; ++nt) {
+          const uint2 b = {ScaleWeights(weights[tile][nt].x, even),
+                           ScaleWeights(weights[tile][nt].y, odd)};
+          Multiply(o[first + k][0][nt], a[0], b);
+          Multiply(o[first + k][1][nt], a[1], b);
+        }
+      }
+    }
+  }
+}
+
+// --- t4, t3, t2 ---
+
+// Weights times the rows' scales, for tokens (0, 1) and (2, 3) of each four, and their sums per
+// head: sum[nt][0] and [1].
+template <int NT>
+__device__ __forceinline__ void TurnedWeights(const std::byte* strip, int chunk,
+                                              const LanePlace& at, const Scores<NT>& p,
+                                              Weights<NT>& w, float (&sum)[NT][4]) {
+  PackWeights<NT>(p, w);
+  const std::byte* scales = strip + (chunk * 64 + 4 * at.i) * 2;
+  constexpr uint32_t kOnes[4] = {0x3C003C00u, 0x3C003C00u, 0x3C003C00u, 0x3C003C00u};
+#pragma unroll
+  for (int tile = 0; tile < 4; ++tile) {
+    const uint2 scale = Load2(scales + tile * 32);
+#pragma unroll
+    for (int nt = 0; nt < NT; ++nt) {
+      const uint2 plain = w[tile][nt];
+      w[tile][nt].x = ScaleWeights(Lows(plain.x, plain.y), scale.x);
+      w[tile][nt].y = ScaleWeights(Highs(plain.x, plain.y), scale.y);
+      Multiply(sum[nt], kOnes, w[tile][nt]);
+    }
+  }
+}
+
+// o += levels x weights, from sums of bytes. They began at -(1024 + 63.5) * sum of the weights.
+template <int NT>
+__device__ __forceinline__ void AddTurned(const float (&sum)[2][NT][4], float (&o)[2][NT][4]) {
+#pragma unroll
+  for (int m = 0; m < 2; ++m) {
+#pragma unroll
+    for (int nt = 0; nt < NT; ++nt) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        o[m][nt][c] = fmaf(sum[m][nt][c], 2.0f * kTurnedUnit, o[m][nt][c]);
+      }
+    }
+  }
+}
+template <int NT>
+__device__ __forceinline__ void StartTurned(const float (&weight_sum)[NT][4],
+                                            float (&sum)[2][NT][4]) {
+#pragma unroll
+  for (int m = 0; m < 2; ++m) {
+#pragma unroll
+    for (int nt = 0; nt < NT; ++nt) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) sum[m][nt][c] = -kTurnedMagic * weight_sum[nt][c % 2];
+    }
+  }
+}
+
+template <int D, int NT>
+__device__ __forceinline__ void Turned4ValueSums(const std::byte* strip, int page_tokens, int chunk,
+                                                 const LanePlace& at, const Scores<NT>& p,
+                                                 Sums<D, NT>& o) {
+  constexpr int kBlocks = D / 32;
+  constexpr int kGroup = kBlocks % 2 != 0 ? 1 : 2;  // blocks loaded together
+  Weights<NT> weights;
+  float weight_sum[NT][4] = {};
+  TurnedWeights<NT>(strip, chunk, at, p, weights, weight_sum);
+  const std::byte* codes = strip + 2 * page_tokens + chunk * 1024 + at.i * 64 + at.g * 8;
+#pragma unroll
+  for (int first = 0; first < kBlocks; first += kGroup) {
+    uint2 w[kGroup][4];
+#pragma unroll
+    for (int k = 0; k < kGroup; ++k) {
+#pragma unroll
+      for (int tile = 0; tile < 4; ++tile) {
+        w[k][tile] = Load2(codes + (first + k) * 16 * page_tokens + tile * 256);
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kGroup; ++k) {
+      float sum[2][NT][4];
+      StartTurned<NT>(weight_sum, sum);
+#pragma unroll
+      for (int tile = 0; tile < 4; ++tile) {
+#pragma unroll
+        for (int m = 0; m < 2; ++m) {
+          const ByteLanes x = LookUp16(m == 0 ? w[k][tile].x : w[k][tile].y);
+          const uint32_t a[4] = {BytesToHalf2<0, 2>(x.low), BytesToHalf2<1, 3>(x.low),
+                                 BytesToHalf2<0, 2>(x.high), BytesToHalf2<1, 3>(x.high)};
+#pragma unroll
+          for (int nt = 0; nt < NT; ++nt) Multiply(sum[m][nt], a, weights[tile][nt]);
+        }
+      }
+      AddTurned<NT>(sum, o[first + k]);
+    }
+  }
+}
+
+// Lane i of a quad has tokens 4i … 4i + 3 of every tile; afterwards it has every four tokens of
+// tile i: w[four][nt].
+template <int NT>
+__device__ __forceinline__ void TransposeQuads(const LanePlace& at, Weights<NT>& w) {
+  const auto exchange = [&](uint32_t& a, uint32_t& b, int bit) {
+    const bool upper = (at.i & bit) != 0;
+    const uint32_t got = __shfl_xor_sync(0xFFFFFFFFu, upper ? a : b, bit);
+    a = upper ? got : a;
+    b = upper ? b : got;
+  };
+#pragma unroll
+  for (int nt = 0; nt < NT; ++nt) {
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      exchange(w[k][nt].x, w[k + 2][nt].x, 2);
+      exchange(w[k][nt].y, w[k + 2][nt].y, 2);
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k += 2) {
+      exchange(w[k][nt].x, w[k + 1][nt].x, 1);
+      exchange(w[k][nt].y, w[k + 1][nt].y, 1);
+    }
+  }
+}
+
+// A lane has whole cells: those of tile i.
+template <int D, int NT, int kBits>
+__device__ __forceinline__ void CellValueSums(const std::byte* strip, int page_tokens, int chunk,
+                                              const LanePlace& at, const Scores<NT>& p,
+                                              Sums<D, NT>& o) {
+  constexpr int kBlocks = D / 32;
+  constexpr int kCellBytes = 64 * kBits;
+  constexpr int kGroup = kBlocks % 2 != 0 ? 1 : 2;  // blocks loaded together
+  Weights<NT> weights;
+  float weight_sum[NT][4] = {};
+  TurnedWeights<NT>(strip, chunk, at, p, weights, weight_sum);
+  TransposeQuads<NT>(at, weights);
+  const std::byte* codes = strip + 2 * page_tokens + (chunk * 4 + at.i) * kCellBytes + at.g * 8;
+#pragma unroll
+  for (int first = 0; first < kBlocks; first += kGroup) {
+    uint2 w[kGroup][kBits];
+#pragma unroll
+    for (int k = 0; k < kGroup; ++k) {
+#pragma unroll
+      for (int line = 0; line < kBits; ++line) {
+        w[k][line] = Load2(codes + (first + k) * (page_tokens / 16) * kCellBytes + line * 64);
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kGroup; ++k) {
+      float sum[2][NT][4];
+      StartTurned<NT>(weight_sum, sum);
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+        uint32_t lines[kBits], nibbles[4];
+#pragma unroll
+        for (int line = 0; line < kBits; ++line) lines[line] = m == 0 ? w[k][line].x : w[k][line].y;
+        CellNibbles<kBits>(lines, nibbles);
+        ByteLanes x[4];
+#pragma unroll
+        for (int word = 0; word < 4; ++word) x[word] = LookUp8<kBits>(nibbles[word]);
+          // Planes 2f and 2f + 1 are four tokens f of channels 2g + m and 16 above.
+#pragma unroll
+        for (int four = 0; four < 4; ++four) {
+          uint32_t a[4];
+          if constexpr (kBits == 3) {
+            a[0] = BytesToHalf2<0, 2>(x[four].low);
+            a[1] = BytesToHalf2<1, 3>(x[four].low);
+            a[2] = BytesToHalf2<0, 2>(x[four].high);
+            a[3] = BytesToHalf2<1, 3>(x[four].high);
+          } else {
+            const ByteLanes near = x[four / 2 * 2], far = x[four / 2 * 2 + 1];
+            if (four % 2 == 0) {
+              a[0] = BytesToHalf2<0, 2>(near.low);
+              a[1] = BytesToHalf2<0, 2>(far.low);
+              a[2] = BytesToHalf2<0, 2>(near.high);
+              a[3] = BytesToHalf2<0, 2>(far.high);
+            } else {
+              a[0] = BytesToHalf2<1, 3>(near.low);
+              a[1] = BytesToHalf2<1, 3>(far.low);
+              a[2] = BytesToHalf2<1, 3>(near.high);
+              a[3] = BytesToHalf2<1, 3>(far.high);
+            }
+          }
+#pragma unroll
+          for (int nt = 0; nt < NT; ++nt) Multiply(sum[m][nt], a, weights[four][nt]);
+        }
+      }
+      AddTurned<NT>(sum, o[first + k]);
+    }
+  }
+}
+
+}  // namespace varve::cuda
+
+#endif  // VARVE_CUDA_VALUE_SUMS_CUH_

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Builds varve_cuda for one GPU and runs what needs it. Each part is limited in time; a part that fails does not
+# stop the next.
+#   tools/run_cuda.sh FOLDER [PART...]      results go to FOLDER
+#   parts: build test sanitize quick wide full sdpa-quick sdpa-wide sdpa-full masses   (default: build test quick)
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+out="${1:?usage: tools/run_cuda.sh FOLDER [PART...]}"
+shift
+mkdir -p "$out"
+build="${VARVE_CUDA_BUILD:-build-cuda-only}"
+rungs="${VARVE_CUDA_RUNGS:-f16,bf16,q8_0,q4_0,q4_0r,t4,t3,t2}"
+failed=()
+
+part_build() {
+  cmake -S src/cuda -B "$build" -DCMAKE_BUILD_TYPE=Release -DVARVE_CUDA_ARCHITECTURES=90a-real \
+    -DCMAKE_CUDA_FLAGS=-lineinfo >"$out/configure.log" 2>&1 &&
+    timeout 240 cmake --build "$build" --parallel "$(nproc)" >"$out/build.log" 2>&1 || { tail -n 40 "$out/build.log"; return 1; }
+}
+part_test() { timeout 120 "$build/cuda_tests" 2>&1 | tee "$out/tests.log" | tail -n 40; }
+part_sanitize() {
+  local tool
+  for tool in memcheck racecheck initcheck synccheck; do
+    timeout 100 compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/cuda_tests" "${VARVE_CUDA_SANITIZE:-Mixes}" \
+      >"$out/sanitize-$tool.log" 2>&1 || { echo "$tool failed"; tail -n 15 "$out/sanitize-$tool.log"; return 1; }
+    echo "$tool: $(tail -n 1 "$out/sanitize-$tool.log")"
+  done
+}
+bench() { timeout "$2" "$build/cuda_bench" --set "$1" --rungs "$rungs" --seconds "$2" --out "$out/cuda-$1.json" 2>&1 | tee "$out/cuda-$1.log"; }
+sdpa() { timeout "$2" python3 tools/bench_sdpa.py --set "$1" --seconds "$2" --out "$out/sdpa-$1.json" 2>&1 | tee "$out/sdpa-$1.log"; }
+part_quick() { bench quick 60; }
+part_wide() { bench wide 90; }
+part_full() { bench full 240; }
+part_masses() { timeout 60 "$build/cuda_bench" --set quick --rungs "$rungs" --page-lse 1 --out "$out/cuda-masses.json"; }
+part_sdpa-quick() { sdpa quick 60; }
+part_sdpa-wide() { sdpa wide 90; }
+part_sdpa-full() { sdpa full 200; }
+
+(($# > 0)) || set -- build test quick
+for part in "$@"; do
+  declare -F "part_$part" >/dev/null || { echo "unknown part $part"; exit 2; }
+  echo "== $part"
+  start=$SECONDS
+  "part_$part" || failed+=("$part")
+  echo "== $part: $((SECONDS - start)) s"
+done
+((${#failed[@]} == 0)) || { echo "failed: ${failed[*]}"; exit 1; }
