@@ -1,5 +1,6 @@
 // f16 and bf16 as bits, in portable C++: exact widening, narrowing with round to nearest even. NaN
 // stays NaN, overflow becomes infinity. The vector versions in src/kernels are tested against this.
+// constexpr, so that device code may call them.
 
 #ifndef VARVE_BASE_HALF_H_
 #define VARVE_BASE_HALF_H_
@@ -9,7 +10,7 @@
 
 namespace varve {
 
-inline float F16ToF32(uint16_t h) {
+constexpr float F16ToF32(uint16_t h) {
   const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
   const uint32_t exponent = (h >> 10) & 0x1Fu;
   const uint32_t mantissa = h & 0x3FFu;
@@ -22,7 +23,7 @@ inline float F16ToF32(uint16_t h) {
   return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
 }
 
-inline uint16_t F32ToF16(float f) {
+constexpr uint16_t F32ToF16(float f) {
   const uint32_t bits = std::bit_cast<uint32_t>(f);
   const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
   const uint32_t magnitude = bits & 0x7FFFFFFFu;
@@ -38,9 +39,9 @@ inline uint16_t F32ToF16(float f) {
   return static_cast<uint16_t>(sign | ((magnitude - 0x38000000u + 0xFFFu + odd) >> 13));
 }
 
-inline float BF16ToF32(uint16_t b) { return std::bit_cast<float>(static_cast<uint32_t>(b) << 16); }
+constexpr float BF16ToF32(uint16_t b) { return std::bit_cast<float>(static_cast<uint32_t>(b) << 16); }
 
-inline uint16_t F32ToBF16(float f) {
+constexpr uint16_t F32ToBF16(float f) {
   const uint32_t bits = std::bit_cast<uint32_t>(f);
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
   return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);

@@ -2,10 +2,9 @@
 
 namespace varve::cuda {
 
-AttendKernel AttendKernel256(bool /*wide*/, bool pq) {
-  if (pq) return {};
-  // With 16 heads the sums alone would need half of all registers: two blocks share a KV head.
-  return MakeAttendKernel<256, 1, 4, 2>();
+// With 16 heads the sums alone would need half of all registers: two blocks share a KV head.
+AttendKernel AttendKernel256(bool /*wide*/, bool tiles) {
+  return tiles ? MakeAttendKernel<256, 1, 1, 2>() : MakeAttendKernel<256, 1, 4, 2>();
 }
 
 }  // namespace varve::cuda

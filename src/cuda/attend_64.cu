@@ -2,8 +2,8 @@
 
 namespace varve::cuda {
 
-AttendKernel AttendKernel64(bool wide, bool pq) {
-  if (pq) return {};
+AttendKernel AttendKernel64(bool wide, bool tiles) {
+  if (tiles) return wide ? MakeAttendKernel<64, 2, 1, 3>() : MakeAttendKernel<64, 1, 1, 4>();
   return wide ? MakeAttendKernel<64, 2, 4, 3>() : MakeAttendKernel<64, 1, 4, 4>();
 }
 

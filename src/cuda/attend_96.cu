@@ -2,9 +2,9 @@
 
 namespace varve::cuda {
 
-AttendKernel AttendKernel96(bool wide, bool pq) {
-  if (pq) return {};
-  return wide ? MakeAttendKernel<96, 2, 4, 2>() : MakeAttendKernel<96, 1, 4, 4>();
+AttendKernel AttendKernel96(bool wide, bool tiles) {
+  if (tiles) return wide ? MakeAttendKernel<96, 2, 1, 2>() : MakeAttendKernel<96, 1, 1, 3>();
+  return wide ? MakeAttendKernel<96, 2, 4, 2>() : MakeAttendKernel<96, 1, 4, 3>();
 }
 
 }  // namespace varve::cuda

@@ -16,6 +16,8 @@ inline constexpr int kSpaceTurned = 1;
 inline constexpr int kSpacePq = 2;
 inline constexpr int kNumSpaces = 3;
 
+inline constexpr int kMaxRingSlots = 16;  // of a block
+
 struct AttendParams {
   DeviceAttention call;
   int group = 0;        // query heads of a KV head
@@ -23,7 +25,9 @@ struct AttendParams {
   int splits = 0;
   uint32_t orders = 0;  // bits of QueryOrder
   uint32_t spaces = 0;
-  bool prefetch = false;
+  int ring_slots = 0;                    // of each reader (strip_ring.cuh)
+  uint32_t slot_bytes = 0;               // a multiple of 128
+  uint32_t scratch_offset = 0;           // in shared memory; a multiple of 128
   uint32_t key_bytes[kNumRungIds] = {};  // of strips
   uint32_t value_bytes[kNumRungIds] = {};
   // Work space: of each sequence and query head, and each split of it.
@@ -32,20 +36,26 @@ struct AttendParams {
   uint32_t* arrived = nullptr;  // [sequences, kv_heads * head_chunks]; zero between calls
 };
 
-// The kernel for a head_dim, and for up to 8 or 16 query heads of a KV head.
+// A kernel, for a head_dim, a number of query heads and a way to share pages out.
 struct AttendKernel {
   const void* function = nullptr;
   int warps = 0;
-  int blocks_per_sm = 0;
-  int heads = 0;  // query heads of a block
-  size_t (*shared_bytes)(const AttendParams& params) = nullptr;
+  int blocks_per_sm = 0;  // that registers allow
+  int readers = 0;        // rings of a block
+  int heads = 0;          // query heads of a block
+  // Shared memory: of all calls, of each order of the queries, and the least that scratch must
+  // have.
+  size_t fixed_bytes = 0;
+  size_t order_bytes = 0;
+  size_t scratch_bytes = 0;
 };
 
-// The table of kernels; function is null where there is none. One file each compiles them.
-AttendKernel AttendKernel64(bool wide, bool pq);
-AttendKernel AttendKernel96(bool wide, bool pq);
-AttendKernel AttendKernel128(bool wide, bool pq);
-AttendKernel AttendKernel256(bool wide, bool pq);
+// The table of kernels. `wide`: more than 8 query heads. `tiles`: the warps of a block share each
+// page.
+AttendKernel AttendKernel64(bool wide, bool tiles);
+AttendKernel AttendKernel96(bool wide, bool tiles);
+AttendKernel AttendKernel128(bool wide, bool tiles);
+AttendKernel AttendKernel256(bool wide, bool tiles);
 
 }  // namespace varve::cuda
 

@@ -48,19 +48,84 @@ uint32_t SpacesOf(uint32_t value_rungs) {
   return spaces;
 }
 
+bool SharesPages(const DeviceAttention& call) {
+  if (call.tiling != Tiling::kAuto) return call.tiling == Tiling::kTiles;
+  constexpr uint32_t kLarge =
+      kFloatRungs | RungBit(DeviceRung::kQ8_0) | RungBit(DeviceRung::kQ8_0r);
+  return ((call.key_rungs | call.value_rungs) & ~kLarge) == 0;
+}
+
 AttendKernel KernelOf(const DeviceAttention& call) {
   const bool wide = call.query_heads / call.shape.kv_heads > 8;
-  const bool pq = UsesPq(call);
+  const bool tiles = SharesPages(call);
   switch (call.shape.head_dim) {
     case 64:
-      return AttendKernel64(wide, pq);
+      return AttendKernel64(wide, tiles);
     case 96:
-      return AttendKernel96(wide, pq);
+      return AttendKernel96(wide, tiles);
     case 128:
-      return AttendKernel128(wide, pq);
+      return AttendKernel128(wide, tiles);
     default:
-      return AttendKernel256(wide, pq);
+      return AttendKernel256(wide, tiles);
   }
+}
+
+// The largest strip that goes through the ring: where a warp takes pages of its own, those of
+// floats, of which there are few then, are read where they lie.
+uint32_t LargestStrip(const DeviceAttention& call) {
+  const bool skip_floats = !SharesPages(call);
+  size_t largest = 0;
+  for (int id = 0; id < kNumRungIds; ++id) {
+    const auto rung = static_cast<DeviceRung>(id);
+    if (skip_floats && (kFloatRungs >> id & 1) != 0) continue;
+    if ((call.key_rungs >> id & 1) != 0) {
+      largest = std::max(largest, DeviceStripBytes(rung, true, call.shape));
+    }
+    if ((call.value_rungs >> id & 1) != 0) {
+      largest = std::max(largest, DeviceStripBytes(rung, false, call.shape));
+    }
+  }
+  return static_cast<uint32_t>(AlignUp<size_t>(largest, 128));
+}
+
+// How a launch uses shared memory.
+struct SharedPlan {
+  int ring_slots = 2;
+  uint32_t slot_bytes = 0;  // 0: no strip goes through the ring
+  size_t scratch_offset = 0;
+  size_t bytes = 0;
+  int blocks_per_sm = 1;
+};
+
+// As many blocks on a multiprocessor as registers allow, if each ring has three slots then; else
+// fewer.
+SharedPlan PlanShared(const DeviceAttention& call, const DeviceLimits& limits) {
+  const AttendKernel kernel = KernelOf(call);
+  constexpr size_t kReserved = 1024;  // of each block, by the system
+  SharedPlan plan;
+  int orders = 0;
+  for (uint32_t rest = OrdersOf(call.key_rungs); rest != 0; rest &= rest - 1) ++orders;
+  plan.scratch_offset = AlignUp<size_t>(kernel.fixed_bytes + orders * kernel.order_bytes, 128);
+  plan.bytes = plan.scratch_offset + kernel.scratch_bytes;
+  plan.blocks_per_sm = kernel.blocks_per_sm;
+  const uint32_t slot_bytes = LargestStrip(call);
+  if (slot_bytes == 0) return plan;
+  const size_t ring_step = static_cast<size_t>(kernel.readers) * slot_bytes;
+  for (const size_t wanted : {size_t{3}, size_t{2}}) {
+    for (int blocks = kernel.blocks_per_sm; blocks >= 1; --blocks) {
+      const size_t share =
+          std::min(limits.shared_per_multiprocessor / blocks - kReserved, limits.shared_per_block);
+      if (share < plan.scratch_offset + wanted * ring_step) continue;
+      const size_t most = static_cast<size_t>(kMaxRingSlots / kernel.readers);
+      const size_t slots = std::min({(share - plan.scratch_offset) / ring_step, most, size_t{8}});
+      plan.ring_slots = static_cast<int>(slots);
+      plan.slot_bytes = slot_bytes;
+      plan.blocks_per_sm = blocks;
+      plan.bytes = plan.scratch_offset + std::max(slots * ring_step, kernel.scratch_bytes);
+      return plan;
+    }
+  }
+  return plan;
 }
 
 DeviceStatus CheckCall(const DeviceAttention& call) {
@@ -89,9 +154,10 @@ DeviceStatus CheckCall(const DeviceAttention& call) {
     return {StatusCode::kUnimplemented, "rungs %#x and %#x: kernels are for %#x", call.key_rungs,
             call.value_rungs, kAllRungs};
   }
-  if (KernelOf(call).function == nullptr) {
-    return {StatusCode::kUnimplemented, "head_dim %d with pq: no kernel", call.shape.head_dim};
+  if (SharesPages(call) && ((call.key_rungs | call.value_rungs) & kCells) != 0) {
+    return {StatusCode::kUnimplemented, "tiling by tiles: no kernel for t3 and t2"};
   }
+  if (UsesPq(call)) return {StatusCode::kUnimplemented, "pq: no kernel"};
   return {};
 }
 
@@ -124,30 +190,41 @@ DeviceStatus CheckLaunch(const char* what) {
   return {StatusCode::kInternal, "%s: %s", what, cudaGetErrorString(error)};
 }
 
-// Fetching ahead pays where a warp has several kilobytes of codes to decode. Strips of f16 would
-// push each other out of the cache: the loads in flight are enough there.
-bool WantsFetchAhead(const DeviceAttention& call) {
-  return ((call.key_rungs | call.value_rungs) & ~kFloatRungs) != 0;
-}
-
 }  // namespace
 
-int ChooseSplits(const DeviceAttention& call, int multiprocessors) {
+DeviceStatus QueryDevice(int device, DeviceLimits* limits) {
+  int values[3] = {};
+  constexpr cudaDeviceAttr kAttributes[3] = {cudaDevAttrMultiProcessorCount,
+                                             cudaDevAttrMaxSharedMemoryPerMultiprocessor,
+                                             cudaDevAttrMaxSharedMemoryPerBlockOptin};
+  for (int i = 0; i < 3; ++i) {
+    const cudaError_t error = cudaDeviceGetAttribute(&values[i], kAttributes[i], device);
+    if (error == cudaSuccess) continue;
+    return {StatusCode::kNotFound, "device %d: %s", device, cudaGetErrorString(error)};
+  }
+  limits->multiprocessors = values[0];
+  limits->shared_per_multiprocessor = static_cast<size_t>(values[1]);
+  limits->shared_per_block = static_cast<size_t>(values[2]);
+  return {};
+}
+
+int ChooseSplits(const DeviceAttention& call, const DeviceLimits& limits) {
   if (call.splits > 0) return call.splits;
   const AttendKernel kernel = KernelOf(call);
   const int64_t heads =
       static_cast<int64_t>(call.num_sequences) * call.shape.kv_heads * HeadChunks(call);
-  // A warp takes a page at a time: more blocks than pages / warps stand idle.
-  const int64_t useful = CeilDiv<int64_t>(call.max_pages, kernel.warps);
+  // More blocks than there are pages for their readers stand idle.
+  const int64_t useful = CeilDiv<int64_t>(call.max_pages, kernel.readers);
   const int64_t most = std::clamp<int64_t>(useful, 1, kMaxSplits);
-  const int64_t slots = static_cast<int64_t>(multiprocessors) * kernel.blocks_per_sm;
+  const int64_t slots =
+      static_cast<int64_t>(limits.multiprocessors) * PlanShared(call, limits).blocks_per_sm;
   // Time in units of one page: full rounds of blocks, and what a block costs besides its pages.
   constexpr int64_t kBlockCost = 3;
   int64_t best = 1;
   int64_t best_time = INT64_MAX;
   for (int64_t splits = 1; splits <= most; ++splits) {
     const int64_t rounds = CeilDiv(std::max<int64_t>(heads, 1) * splits, slots);
-    const int64_t pages = CeilDiv(CeilDiv<int64_t>(call.max_pages, splits), kernel.warps);
+    const int64_t pages = CeilDiv(CeilDiv<int64_t>(call.max_pages, splits), kernel.readers);
     const int64_t time = rounds * (pages + kBlockCost);
     if (time < best_time) {
       best_time = time;
@@ -157,9 +234,9 @@ int ChooseSplits(const DeviceAttention& call, int multiprocessors) {
   return static_cast<int>(best);
 }
 
-size_t AttentionWorkspaceBytes(const DeviceAttention& call, int multiprocessors) {
+size_t AttentionWorkspaceBytes(const DeviceAttention& call, const DeviceLimits& limits) {
   if (!CheckCall(call).ok()) return 0;
-  return LayoutOf(call, ChooseSplits(call, multiprocessors)).bytes;
+  return LayoutOf(call, ChooseSplits(call, limits)).bytes;
 }
 
 DeviceStatus InitAttentionWorkspace(void* workspace, size_t bytes, cudaStream_t stream) {
@@ -168,7 +245,7 @@ DeviceStatus InitAttentionWorkspace(void* workspace, size_t bytes, cudaStream_t 
   return {StatusCode::kInternal, "work space of %zu bytes: %s", bytes, cudaGetErrorString(error)};
 }
 
-DeviceStatus Attend(const DeviceAttention& call, int multiprocessors, void* workspace,
+DeviceStatus Attend(const DeviceAttention& call, const DeviceLimits& limits, void* workspace,
                     size_t workspace_bytes, cudaStream_t stream) {
   VARVE_CUDA_RETURN_IF_ERROR(CheckCall(call));
   if (call.num_sequences == 0) return {};
@@ -176,10 +253,13 @@ DeviceStatus Attend(const DeviceAttention& call, int multiprocessors, void* work
   params.call = call;
   params.group = call.query_heads / call.shape.kv_heads;
   params.head_chunks = HeadChunks(call);
-  params.splits = ChooseSplits(call, multiprocessors);
+  params.splits = ChooseSplits(call, limits);
   params.orders = OrdersOf(call.key_rungs);
   params.spaces = SpacesOf(call.value_rungs);
-  params.prefetch = WantsFetchAhead(call);
+  const SharedPlan plan = PlanShared(call, limits);
+  params.ring_slots = plan.ring_slots;
+  params.slot_bytes = plan.slot_bytes;
+  params.scratch_offset = static_cast<uint32_t>(plan.scratch_offset);
   for (int id = 0; id < kNumRungIds; ++id) {
     const auto rung = static_cast<DeviceRung>(id);
     params.key_bytes[id] = static_cast<uint32_t>(DeviceStripBytes(rung, true, call.shape));
@@ -196,7 +276,7 @@ DeviceStatus Attend(const DeviceAttention& call, int multiprocessors, void* work
   params.part_sums = reinterpret_cast<float*>(base + layout.sums_offset);
 
   const AttendKernel kernel = KernelOf(call);
-  const size_t shared_bytes = kernel.shared_bytes(params);
+  const size_t shared_bytes = plan.bytes;
   cudaError_t error = cudaFuncSetAttribute(
       kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
   if (error != cudaSuccess) {

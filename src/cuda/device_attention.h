@@ -35,6 +35,18 @@ struct DeviceCodebook {
   int64_t rotation_stride = 0;         // values
 };
 
+// What the choice of a launch depends on; ask once per device.
+struct DeviceLimits {
+  int multiprocessors = 0;
+  size_t shared_per_multiprocessor = 0;  // bytes
+  size_t shared_per_block = 0;
+};
+DeviceStatus QueryDevice(int device, DeviceLimits* limits);
+
+// Who takes a page: a warp all of it, or the warps of a block a tile of 16 tokens each. Small
+// strips want the first, strips of f16 the second; t3 and t2 have no kernel for it.
+enum class Tiling : uint8_t { kAuto, kPages, kTiles };
+
 struct DeviceAttention {
   PageShape shape;
   int num_sequences = 0;
@@ -63,6 +75,7 @@ struct DeviceAttention {
   float scale = 1.0f;         // of scores, 1 / sqrt(head_dim) mostly
   float soft_cap = 0.0f;      // 0: none
 
+  Tiling tiling = Tiling::kAuto;
   int splits = 0;  // 0: chosen from lengths, batch and the number of multiprocessors; at most 64
 };
 
@@ -70,16 +83,16 @@ inline constexpr uint32_t RungBit(DeviceRung rung) { return 1u << static_cast<in
 inline constexpr int kMaxSplits = 64;
 
 // How many splits a call would have.
-int ChooseSplits(const DeviceAttention& call, int multiprocessors);
+int ChooseSplits(const DeviceAttention& call, const DeviceLimits& limits);
 
 // Bytes of work space for that call; the same for all lengths up to max_pages.
-size_t AttentionWorkspaceBytes(const DeviceAttention& call, int multiprocessors);
+size_t AttentionWorkspaceBytes(const DeviceAttention& call, const DeviceLimits& limits);
 // Once, before the first call that uses the work space.
 DeviceStatus InitAttentionWorkspace(void* workspace, size_t bytes, cudaStream_t stream);
 
 // Launches the call. Fails before any launch if there is no kernel for it or the work space is too
 // small.
-DeviceStatus Attend(const DeviceAttention& call, int multiprocessors, void* workspace,
+DeviceStatus Attend(const DeviceAttention& call, const DeviceLimits& limits, void* workspace,
                     size_t workspace_bytes, cudaStream_t stream);
 
 }  // namespace varve::cuda

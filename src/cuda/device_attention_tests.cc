@@ -77,6 +77,23 @@ VARVE_CUDA_TEST(Attention, TakesPagesOf128) {
   }
 }
 
+VARVE_CUDA_TEST(Attention, IsTheSameHoweverPagesAreSharedOut) {
+  uint64_t seed = 450;
+  for (const DeviceRung rung : {kF16, kBF16, kQ8_0r, kQ4_0, kT4}) {
+    for (const Tiling tiling : {Tiling::kPages, Tiling::kTiles}) {
+      for (const int page_tokens : {64, 128}) {
+        CaseSpec spec;
+        spec.seed = ++seed;
+        spec.tiling = tiling;
+        spec.page_tokens = page_tokens;
+        spec.kv_heads = 1;
+        spec.sequences = {Pages(rung, rung, 64 * 9 + 17, page_tokens, true)};
+        Expect(spec, DeviceRungName(rung), page_tokens);
+      }
+    }
+  }
+}
+
 VARVE_CUDA_TEST(Attention, LeavesDeadRowsOut) {
   uint64_t seed = 500;
   for (const DeviceRung rung : kRungs) {
@@ -132,7 +149,7 @@ VARVE_CUDA_TEST(Attention, RefusesWhatItHasNoKernelFor) {
   call.max_pages = 1;
   call.key_rungs = call.value_rungs = RungBit(kF16);
   const auto refused = [&](StatusCode code) {
-    return Attend(call, 4, nullptr, 0, nullptr).code() == code;
+    return Attend(call, Limits(), nullptr, 0, nullptr).code() == code;
   };
   CHECK_THAT(refused(StatusCode::kInvalidArgument), "too small a work space");
   call.shape.head_dim = 80;
@@ -148,6 +165,11 @@ VARVE_CUDA_TEST(Attention, RefusesWhatItHasNoKernelFor) {
   call.query_heads = 8;
   call.key_rungs = 1u << 1;
   CHECK_THAT(refused(StatusCode::kUnimplemented), "f32");
+  call.key_rungs = RungBit(kF16);
+  call.key_rungs = RungBit(kT3);
+  call.tiling = Tiling::kTiles;
+  CHECK_THAT(refused(StatusCode::kUnimplemented), "t3 by tiles");
+  call.tiling = Tiling::kAuto;
   call.key_rungs = RungBit(kF16);
   call.scale = 0.0f;
   CHECK_THAT(refused(StatusCode::kInvalidArgument), "scale 0");

@@ -32,6 +32,23 @@ DeviceStatus CheckShape(const PageShape& shape) {
   return {};
 }
 
+DeviceStatus CheckPqShape(const PageShape& shape) {
+  const int subspaces = shape.pq_subspaces, dim = shape.head_dim;
+  if (subspaces == 0 && shape.pq_bits == 0) return {};
+  if (subspaces != dim / 4 && subspaces != dim / 2 && subspaces != dim) {
+    return {StatusCode::kUnimplemented,
+            "pq_subspaces %d: kernels are for %d, %d and %d",
+            subspaces,
+            dim / 4,
+            dim / 2,
+            dim};
+  }
+  if (shape.pq_bits < 4 || shape.pq_bits > 8) {
+    return {StatusCode::kUnimplemented, "pq_bits %d: kernels are for 4 ... 8", shape.pq_bits};
+  }
+  return {};
+}
+
 size_t DeviceStripBytes(DeviceRung rung, bool key, const PageShape& shape) {
   const size_t values = static_cast<size_t>(shape.page_tokens) * shape.head_dim;
   const auto block = [&](BlockType type) {

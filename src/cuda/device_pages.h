@@ -55,6 +55,9 @@ struct PageShape {
 // Ok if there are kernels for that shape.
 DeviceStatus CheckShape(const PageShape& shape);
 
+// Ok if pq strips of that shape, if there are any, have kernels.
+DeviceStatus CheckPqShape(const PageShape& shape);
+
 // Bytes of the K or the V strip of a KV head, and of a whole page.
 size_t DeviceStripBytes(DeviceRung rung, bool key, const PageShape& shape);
 size_t DevicePageBytes(DeviceRung key_rung, DeviceRung value_rung, const PageShape& shape);

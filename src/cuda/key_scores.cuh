@@ -1,9 +1,10 @@
-// Scores of a warp: 64 tokens of a K strip against all query heads of a group, on the stored bytes.
+// Scores of a warp: some tokens of a K strip against all query heads of a group, on the stored
+// bytes.
 //
-// A *chunk* is 64 tokens: four tiles of 16. A tile is the A operand of a product: rows g and g + 8
-// are its tokens 2g and 2g + 1, columns are channels in the order of query_orders.cuh. So
-// s[tile][nt][c] is the score of token 2g + c / 2 with head 8 * nt + 2i + c % 2, where lane = 4g +
-// i.
+// A *tile* is 16 tokens, from `first_tile` on; a warp takes four at a time, or one. It is the A
+// operand of a product: rows g and g + 8 are its tokens 2g and 2g + 1, columns are channels in the
+// order of query_orders.cuh. So s[tile][nt][c] is the score of token 2g + c / 2 with head 8 * nt +
+// 2i + c % 2, where lane = 4g + i.
 
 #ifndef VARVE_CUDA_KEY_SCORES_CUH_
 #define VARVE_CUDA_KEY_SCORES_CUH_
@@ -17,8 +18,8 @@
 
 namespace varve::cuda {
 
-template <int NT>
-using Scores = float[4][NT][4];
+template <int NT, int kTiles>
+using Scores = float[kTiles][NT][4];
 
 // One order of the queries in shared memory.
 template <int D, int NT>
@@ -40,10 +41,10 @@ struct LanePlace {
   int i;  // lane % 4
 };
 
-template <int NT>
-__device__ __forceinline__ void ClearScores(Scores<NT>& s) {
+template <int NT, int kTiles>
+__device__ __forceinline__ void ClearScores(Scores<NT, kTiles>& s) {
 #pragma unroll
-  for (int tile = 0; tile < 4; ++tile) {
+  for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
     for (int nt = 0; nt < NT; ++nt) {
 #pragma unroll
@@ -56,14 +57,14 @@ __device__ __forceinline__ void ClearScores(Scores<NT>& s) {
 
 // K is [tile][dim][16 tokens]: a word is two tokens of a channel; two channels' words make the
 // operands of both tokens.
-template <int D, int NT, bool kBrain>
-__device__ __forceinline__ void FloatKeyScores(const std::byte* strip, int chunk,
+template <int D, int NT, int kTiles, bool kBrain>
+__device__ __forceinline__ void FloatKeyScores(const std::byte* strip, int first_tile,
                                                const LanePlace& at, const QuerySet<D, NT>& high,
-                                               const QuerySet<D, NT>& low, Scores<NT>& s) {
-  ClearScores<NT>(s);
-  const std::byte* base = strip + static_cast<size_t>(chunk) * 64 * D * 2 + at.i * 32 + at.g * 4;
+                                               const QuerySet<D, NT>& low, Scores<NT, kTiles>& s) {
+  ClearScores<NT, kTiles>(s);
+  const std::byte* base = strip + first_tile * (D * 32) + at.i * 32 + at.g * 4;
 #pragma unroll
-  for (int tile = 0; tile < 4; ++tile) {
+  for (int tile = 0; tile < kTiles; ++tile) {
     constexpr int kGroup = D == 96 ? 6 : 4;  // steps loaded together
 #pragma unroll
     for (int first = 0; first < D / 16; first += kGroup) {
@@ -116,24 +117,24 @@ __device__ __forceinline__ void DecodeKeyWords(const uint2 (&w)[2], uint32_t (&a
 }
 
 // kWords: 32-bit words of a lane per block, 2 (q8_0) or 1 (q4_0).
-template <int D, int NT, int kWords>
-__device__ __forceinline__ void BlockKeyScores(const std::byte* strip, int page_tokens, int chunk,
-                                               const LanePlace& at, const QuerySet<D, NT>& query,
-                                               Scores<NT>& s) {
+template <int D, int NT, int kTiles, int kWords>
+__device__ __forceinline__ void BlockKeyScores(const std::byte* strip, int page_tokens,
+                                               int first_tile, const LanePlace& at,
+                                               const QuerySet<D, NT>& query,
+                                               Scores<NT, kTiles>& s) {
   constexpr int kBlocks = D / 32;
   constexpr int kBlockBytes = 256 * kWords;                        // of a tile
   constexpr int kGroup = kWords == 2 || kBlocks % 2 != 0 ? 1 : 2;  // blocks loaded together
-  ClearScores<NT>(s);
-  const std::byte* scales = strip + chunk * (4 * kBlocks * 32) + at.g * 4;
+  ClearScores<NT, kTiles>(s);
+  const std::byte* scales = strip + first_tile * (kBlocks * 32) + at.g * 4;
   const std::byte* codes = strip + 2 * page_tokens * kBlocks +
-                           static_cast<size_t>(chunk) * (4 * kBlocks * kBlockBytes) + at.i * 64 +
-                           at.g * 8;
+                           first_tile * (kBlocks * kBlockBytes) + at.i * 64 + at.g * 8;
 #pragma unroll
   for (int first = 0; first < kBlocks; first += kGroup) {
-    uint2 w[4][kGroup][kWords];
-    uint32_t scale[4][kGroup];
+    uint2 w[kTiles][kGroup][kWords];
+    uint32_t scale[kTiles][kGroup];
 #pragma unroll
-    for (int tile = 0; tile < 4; ++tile) {
+    for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
       for (int k = 0; k < kGroup; ++k) {
         const int cell = tile * kBlocks + first + k;
@@ -155,7 +156,7 @@ __device__ __forceinline__ void BlockKeyScores(const std::byte* strip, int page_
         offset[nt] = query.Offset(nt, first + k);
       }
 #pragma unroll
-      for (int tile = 0; tile < 4; ++tile) {
+      for (int tile = 0; tile < kTiles; ++tile) {
         uint32_t a[2][4];
         DecodeKeyWords(w[tile][k], a);
         const float2 factor = __half22float2(AsHalf2(scale[tile][k]));
@@ -196,13 +197,14 @@ __device__ __forceinline__ void MeanScores(const std::byte* strip, const LanePla
   }
 }
 
-template <int D, int NT>
-__device__ __forceinline__ void StartTurnedScores(const QuerySet<D, NT>& query, Scores<NT>& s) {
+template <int D, int NT, int kTiles>
+__device__ __forceinline__ void StartTurnedScores(const QuerySet<D, NT>& query,
+                                                  Scores<NT, kTiles>& s) {
 #pragma unroll
   for (int nt = 0; nt < NT; ++nt) {
     const float2 offset = query.Offset(nt, 0);
 #pragma unroll
-    for (int tile = 0; tile < 4; ++tile) {
+    for (int tile = 0; tile < kTiles; ++tile) {
       s[tile][nt][0] = s[tile][nt][2] = offset.x;
       s[tile][nt][1] = s[tile][nt][3] = offset.y;
     }
@@ -210,16 +212,17 @@ __device__ __forceinline__ void StartTurnedScores(const QuerySet<D, NT>& query, 
 }
 
 // Rows' scales, and the mean's scores.
-template <int D, int NT>
-__device__ __forceinline__ void FinishTurnedScores(const std::byte* strip, int chunk,
+template <int D, int NT, int kTiles>
+__device__ __forceinline__ void FinishTurnedScores(const std::byte* strip, int first_tile,
                                                    const LanePlace& at,
                                                    const QuerySet<D, NT>& mean_high,
-                                                   const QuerySet<D, NT>& mean_low, Scores<NT>& s) {
+                                                   const QuerySet<D, NT>& mean_low,
+                                                   Scores<NT, kTiles>& s) {
   float mean[NT][4] = {};
   MeanScores<D, NT>(strip, at, mean_high, mean_low, mean);
-  const std::byte* scales = strip + 2 * D + chunk * 128 + at.g * 4;
+  const std::byte* scales = strip + 2 * D + first_tile * 32 + at.g * 4;
 #pragma unroll
-  for (int tile = 0; tile < 4; ++tile) {
+  for (int tile = 0; tile < kTiles; ++tile) {
     float2 factor = __half22float2(AsHalf2(Load1(scales + tile * 32)));
     factor.x *= 2.0f * kTurnedUnit;
     factor.y *= 2.0f * kTurnedUnit;
@@ -234,20 +237,21 @@ __device__ __forceinline__ void FinishTurnedScores(const std::byte* strip, int c
 }
 
 // A lane has line i of each cell: channels 8i … 8i + 7 of its two tokens.
-template <int D, int NT>
-__device__ __forceinline__ void Turned4KeyScores(const std::byte* strip, int page_tokens, int chunk,
-                                                 const LanePlace& at, const QuerySet<D, NT>& query,
-                                                 Scores<NT>& s) {
+template <int D, int NT, int kTiles>
+__device__ __forceinline__ void Turned4KeyScores(const std::byte* strip, int page_tokens,
+                                                 int first_tile, const LanePlace& at,
+                                                 const QuerySet<D, NT>& query,
+                                                 Scores<NT, kTiles>& s) {
   constexpr int kBlocks = D / 32;
   constexpr int kGroup = kBlocks % 2 != 0 ? 1 : 2;  // blocks loaded together
-  StartTurnedScores<D, NT>(query, s);
+  StartTurnedScores<D, NT, kTiles>(query, s);
   const std::byte* codes =
-      strip + 2 * D + 2 * page_tokens + chunk * (4 * kBlocks * 256) + at.i * 64 + at.g * 8;
+      strip + 2 * D + 2 * page_tokens + first_tile * (kBlocks * 256) + at.i * 64 + at.g * 8;
 #pragma unroll
   for (int first = 0; first < kBlocks; first += kGroup) {
-    uint2 w[4][kGroup];
+    uint2 w[kTiles][kGroup];
 #pragma unroll
-    for (int tile = 0; tile < 4; ++tile) {
+    for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
       for (int k = 0; k < kGroup; ++k)
         w[tile][k] = Load2(codes + (tile * kBlocks + first + k) * 256);
@@ -261,7 +265,7 @@ __device__ __forceinline__ void Turned4KeyScores(const std::byte* strip, int pag
         q[nt][1] = query.Fragment(nt, 2 * (first + k) + 1);
       }
 #pragma unroll
-      for (int tile = 0; tile < 4; ++tile) {
+      for (int tile = 0; tile < kTiles; ++tile) {
         const ByteLanes x = LookUp16(w[tile][k].x);
         const ByteLanes y = LookUp16(w[tile][k].y);
         const uint32_t even[4] = {BytesToHalf2<0, 2>(x.low), BytesToHalf2<0, 2>(y.low),
@@ -281,28 +285,28 @@ __device__ __forceinline__ void Turned4KeyScores(const std::byte* strip, int pag
 // A lane has whole cells, of block i of four: with 3 bits the planes of a cell cannot be had from
 // one line each. Where there are fewer blocks than lanes, the last is read again and counts
 // nothing.
-template <int D, int NT, int kBits>
-__device__ __forceinline__ void CellKeyScores(const std::byte* strip, int page_tokens, int chunk,
-                                              const LanePlace& at, const QuerySet<D, NT>& query,
-                                              Scores<NT>& s) {
+template <int D, int NT, int kTiles, int kBits>
+__device__ __forceinline__ void CellKeyScores(const std::byte* strip, int page_tokens,
+                                              int first_tile, const LanePlace& at,
+                                              const QuerySet<D, NT>& query, Scores<NT, kTiles>& s) {
   constexpr int kBlocks = D / 32;
   constexpr int kCellBytes = 64 * kBits;
-  StartTurnedScores<D, NT>(query, s);
+  StartTurnedScores<D, NT, kTiles>(query, s);
 #pragma unroll
   for (int round = 0; round < Steps<D>::kRounds; ++round) {
     const int block = min(4 * round + at.i, kBlocks - 1);
     const std::byte* codes =
-        strip + 2 * D + 2 * page_tokens + (chunk * 4 * kBlocks + block) * kCellBytes + at.g * 8;
-    uint2 w[4][kBits];
+        strip + 2 * D + 2 * page_tokens + (first_tile * kBlocks + block) * kCellBytes + at.g * 8;
+    uint2 w[kTiles][kBits];
 #pragma unroll
-    for (int tile = 0; tile < 4; ++tile) {
+    for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
       for (int line = 0; line < kBits; ++line) {
         w[tile][line] = Load2(codes + tile * kBlocks * kCellBytes + line * 64);
       }
     }
 #pragma unroll
-    for (int tile = 0; tile < 4; ++tile) {
+    for (int tile = 0; tile < kTiles; ++tile) {
       uint32_t lines_x[kBits], lines_y[kBits], nibbles_x[4], nibbles_y[4];
 #pragma unroll
       for (int line = 0; line < kBits; ++line) {

@@ -7,6 +7,7 @@
 #include "cuda/attend_params.h"
 #include "cuda/hadamard.cuh"
 #include "cuda/query_orders.cuh"
+#include "cuda/strip_ring.cuh"
 #include "cuda/warp_ops.cuh"
 
 namespace varve::cuda {
@@ -22,27 +23,35 @@ enum OffsetSet : int {
   kNumOffsetSets
 };
 
-// Shared memory of a block. `rows` is used while queries are prepared, `merge` afterwards.
+// Shared memory of a block: this, the fragments of the orders in use, and a scratch area, which
+// holds first the queries (Rows), then strips on their way (strip_ring.cuh), then the warps' sums
+// (Merge).
 template <int D, int NT, int kWarps>
 struct BlockShared {
   static constexpr int kHeads = 8 * NT;
-  static constexpr int kStride = D + 4;  // floats from head to head, against bank conflicts
+  static constexpr int kStride = D + 4;    // floats from head to head, against bank conflicts
+  using Rows = float[3][kHeads][kStride];  // queries: plain, turned, turned by the codebook
+  using Merge = float[kWarps][kHeads][kStride];
+
+  uint64_t barriers[kMaxRingSlots];
+  QueuedPage queue[kWarps][kQueuePages];
   float offsets[kNumOffsetSets][D / 32][kHeads];
   float factor[kHeads];      // of scores, in units of log2
   float total[kHeads][D];    // plain space
   float2 total_max[kHeads];  // reference and sum
-  float2 warp_max[kWarps][kHeads];
-  union {
-    float rows[3][kHeads][kStride];  // queries: plain, turned, turned by the codebook
-    float merge[kWarps][kHeads][kStride];
-  };
+  float2 warp_max[2][kWarps][kHeads];
+  uint32_t scratch_offset;  // bytes from here
   // Where the fragments of an order begin. Read anew for every page: kept in registers, the places
   // of all orders would cost more than they do here.
   volatile int set_begin[kNumQueryOrders];
-  uint2 fragments[1];  // [orders in use][NT][Steps::kMost][32]
+  alignas(16) uint2 fragments[1];  // [orders in use][NT][Steps::kMost][32]
 
   static constexpr int kSetSize = NT * Steps<D>::kMost * 32;
   __device__ __forceinline__ uint2* Set(int order) { return fragments + set_begin[order]; }
+  template <class T>
+  __device__ __forceinline__ T* Scratch() {
+    return reinterpret_cast<T*>(reinterpret_cast<unsigned char*>(this) + scratch_offset);
+  }
 };
 
 __device__ __forceinline__ float LoadTensor(TensorType type, const void* data, int64_t at) {
@@ -66,6 +75,7 @@ template <int D, class Shared>
 __device__ void LoadQueries(const AttendParams& params, int sequence, int first_head, int num_heads,
                             int warp, int num_warps, int lane, Shared& shared) {
   const DeviceAttention& call = params.call;
+  auto& rows = *shared.template Scratch<typename Shared::Rows>();
   for (int head = warp; head < Shared::kHeads; head += num_warps) {
     float v[D / 32] = {};
     float largest = 0.0f;
@@ -92,24 +102,24 @@ __device__ void LoadQueries(const AttendParams& params, int sequence, int first_
 #pragma unroll
     for (int k = 0; k < D / 32; ++k) {
       v[k] *= up;
-      shared.rows[0][head][32 * k + lane] = v[k];
+      rows[0][head][32 * k + lane] = v[k];
     }
     ApplySigns<D>(v, lane);
     Hadamard<D>(v, lane);
 #pragma unroll
-    for (int k = 0; k < D / 32; ++k) shared.rows[1][head][32 * k + lane] = v[k];
+    for (int k = 0; k < D / 32; ++k) rows[1][head][32 * k + lane] = v[k];
   }
 }
 
 // One value of a query in an order, before rounding.
 template <int D, class Shared>
-__device__ __forceinline__ float QueryValue(const Shared& shared, int order, int head,
-                                            int channel) {
+__device__ __forceinline__ float QueryValue(Shared& shared, int order, int head, int channel) {
   if (channel >= D) return 0.0f;
+  auto& rows = *shared.template Scratch<typename Shared::Rows>();
   const int space = order == kOrderPq                                    ? 2
                     : order >= kOrderBlockTurned && order <= kOrderCells ? 1
                                                                          : 0;
-  const float x = shared.rows[space][head][channel];
+  const float x = rows[space][head][channel];
   if (order == kOrderMeanLow) return x - __half2float(__float2half_rn(x));
   if (order == kOrderBF16Low) return x - __bfloat162float(__float2bfloat16_rn(x));
   return x;
@@ -146,12 +156,13 @@ __device__ void MakeFragments(uint32_t orders, int thread, int num_threads, Shar
 template <int D, class Shared>
 __device__ void MakeOffsets(int thread, int num_threads, Shared& shared) {
   constexpr int kBlocks = D / 32;
+  auto& rows = *shared.template Scratch<typename Shared::Rows>();
   for (int at = thread; at < kBlocks * Shared::kHeads * 2; at += num_threads) {
     const int head = at % Shared::kHeads, block = at / Shared::kHeads % kBlocks;
     const int space = at / (Shared::kHeads * kBlocks);
     float sum[2] = {0.0f, 0.0f};  // as they are multiplied: rounded
     for (int i = 0; i < 32; ++i) {
-      sum[i / 16] += __half2float(__float2half_rn(shared.rows[space][head][32 * block + i]));
+      sum[i / 16] += __half2float(__float2half_rn(rows[space][head][32 * block + i]));
     }
     shared.offsets[space == 0 ? kOffsetsQ8 : kOffsetsQ8r][block][head] =
         -(kByteMagic + 128.0f) * (sum[0] + sum[1]);
@@ -160,7 +171,7 @@ __device__ void MakeOffsets(int thread, int num_threads, Shared& shared) {
   }
   for (int head = thread; head < Shared::kHeads; head += num_threads) {
     float sum = 0.0f;
-    for (int d = 0; d < D; ++d) sum += __half2float(__float2half_rn(shared.rows[1][head][d]));
+    for (int d = 0; d < D; ++d) sum += __half2float(__float2half_rn(rows[1][head][d]));
     shared.offsets[kOffsetsTurned][0][head] = -kTurnedMagic * sum;
   }
 }

@@ -1,5 +1,5 @@
-// Weighted sums of a warp: 64 tokens of a V strip times the weights of all query heads of a group,
-// on the stored bytes.
+// Weighted sums of a warp: some tokens of a V strip times the weights of all query heads of a
+// group, on the stored bytes.
 //
 // The weights come as they leave the softmax, in the places of Scores (key_scores.cuh). A tile's
 // weights become the B operand: lane 4g + i has those of head g for tokens 4i … 4i + 3. Values are
@@ -22,14 +22,14 @@ namespace varve::cuda {
 template <int D, int NT>
 using Sums = float[D / 32][2][NT][4];
 
-// Weights of a chunk as operands: tokens (0, 2) and (1, 3) of each four.
-template <int NT>
-using Weights = uint2[4][NT];
+// Weights as operands: tokens (0, 2) and (1, 3) of each four.
+template <int NT, int kTiles>
+using Weights = uint2[kTiles][NT];
 
-template <int NT>
-__device__ __forceinline__ void PackWeights(const Scores<NT>& p, Weights<NT>& w) {
+template <int NT, int kTiles>
+__device__ __forceinline__ void PackWeights(const Scores<NT, kTiles>& p, Weights<NT, kTiles>& w) {
 #pragma unroll
-  for (int tile = 0; tile < 4; ++tile) {
+  for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
     for (int nt = 0; nt < NT; ++nt) {
       w[tile][nt].x = Transpose(AsBits(__floats2half2_rn(p[tile][nt][0], p[tile][nt][1])));
@@ -39,11 +39,12 @@ __device__ __forceinline__ void PackWeights(const Scores<NT>& p, Weights<NT>& w)
 }
 
 // In two bf16 parts, whose sum has 16 bits.
-template <int NT>
-__device__ __forceinline__ void PackBrainWeights(const Scores<NT>& p, Weights<NT>& high,
-                                                 Weights<NT>& low) {
+template <int NT, int kTiles>
+__device__ __forceinline__ void PackBrainWeights(const Scores<NT, kTiles>& p,
+                                                 Weights<NT, kTiles>& high,
+                                                 Weights<NT, kTiles>& low) {
 #pragma unroll
-  for (int tile = 0; tile < 4; ++tile) {
+  for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
     for (int nt = 0; nt < NT; ++nt) {
       uint32_t part[2][2];
@@ -71,22 +72,22 @@ __device__ __forceinline__ uint32_t ScaleWeights(uint32_t weights, uint32_t scal
 // --- f16 and bf16 ---
 
 // V is [dim / 32][page_tokens][32]: a word is two channels of a token. Rows that are not there may
-// hold NaN, which a weight of zero does not hide: `live` is the chunk's mask.
-template <int D, int NT, bool kBrain>
-__device__ __forceinline__ void FloatValueSums(const std::byte* strip, int page_tokens, int chunk,
-                                               const LanePlace& at, uint64_t live,
-                                               const Scores<NT>& p, Sums<D, NT>& o) {
-  Weights<NT> high, low;
+// hold NaN, which a weight of zero does not hide: `live` is the mask of 64 tokens.
+template <int D, int NT, int kTiles, bool kBrain>
+__device__ __forceinline__ void FloatValueSums(const std::byte* strip, int page_tokens,
+                                               int first_tile, const LanePlace& at, uint64_t live,
+                                               const Scores<NT, kTiles>& p, Sums<D, NT>& o) {
+  Weights<NT, kTiles> high, low;
   if constexpr (kBrain) {
-    PackBrainWeights<NT>(p, high, low);
+    PackBrainWeights<NT, kTiles>(p, high, low);
   } else {
-    PackWeights<NT>(p, high);
+    PackWeights<NT, kTiles>(p, high);
   }
-  const std::byte* base = strip + (chunk * 64 + 4 * at.i) * 64 + at.g * 4;
+  const std::byte* base = strip + (first_tile * 16 + 4 * at.i) * 64 + at.g * 4;
 #pragma unroll
   for (int block = 0; block < D / 32; ++block) {
 #pragma unroll
-    for (int tile = 0; tile < 4; ++tile) {
+    for (int tile = 0; tile < kTiles; ++tile) {
       uint32_t w[4][2];  // [token][first or second 16 channels]
       const std::byte* from = base + (static_cast<size_t>(block) * page_tokens + 16 * tile) * 64;
 #pragma unroll
@@ -97,7 +98,7 @@ __device__ __forceinline__ void FloatValueSums(const std::byte* strip, int page_
       if (live != ~uint64_t{0}) {
 #pragma unroll
         for (int t = 0; t < 4; ++t) {
-          const bool is_live = live >> (16 * tile + 4 * at.i + t) & 1;
+          const bool is_live = live >> (16 * (first_tile % 4 + tile) + 4 * at.i + t) & 1;
           w[t][0] = is_live ? w[t][0] : 0;
           w[t][1] = is_live ? w[t][1] : 0;
         }
@@ -148,27 +149,27 @@ __device__ __forceinline__ void DecodeValueWords(const uint2 (&w)[2], uint32_t (
   }
 }
 
-template <int D, int NT, int kWords>
-__device__ __forceinline__ void BlockValueSums(const std::byte* strip, int page_tokens, int chunk,
-                                               const LanePlace& at, const Scores<NT>& p,
-                                               Sums<D, NT>& o) {
+template <int D, int NT, int kTiles, int kWords>
+__device__ __forceinline__ void BlockValueSums(const std::byte* strip, int page_tokens,
+                                               int first_tile, const LanePlace& at,
+                                               const Scores<NT, kTiles>& p, Sums<D, NT>& o) {
   constexpr int kBlocks = D / 32;
   constexpr int kTileBytes = 256 * kWords;
   constexpr int kGroup = kWords == 2 || kBlocks % 2 != 0 ? 1 : 2;  // blocks loaded together
-  Weights<NT> weights;
-  PackWeights<NT>(p, weights);
-  const std::byte* scales = strip + (chunk * 64 + 4 * at.i) * 2;
-  const std::byte* codes = strip + 2 * page_tokens * kBlocks + chunk * (4 * kTileBytes) +
-                           at.i * (64 * kWords) + at.g * 8;
+  Weights<NT, kTiles> weights;
+  PackWeights<NT, kTiles>(p, weights);
+  const std::byte* scales = strip + (first_tile * 16 + 4 * at.i) * 2;
+  const std::byte* codes =
+      strip + 2 * page_tokens * kBlocks + first_tile * kTileBytes + at.i * (64 * kWords) + at.g * 8;
 #pragma unroll
   for (int first = 0; first < kBlocks; first += kGroup) {
-    uint2 w[kGroup][4][kWords];
-    uint2 scale[kGroup][4];
+    uint2 w[kGroup][kTiles][kWords];
+    uint2 scale[kGroup][kTiles];
 #pragma unroll
     for (int k = 0; k < kGroup; ++k) {
       const std::byte* block = codes + (first + k) * (16 * kWords) * page_tokens;
 #pragma unroll
-      for (int tile = 0; tile < 4; ++tile) {
+      for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
         for (int word = 0; word < kWords; ++word) {
           w[k][tile][word] = Load2(block + tile * kTileBytes + word * 64);
@@ -179,7 +180,7 @@ __device__ __forceinline__ void BlockValueSums(const std::byte* strip, int page_
 #pragma unroll
     for (int k = 0; k < kGroup; ++k) {
 #pragma unroll
-      for (int tile = 0; tile < 4; ++tile) {
+      for (int tile = 0; tile < kTiles; ++tile) {
         uint32_t a[2][4];
         DecodeValueWords(w[k][tile], a);
         const uint32_t even = Lows(scale[k][tile].x, scale[k][tile].y);
@@ -200,15 +201,15 @@ __device__ __forceinline__ void BlockValueSums(const std::byte* strip, int page_
 
 // Weights times the rows' scales, for tokens (0, 1) and (2, 3) of each four, and their sums per
 // head: sum[nt][0] and [1].
-template <int NT>
-__device__ __forceinline__ void TurnedWeights(const std::byte* strip, int chunk,
-                                              const LanePlace& at, const Scores<NT>& p,
-                                              Weights<NT>& w, float (&sum)[NT][4]) {
-  PackWeights<NT>(p, w);
-  const std::byte* scales = strip + (chunk * 64 + 4 * at.i) * 2;
+template <int NT, int kTiles>
+__device__ __forceinline__ void TurnedWeights(const std::byte* strip, int first_tile,
+                                              const LanePlace& at, const Scores<NT, kTiles>& p,
+                                              Weights<NT, kTiles>& w, float (&sum)[NT][4]) {
+  PackWeights<NT, kTiles>(p, w);
+  const std::byte* scales = strip + (first_tile * 16 + 4 * at.i) * 2;
   constexpr uint32_t kOnes[4] = {0x3C003C00u, 0x3C003C00u, 0x3C003C00u, 0x3C003C00u};
 #pragma unroll
-  for (int tile = 0; tile < 4; ++tile) {
+  for (int tile = 0; tile < kTiles; ++tile) {
     const uint2 scale = Load2(scales + tile * 32);
 #pragma unroll
     for (int nt = 0; nt < NT; ++nt) {
@@ -247,23 +248,23 @@ __device__ __forceinline__ void StartTurned(const float (&weight_sum)[NT][4],
   }
 }
 
-template <int D, int NT>
-__device__ __forceinline__ void Turned4ValueSums(const std::byte* strip, int page_tokens, int chunk,
-                                                 const LanePlace& at, const Scores<NT>& p,
-                                                 Sums<D, NT>& o) {
+template <int D, int NT, int kTiles>
+__device__ __forceinline__ void Turned4ValueSums(const std::byte* strip, int page_tokens,
+                                                 int first_tile, const LanePlace& at,
+                                                 const Scores<NT, kTiles>& p, Sums<D, NT>& o) {
   constexpr int kBlocks = D / 32;
   constexpr int kGroup = kBlocks % 2 != 0 ? 1 : 2;  // blocks loaded together
-  Weights<NT> weights;
+  Weights<NT, kTiles> weights;
   float weight_sum[NT][4] = {};
-  TurnedWeights<NT>(strip, chunk, at, p, weights, weight_sum);
-  const std::byte* codes = strip + 2 * page_tokens + chunk * 1024 + at.i * 64 + at.g * 8;
+  TurnedWeights<NT, kTiles>(strip, first_tile, at, p, weights, weight_sum);
+  const std::byte* codes = strip + 2 * page_tokens + first_tile * 256 + at.i * 64 + at.g * 8;
 #pragma unroll
   for (int first = 0; first < kBlocks; first += kGroup) {
-    uint2 w[kGroup][4];
+    uint2 w[kGroup][kTiles];
 #pragma unroll
     for (int k = 0; k < kGroup; ++k) {
 #pragma unroll
-      for (int tile = 0; tile < 4; ++tile) {
+      for (int tile = 0; tile < kTiles; ++tile) {
         w[k][tile] = Load2(codes + (first + k) * 16 * page_tokens + tile * 256);
       }
     }
@@ -272,7 +273,7 @@ __device__ __forceinline__ void Turned4ValueSums(const std::byte* strip, int pag
       float sum[2][NT][4];
       StartTurned<NT>(weight_sum, sum);
 #pragma unroll
-      for (int tile = 0; tile < 4; ++tile) {
+      for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
         for (int m = 0; m < 2; ++m) {
           const ByteLanes x = LookUp16(m == 0 ? w[k][tile].x : w[k][tile].y);
@@ -289,8 +290,8 @@ __device__ __forceinline__ void Turned4ValueSums(const std::byte* strip, int pag
 
 // Lane i of a quad has tokens 4i … 4i + 3 of every tile; afterwards it has every four tokens of
 // tile i: w[four][nt].
-template <int NT>
-__device__ __forceinline__ void TransposeQuads(const LanePlace& at, Weights<NT>& w) {
+template <int NT, int kTiles>
+__device__ __forceinline__ void TransposeQuads(const LanePlace& at, Weights<NT, kTiles>& w) {
   const auto exchange = [&](uint32_t& a, uint32_t& b, int bit) {
     const bool upper = (at.i & bit) != 0;
     const uint32_t got = __shfl_xor_sync(0xFFFFFFFFu, upper ? a : b, bit);
@@ -313,18 +314,19 @@ __device__ __forceinline__ void TransposeQuads(const LanePlace& at, Weights<NT>&
 }
 
 // A lane has whole cells: those of tile i.
-template <int D, int NT, int kBits>
-__device__ __forceinline__ void CellValueSums(const std::byte* strip, int page_tokens, int chunk,
-                                              const LanePlace& at, const Scores<NT>& p,
-                                              Sums<D, NT>& o) {
+template <int D, int NT, int kTiles, int kBits>
+__device__ __forceinline__ void CellValueSums(const std::byte* strip, int page_tokens,
+                                              int first_tile, const LanePlace& at,
+                                              const Scores<NT, kTiles>& p, Sums<D, NT>& o) {
   constexpr int kBlocks = D / 32;
+  static_assert(kTiles == 4);
   constexpr int kCellBytes = 64 * kBits;
   constexpr int kGroup = kBlocks % 2 != 0 ? 1 : 2;  // blocks loaded together
-  Weights<NT> weights;
+  Weights<NT, kTiles> weights;
   float weight_sum[NT][4] = {};
-  TurnedWeights<NT>(strip, chunk, at, p, weights, weight_sum);
-  TransposeQuads<NT>(at, weights);
-  const std::byte* codes = strip + 2 * page_tokens + (chunk * 4 + at.i) * kCellBytes + at.g * 8;
+  TurnedWeights<NT, kTiles>(strip, first_tile, at, p, weights, weight_sum);
+  TransposeQuads<NT, kTiles>(at, weights);
+  const std::byte* codes = strip + 2 * page_tokens + (first_tile + at.i) * kCellBytes + at.g * 8;
 #pragma unroll
   for (int first = 0; first < kBlocks; first += kGroup) {
     uint2 w[kGroup][kBits];

@@ -70,29 +70,82 @@ __device__ __forceinline__ float Exp2(float x) {
   return y;
 }
 
-// Words of pages, which no kernel writes while it reads them.
-__device__ __forceinline__ uint2 Load2(const std::byte* at) {
-  uint2 v;
-  asm("ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(at));
-  return v;
+// Copies of strips into shared memory that run ahead of their use. A barrier is 8 bytes of shared
+// memory; a copy completes one phase of it. One warp starts copies; any warp may wait.
+__device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
-__device__ __forceinline__ uint32_t Load1(const std::byte* at) {
-  uint32_t v;
-  asm("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(at));
-  return v;
-}
-
-// Asks for bytes to be brought into the second-level cache. A multiple of 16, at one.
-__device__ __forceinline__ void FetchAhead(const std::byte* from, uint32_t bytes, int lane) {
+__device__ __forceinline__ void InitBarrier(uint64_t* barrier) {
 #if __CUDA_ARCH__ >= 900
-  if (lane == 0) {
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes & ~15u));
-  }
+  constexpr uint32_t kArrivals = 1;  // the lane that starts the copy
 #else
-  for (uint32_t at = lane * 128; at < bytes; at += 32 * 128) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at));
-  }
+  constexpr uint32_t kArrivals = 32;
 #endif
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(SharedAddress(barrier)), "r"(kArrivals)
+               : "memory");
+}
+// Before the memory of a barrier is used for another.
+__device__ __forceinline__ void DropBarrier(uint64_t* barrier) {
+  asm volatile("mbarrier.inval.shared.b64 [%0];" ::"r"(SharedAddress(barrier)) : "memory");
+}
+// By all threads, after barriers have been made and before copies overwrite what threads have
+// written.
+__device__ __forceinline__ void FenceCopies() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+// All lanes of a warp call. Multiples of 16 bytes.
+__device__ __forceinline__ void StartCopy(uint64_t* barrier, std::byte* to, const std::byte* from,
+                                          uint32_t bytes, int lane) {
+  const uint32_t at = SharedAddress(barrier);
+#if __CUDA_ARCH__ >= 900
+  if (lane != 0) return;
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(at), "r"(bytes)
+               : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(SharedAddress(to)),
+      "l"(from), "r"(bytes), "r"(at)
+      : "memory");
+#else
+  for (uint32_t offset = 16 * lane; offset < bytes; offset += 16 * 32) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(SharedAddress(to + offset)),
+                 "l"(from + offset)
+                 : "memory");
+  }
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(at) : "memory");
+#endif
+}
+// Completes a phase without a copy.
+__device__ __forceinline__ void SkipCopy(uint64_t* barrier, int lane) {
+#if __CUDA_ARCH__ >= 900
+  if (lane != 0) return;
+#endif
+  asm volatile(
+      "{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(SharedAddress(barrier))
+      : "memory");
+}
+// Waits for the phase of that parity: phases count from 0.
+__device__ __forceinline__ void WaitCopy(uint64_t* barrier, uint32_t parity) {
+  const uint32_t at = SharedAddress(barrier);
+  uint32_t done = 0;
+  while (done == 0) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+        : "=r"(done)
+        : "r"(at), "r"(parity)
+        : "memory");
+#else
+    asm volatile(
+        "{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+        : "=r"(done)
+        : "r"(at), "r"(parity)
+        : "memory");
+#endif
+  }
 }
 
 }  // namespace varve::cuda
@@ -100,6 +153,14 @@ __device__ __forceinline__ void FetchAhead(const std::byte* from, uint32_t bytes
 #endif  // VARVE_CUDA_EMULATED
 
 namespace varve::cuda {
+
+// Words of strips, in shared memory or in global memory.
+__device__ __forceinline__ uint2 Load2(const std::byte* at) {
+  return *reinterpret_cast<const uint2*>(at);
+}
+__device__ __forceinline__ uint32_t Load1(const std::byte* at) {
+  return *reinterpret_cast<const uint32_t*>(at);
+}
 
 __device__ __forceinline__ uint32_t AsBits(half2 x) { return *reinterpret_cast<uint32_t*>(&x); }
 __device__ __forceinline__ half2 AsHalf2(uint32_t x) { return *reinterpret_cast<half2*>(&x); }

@@ -34,6 +34,7 @@ struct Place {
 const Place& Here();                // of the running fiber
 unsigned char* DynamicShared();     // of the running block
 void SyncThreads();                 // all fibers of the block
+void Yield();                       // lets the others run
 uint64_t* Exchange(uint64_t mine);  // the values of the 32 lanes; all of them call
 
 }  // namespace varve::cuda::emulation
@@ -48,10 +49,11 @@ inline void __threadfence() {}
 
 template <class T>
 T __shfl_sync(unsigned, T value, int lane) {
-  static_assert(sizeof(T) == 4);
-  const uint64_t got =
-      ::varve::cuda::emulation::Exchange(std::bit_cast<uint32_t>(value))[lane & 31];
-  return std::bit_cast<T>(static_cast<uint32_t>(got));
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  bits = ::varve::cuda::emulation::Exchange(bits)[lane & 31];
+  std::memcpy(&value, &bits, sizeof(T));
+  return value;
 }
 template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int bits) {
@@ -63,6 +65,12 @@ inline int __any_sync(unsigned, bool value) {
     if (all[lane] != 0) return 1;
   }
   return 0;
+}
+inline uint32_t __ballot_sync(unsigned, bool value) {
+  const uint64_t* all = ::varve::cuda::emulation::Exchange(value ? 1 : 0);
+  uint32_t bits = 0;
+  for (int lane = 0; lane < 32; ++lane) bits |= static_cast<uint32_t>(all[lane]) << lane;
+  return bits;
 }
 template <class T>
 T atomicAdd(T* at, T value) {
@@ -84,6 +92,7 @@ void __stcg(T* at, T value) {
   *at = value;
 }
 
+inline int __ffs(uint32_t x) { return x == 0 ? 0 : std::countr_zero(x) + 1; }
 inline int __popc(uint32_t x) { return std::popcount(x); }
 inline uint32_t __float_as_uint(float x) { return std::bit_cast<uint32_t>(x); }
 inline float __uint_as_float(uint32_t x) { return std::bit_cast<float>(x); }

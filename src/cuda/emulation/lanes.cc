@@ -42,11 +42,6 @@ struct Block {
 
 Block* g_block = nullptr;
 
-void Yield() {
-  Fiber& fiber = g_block->fibers[g_block->running];
-  swapcontext(&fiber.context, &g_block->scheduler);
-}
-
 void Enter() {
   g_block->kernel(g_block->argument);
   Fiber& fiber = g_block->fibers[g_block->running];
@@ -72,6 +67,11 @@ void RunBlock(Block& block) {
 }
 
 }  // namespace
+
+void Yield() {
+  Fiber& fiber = g_block->fibers[g_block->running];
+  swapcontext(&fiber.context, &g_block->scheduler);
+}
 
 const Place& Here() { return g_block->fibers[g_block->running].place; }
 

@@ -45,8 +45,10 @@ cudaError_t cudaGetDeviceCount(int* count) {
   *count = 1;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
-  *value = 4;  // multiprocessors
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  *value = attribute == cudaDevAttrMultiProcessorCount                ? 4
+           : attribute == cudaDevAttrMaxSharedMemoryPerMultiprocessor ? 233472
+                                                                      : 232448;  // as Hopper
   return cudaSuccess;
 }
 

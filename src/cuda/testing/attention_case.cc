@@ -242,15 +242,15 @@ CaseResult RunCase(const CaseSpec& spec) {
   call.scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
   call.soft_cap = spec.soft_cap;
   call.splits = spec.splits;
-  DeviceBuffer<std::byte> workspace(AttentionWorkspaceBytes(call, Multiprocessors()));
+  call.tiling = spec.tiling;
+  DeviceBuffer<std::byte> workspace(AttentionWorkspaceBytes(call, Limits()));
   const DeviceStatus ready = InitAttentionWorkspace(workspace.data(), workspace.size(), nullptr);
   CHECK_THAT(ready.ok(), "%s", ready.message());
   CaseResult result;
   // Twice: the work space must be as it was after a call.
   for (int round = 0; round < 2; ++round) {
     Must(cudaMemset(output.data(), 0xFF, output.size() * sizeof(float)), "poison");
-    const DeviceStatus status =
-        Attend(call, Multiprocessors(), workspace.data(), workspace.size(), nullptr);
+    const DeviceStatus status = Attend(call, Limits(), workspace.data(), workspace.size(), nullptr);
     CHECK_THAT(status.ok(), "%s", status.message());
     Must(cudaDeviceSynchronize(), "attention");
     Compare(spec, batch, output.Download(), lse.Download(), page_lse.Download(), &result);

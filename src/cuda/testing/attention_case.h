@@ -24,6 +24,7 @@ struct CaseSpec {
   int group = 4;
   int page_tokens = 64;
   int splits = 0;
+  Tiling tiling = Tiling::kAuto;
   float soft_cap = 0.0f;
   std::vector<std::vector<PageSpec>> sequences;
   uint64_t seed = 1;

@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <vector>
 
+#include "cuda/device_attention.h"
+
 namespace varve::cuda::testing {
 
 inline void Must(cudaError_t error, const char* what) {
@@ -51,10 +53,14 @@ class DeviceBuffer {
   size_t count_ = 0;
 };
 
-inline int Multiprocessors() {
-  int count = 0;
-  Must(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0), "multiprocessors");
-  return count;
+inline DeviceLimits Limits() {
+  DeviceLimits limits;
+  const DeviceStatus status = QueryDevice(0, &limits);
+  if (!status.ok()) {
+    std::printf("%s\n", status.message());
+    std::exit(1);
+  }
+  return limits;
 }
 
 }  // namespace varve::cuda::testing

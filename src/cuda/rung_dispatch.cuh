@@ -1,0 +1,106 @@
+// The rung of a strip to the code that reads it.
+
+#ifndef VARVE_CUDA_RUNG_DISPATCH_CUH_
+#define VARVE_CUDA_RUNG_DISPATCH_CUH_
+
+#include "cuda/key_scores.cuh"
+#include "cuda/query_setup.cuh"
+#include "cuda/value_sums.cuh"
+
+namespace varve::cuda {
+
+// This lane's view of an order of the queries.
+template <int D, int NT, class Shared>
+__device__ __forceinline__ QuerySet<D, NT> SetOf(Shared& shared, int order, int offsets,
+                                                 const LanePlace& at) {
+  return {shared.Set(order) + at.lane, &shared.offsets[offsets][0][2 * at.i]};
+}
+
+template <int D, int NT, int kTiles, class Shared>
+__device__ __forceinline__ void ScoreKeys(DeviceRung rung, const std::byte* strip, int page_tokens,
+                                          int first_tile, const LanePlace& at, Shared& shared,
+                                          Scores<NT, kTiles>& s) {
+  const auto set = [&](int order, int offsets = 0) {
+    return SetOf<D, NT>(shared, order, offsets, at);
+  };
+  switch (rung) {
+    case DeviceRung::kF16:
+      return FloatKeyScores<D, NT, kTiles, false>(strip, first_tile, at, set(kOrderF16),
+                                                  set(kOrderF16), s);
+    case DeviceRung::kBF16:
+      return FloatKeyScores<D, NT, kTiles, true>(strip, first_tile, at, set(kOrderBF16High),
+                                                 set(kOrderBF16Low), s);
+    case DeviceRung::kQ8_0:
+    case DeviceRung::kQ8_0r: {
+      const bool turned = rung == DeviceRung::kQ8_0r;
+      return BlockKeyScores<D, NT, kTiles, 2>(
+          strip, page_tokens, first_tile, at,
+          set(turned ? kOrderBlockTurned : kOrderBlock, turned ? kOffsetsQ8r : kOffsetsQ8), s);
+    }
+    case DeviceRung::kQ4_0:
+    case DeviceRung::kQ4_0r: {
+      const bool turned = rung == DeviceRung::kQ4_0r;
+      return BlockKeyScores<D, NT, kTiles, 1>(
+          strip, page_tokens, first_tile, at,
+          set(turned ? kOrderBlockTurned : kOrderBlock, turned ? kOffsetsQ4r : kOffsetsQ4), s);
+    }
+    case DeviceRung::kT4:
+      Turned4KeyScores<D, NT, kTiles>(strip, page_tokens, first_tile, at,
+                                      set(kOrderT4, kOffsetsTurned), s);
+      break;
+    case DeviceRung::kT3:
+      if constexpr (kTiles == 4) {
+        CellKeyScores<D, NT, kTiles, 3>(strip, page_tokens, first_tile, at,
+                                        set(kOrderCells, kOffsetsTurned), s);
+      }
+      break;
+    case DeviceRung::kT2:
+      if constexpr (kTiles == 4) {
+        CellKeyScores<D, NT, kTiles, 2>(strip, page_tokens, first_tile, at,
+                                        set(kOrderCells, kOffsetsTurned), s);
+      }
+      break;
+    default:
+#pragma unroll
+      for (int k = 0; k < 4 * kTiles * NT; ++k) s[k / (4 * NT)][k / 4 % NT][k % 4] = NAN;
+      return;
+  }
+  FinishTurnedScores<D, NT, kTiles>(strip, first_tile, at, set(kOrderMeanHigh), set(kOrderMeanLow),
+                                    s);
+}
+
+template <int D, int NT, int kTiles>
+__device__ __forceinline__ void SumValues(DeviceRung rung, const std::byte* strip, int page_tokens,
+                                          int first_tile, const LanePlace& at, uint64_t live,
+                                          const Scores<NT, kTiles>& p, Sums<D, NT>& o) {
+  switch (rung) {
+    case DeviceRung::kF16:
+      return FloatValueSums<D, NT, kTiles, false>(strip, page_tokens, first_tile, at, live, p, o);
+    case DeviceRung::kBF16:
+      return FloatValueSums<D, NT, kTiles, true>(strip, page_tokens, first_tile, at, live, p, o);
+    case DeviceRung::kQ8_0:
+    case DeviceRung::kQ8_0r:
+      return BlockValueSums<D, NT, kTiles, 2>(strip, page_tokens, first_tile, at, p, o);
+    case DeviceRung::kQ4_0:
+    case DeviceRung::kQ4_0r:
+      return BlockValueSums<D, NT, kTiles, 1>(strip, page_tokens, first_tile, at, p, o);
+    case DeviceRung::kT4:
+      return Turned4ValueSums<D, NT, kTiles>(strip, page_tokens, first_tile, at, p, o);
+    case DeviceRung::kT3:
+      if constexpr (kTiles == 4) {
+        CellValueSums<D, NT, kTiles, 3>(strip, page_tokens, first_tile, at, p, o);
+      }
+      return;
+    case DeviceRung::kT2:
+      if constexpr (kTiles == 4) {
+        CellValueSums<D, NT, kTiles, 2>(strip, page_tokens, first_tile, at, p, o);
+      }
+      return;
+    default:
+      return;
+  }
+}
+
+}  // namespace varve::cuda
+
+#endif  // VARVE_CUDA_RUNG_DISPATCH_CUH_
