@@ -2,7 +2,7 @@
 # Builds varve_cuda for one GPU and runs what needs it. Each part is limited in time; a part that fails does not
 # stop the next.
 #   tools/run_cuda.sh FOLDER [PART...]      results go to FOLDER
-#   parts: build test sanitize quick wide full sdpa-quick sdpa-wide sdpa-full masses   (default: build test quick)
+#   parts: build test sanitize quick wide full sdpa-quick sdpa-wide sdpa-full masses tiling   (default: build test quick)
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
@@ -15,7 +15,7 @@ failed=()
 
 part_build() {
   cmake -S src/cuda -B "$build" -DCMAKE_BUILD_TYPE=Release -DVARVE_CUDA_ARCHITECTURES=90a-real \
-    -DCMAKE_CUDA_FLAGS=-lineinfo >"$out/configure.log" 2>&1 &&
+    -DCMAKE_CUDA_FLAGS="-lineinfo -Xptxas -v" >"$out/configure.log" 2>&1 &&
     timeout 240 cmake --build "$build" --parallel "$(nproc)" >"$out/build.log" 2>&1 || { tail -n 40 "$out/build.log"; return 1; }
 }
 part_test() { timeout 120 "$build/cuda_tests" 2>&1 | tee "$out/tests.log" | tail -n 40; }
@@ -33,6 +33,13 @@ part_quick() { bench quick 60; }
 part_wide() { bench wide 90; }
 part_full() { bench full 240; }
 part_masses() { timeout 60 "$build/cuda_bench" --set quick --rungs "$rungs" --page-lse 1 --out "$out/cuda-masses.json"; }
+part_tiling() {
+  local tiling
+  for tiling in pages tiles; do
+    echo "tiling by $tiling"
+    timeout 60 "$build/cuda_bench" --set quick --rungs f16,q8_0,q4_0,t4 --tiling "$tiling" --out "$out/cuda-tiling-$tiling.json"
+  done
+}
 part_sdpa-quick() { sdpa quick 60; }
 part_sdpa-wide() { sdpa wide 90; }
 part_sdpa-full() { sdpa full 200; }
