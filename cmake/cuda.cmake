@@ -1,20 +1,20 @@
-# The GPU back end: src/cuda/*.cu joins the library when VARVE_CUDA is on. Without it the CPU build is
-# complete. With it, missing sources or a missing nvcc are errors: nobody who asks for a GPU gets a
-# library for the CPU alone.
+# The GPU kernels of src/cuda: the library varve_cuda, its tests and its benchmark, beside the CPU's targets, which
+# do not change. AUTO builds them where nvcc is, ON insists, OFF leaves them out.
+set(VARVE_CUDA AUTO CACHE STRING "Build the GPU kernels of src/cuda: AUTO (where nvcc is found), ON or OFF")
+set_property(CACHE VARVE_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(VARVE_NVCC_NAME nvcc CACHE STRING "Name of the CUDA compiler, to look for on PATH and under CUDA's folders")
+
+set(VARVE_BUILD_CUDA OFF)
 if(VARVE_CUDA)
-  file(GLOB VARVE_CUDA_SOURCES CONFIGURE_DEPENDS src/cuda/*.cu)
-  if(NOT VARVE_CUDA_SOURCES)
-    message(FATAL_ERROR "VARVE_CUDA=ON, but src/cuda has no .cu file in this version. "
-                        "Leave VARVE_CUDA off to build the library for the CPU.")
+  find_program(VARVE_NVCC ${VARVE_NVCC_NAME} HINTS ENV CUDA_PATH /usr/local/cuda PATH_SUFFIXES bin)
+  if(VARVE_NVCC)
+    set(VARVE_BUILD_CUDA ON)
+  elseif(NOT VARVE_CUDA STREQUAL "AUTO")
+    message(FATAL_ERROR "VARVE_CUDA=${VARVE_CUDA} needs nvcc: put it on PATH, or set CUDA_PATH. "
+                        "Leave VARVE_CUDA at AUTO to build for the CPU alone.")
   endif()
-  include(CheckLanguage)
-  check_language(CUDA)
-  if(NOT CMAKE_CUDA_COMPILER)
-    message(FATAL_ERROR "VARVE_CUDA=ON needs nvcc: put it on PATH or set CMAKE_CUDA_COMPILER")
-  endif()
-  enable_language(CUDA)
-  find_package(CUDAToolkit REQUIRED)
-  target_sources(varve_objects PRIVATE ${VARVE_CUDA_SOURCES})
-  target_compile_definitions(varve_objects PUBLIC VARVE_CUDA=1)
-  target_link_libraries(varve_objects PUBLIC CUDA::cudart_static)
+endif()
+# Sanitizers of the host and libFuzzer see nothing of device code.
+if(VARVE_CUDA STREQUAL "AUTO" AND (VARVE_SANITIZE OR VARVE_BUILD_FUZZERS))
+  set(VARVE_BUILD_CUDA OFF)
 endif()

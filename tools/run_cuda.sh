@@ -2,7 +2,7 @@
 # Builds varve_cuda for one GPU and runs what needs it. Each part is limited in time; a part that fails does not
 # stop the next.
 #   tools/run_cuda.sh FOLDER [PART...]      results go to FOLDER
-#   parts: build test sanitize quick wide full sdpa-quick sdpa-wide sdpa-full masses tiling   (default: build test quick)
+#   parts: build test sanitize quick wide full sdpa-quick sdpa-wide sdpa-full masses tiling profile   (default: build test quick)
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
@@ -38,6 +38,17 @@ part_tiling() {
   for tiling in pages tiles; do
     echo "tiling by $tiling"
     timeout 60 "$build/cuda_bench" --set quick --rungs f16,q8_0,q4_0,t4 --tiling "$tiling" --out "$out/cuda-tiling-$tiling.json"
+  done
+}
+part_profile() {
+  local rung
+  for rung in ${VARVE_CUDA_PROFILE:-f16 q4_0 t4 t3}; do
+    timeout 60 ncu --clock-control none --section SpeedOfLight --section Occupancy --section WarpStateStats \
+      --section ComputeWorkloadAnalysis --section MemoryWorkloadAnalysis --section InstructionStats --section SchedulerStats \
+      --section LaunchStats -k regex:AttendPages -c 1 "$build/cuda_bench" --set quick --rungs "$rung" --out /dev/null \
+      >"$out/profile-$rung.txt" 2>&1 || tail -n 5 "$out/profile-$rung.txt"
+    timeout 60 ncu --clock-control none --section SourceCounters --page source --csv -k regex:AttendPages -c 1 \
+      "$build/cuda_bench" --set quick --rungs "$rung" --out /dev/null >"$out/source-$rung.csv" 2>&1 || tail -n 5 "$out/source-$rung.csv"
   done
 }
 part_sdpa-quick() { sdpa quick 60; }

@@ -50,9 +50,7 @@ uint32_t SpacesOf(uint32_t value_rungs) {
 
 bool SharesPages(const DeviceAttention& call) {
   if (call.tiling != Tiling::kAuto) return call.tiling == Tiling::kTiles;
-  constexpr uint32_t kLarge =
-      kFloatRungs | RungBit(DeviceRung::kQ8_0) | RungBit(DeviceRung::kQ8_0r);
-  return ((call.key_rungs | call.value_rungs) & ~kLarge) == 0;
+  return ((call.key_rungs | call.value_rungs) & ~kFloatRungs) == 0;
 }
 
 AttendKernel KernelOf(const DeviceAttention& call) {
@@ -279,6 +277,11 @@ DeviceStatus Attend(const DeviceAttention& call, const DeviceLimits& limits, voi
   const size_t shared_bytes = plan.bytes;
   cudaError_t error = cudaFuncSetAttribute(
       kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+  // All of the first-level cache as shared memory, or fewer blocks would fit than planned.
+  if (error == cudaSuccess) {
+    error = cudaFuncSetAttribute(kernel.function, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                 cudaSharedmemCarveoutMaxShared);
+  }
   if (error != cudaSuccess) {
     return {StatusCode::kUnimplemented, "shared memory of %zu bytes a block: %s", shared_bytes,
             cudaGetErrorString(error)};
