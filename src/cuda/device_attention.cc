@@ -30,7 +30,8 @@ uint32_t OrdersOf(uint32_t key_rungs) {
   if (has(kPlainBlocks)) orders |= 1u << kOrderBlock;
   if (has(kTurnedBlocks)) orders |= 1u << kOrderBlockTurned;
   if (has(RungBit(DeviceRung::kT4))) orders |= 1u << kOrderT4;
-  if (has(kCells)) orders |= 1u << kOrderCells;
+  if (has(RungBit(DeviceRung::kT3))) orders |= 1u << kOrderT3;
+  if (has(RungBit(DeviceRung::kT2))) orders |= 1u << kOrderT2;
   if (has(kCells | RungBit(DeviceRung::kT4))) {
     orders |= 1u << kOrderMeanHigh | 1u << kOrderMeanLow;
   }

@@ -197,41 +197,29 @@ __device__ __forceinline__ void MeanScores(const std::byte* strip, const LanePla
   }
 }
 
+// Sums of bytes to scores: with the rows' scales and the mean's scores.
 template <int D, int NT, int kTiles>
-__device__ __forceinline__ void StartTurnedScores(const QuerySet<D, NT>& query,
-                                                  Scores<NT, kTiles>& s) {
-#pragma unroll
-  for (int nt = 0; nt < NT; ++nt) {
-    const float2 offset = query.Offset(nt, 0);
-#pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      s[tile][nt][0] = s[tile][nt][2] = offset.x;
-      s[tile][nt][1] = s[tile][nt][3] = offset.y;
-    }
-  }
-}
-
-// Rows' scales, and the mean's scores.
-template <int D, int NT, int kTiles>
-__device__ __forceinline__ void FinishTurnedScores(const std::byte* strip, int first_tile,
-                                                   const LanePlace& at,
-                                                   const QuerySet<D, NT>& mean_high,
-                                                   const QuerySet<D, NT>& mean_low,
-                                                   Scores<NT, kTiles>& s) {
+__device__ __forceinline__ void FinishTurnedScores(
+    const std::byte* strip, int first_tile, const LanePlace& at, const QuerySet<D, NT>& query,
+    const float* steps, const QuerySet<D, NT>& mean_high, const QuerySet<D, NT>& mean_low,
+    const int (&sums)[kTiles][NT][4], Scores<NT, kTiles>& s) {
   float mean[NT][4] = {};
   MeanScores<D, NT>(strip, at, mean_high, mean_low, mean);
   const std::byte* scales = strip + 2 * D + first_tile * 32 + at.g * 4;
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
-    float2 factor = __half22float2(AsHalf2(Load1(scales + tile * 32)));
-    factor.x *= 2.0f * kTurnedUnit;
-    factor.y *= 2.0f * kTurnedUnit;
+    const float2 scale = __half22float2(AsHalf2(Load1(scales + tile * 32)));
 #pragma unroll
     for (int nt = 0; nt < NT; ++nt) {
-      s[tile][nt][0] = fmaf(s[tile][nt][0], factor.x, mean[nt][0]);
-      s[tile][nt][1] = fmaf(s[tile][nt][1], factor.x, mean[nt][1]);
-      s[tile][nt][2] = fmaf(s[tile][nt][2], factor.y, mean[nt][0]);
-      s[tile][nt][3] = fmaf(s[tile][nt][3], factor.y, mean[nt][1]);
+      const float2 offset = query.Offset(nt, 0);
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        const float step = steps[8 * nt + c % 2] * kTurnedUnit;
+        // |2 * sum + offset| < 2^23: exact.
+        const float sum =
+            fmaf(2.0f, static_cast<float>(sums[tile][nt][c]), c % 2 == 0 ? offset.x : offset.y);
+        s[tile][nt][c] = fmaf(sum, (c < 2 ? scale.x : scale.y) * step, mean[nt][c % 2]);
+      }
     }
   }
 }
@@ -241,10 +229,9 @@ template <int D, int NT, int kTiles>
 __device__ __forceinline__ void Turned4KeyScores(const std::byte* strip, int page_tokens,
                                                  int first_tile, const LanePlace& at,
                                                  const QuerySet<D, NT>& query,
-                                                 Scores<NT, kTiles>& s) {
+                                                 int (&sums)[kTiles][NT][4]) {
   constexpr int kBlocks = D / 32;
   constexpr int kGroup = kBlocks % 2 != 0 ? 1 : 2;  // blocks loaded together
-  StartTurnedScores<D, NT, kTiles>(query, s);
   const std::byte* codes =
       strip + 2 * D + 2 * page_tokens + first_tile * (kBlocks * 256) + at.i * 64 + at.g * 8;
 #pragma unroll
@@ -258,25 +245,16 @@ __device__ __forceinline__ void Turned4KeyScores(const std::byte* strip, int pag
     }
 #pragma unroll
     for (int k = 0; k < kGroup; ++k) {
-      uint2 q[NT][2];
+      uint2 q[NT];
 #pragma unroll
-      for (int nt = 0; nt < NT; ++nt) {
-        q[nt][0] = query.Fragment(nt, 2 * (first + k));
-        q[nt][1] = query.Fragment(nt, 2 * (first + k) + 1);
-      }
+      for (int nt = 0; nt < NT; ++nt) q[nt] = query.Fragment(nt, first + k);
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
         const ByteLanes x = LookUp16(w[tile][k].x);
         const ByteLanes y = LookUp16(w[tile][k].y);
-        const uint32_t even[4] = {BytesToHalf2<0, 2>(x.low), BytesToHalf2<0, 2>(y.low),
-                                  BytesToHalf2<0, 2>(x.high), BytesToHalf2<0, 2>(y.high)};
-        const uint32_t odd[4] = {BytesToHalf2<1, 3>(x.low), BytesToHalf2<1, 3>(y.low),
-                                 BytesToHalf2<1, 3>(x.high), BytesToHalf2<1, 3>(y.high)};
+        const uint32_t a[4] = {x.low, y.low, x.high, y.high};
 #pragma unroll
-        for (int nt = 0; nt < NT; ++nt) {
-          Multiply(s[tile][nt], even, q[nt][0]);
-          Multiply(s[tile][nt], odd, q[nt][1]);
-        }
+        for (int nt = 0; nt < NT; ++nt) MultiplyBytes(sums[tile][nt], a, q[nt]);
       }
     }
   }
@@ -288,10 +266,10 @@ __device__ __forceinline__ void Turned4KeyScores(const std::byte* strip, int pag
 template <int D, int NT, int kTiles, int kBits>
 __device__ __forceinline__ void CellKeyScores(const std::byte* strip, int page_tokens,
                                               int first_tile, const LanePlace& at,
-                                              const QuerySet<D, NT>& query, Scores<NT, kTiles>& s) {
+                                              const QuerySet<D, NT>& query,
+                                              int (&sums)[kTiles][NT][4]) {
   constexpr int kBlocks = D / 32;
   constexpr int kCellBytes = 64 * kBits;
-  StartTurnedScores<D, NT, kTiles>(query, s);
 #pragma unroll
   for (int round = 0; round < Steps<D>::kRounds; ++round) {
     const int block = min(4 * round + at.i, kBlocks - 1);
@@ -319,14 +297,10 @@ __device__ __forceinline__ void CellKeyScores(const std::byte* strip, int page_t
       for (int word = 0; word < 4; ++word) {
         const ByteLanes x = LookUp8<kBits>(nibbles_x[word]);
         const ByteLanes y = LookUp8<kBits>(nibbles_y[word]);
-        const uint32_t even[4] = {BytesToHalf2<0, 2>(x.low), BytesToHalf2<0, 2>(y.low),
-                                  BytesToHalf2<0, 2>(x.high), BytesToHalf2<0, 2>(y.high)};
-        const uint32_t odd[4] = {BytesToHalf2<1, 3>(x.low), BytesToHalf2<1, 3>(y.low),
-                                 BytesToHalf2<1, 3>(x.high), BytesToHalf2<1, 3>(y.high)};
+        const uint32_t a[4] = {x.low, y.low, x.high, y.high};
 #pragma unroll
         for (int nt = 0; nt < NT; ++nt) {
-          Multiply(s[tile][nt], even, query.Fragment(nt, 8 * round + PlaneOf<kBits>(word, 0)));
-          Multiply(s[tile][nt], odd, query.Fragment(nt, 8 * round + PlaneOf<kBits>(word, 1)));
+          MultiplyBytes(sums[tile][nt], a, query.Fragment(nt, 4 * round + word));
         }
       }
     }

@@ -12,12 +12,13 @@ enum QueryOrder : int {
   kOrderBF16Low = 2,
   kOrderBlock = 3,  // plain
   kOrderBlockTurned = 4,
-  kOrderT4 = 5,        // turned
-  kOrderCells = 6,     // turned: t3 and t2
-  kOrderMeanHigh = 7,  // plain, as the sum of two f16: for the mean of a page
-  kOrderMeanLow = 8,
-  kOrderPq = 9,  // turned by the codebook, times the scales of its sub-spaces
-  kNumQueryOrders = 10,
+  kOrderT4 = 5,  // turned, bytes
+  kOrderT3 = 6,
+  kOrderT2 = 7,
+  kOrderMeanHigh = 8,  // plain, as the sum of two f16: for the mean of a page
+  kOrderMeanLow = 9,
+  kOrderPq = 10,  // turned by the codebook, times the scales of its sub-spaces
+  kNumQueryOrders = 11,
 };
 
 }  // namespace varve::cuda

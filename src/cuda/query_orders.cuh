@@ -9,6 +9,7 @@
 #define VARVE_CUDA_QUERY_ORDERS_CUH_
 
 #include "cuda/query_order_ids.h"
+#include "cuda/turned_lookup.cuh"
 #include "cuda/warp_ops.cuh"
 
 namespace varve::cuda {
@@ -25,8 +26,7 @@ struct Steps {
   static constexpr int kBlocks = D / 32;
   static constexpr int kPlain = D / 16;
   static constexpr int kRounds = (D + 127) / 128;  // of four cells, one per lane of a quad
-  static constexpr int kCells = 8 * kRounds;
-  static constexpr int kMost = kCells > kPlain ? kCells : kPlain;
+  static constexpr int kMost = kPlain;             // bytes: D / 32, or four a round
 };
 
 // Channel of place `j` of lane `i` in step `step`; D or more: none.
@@ -42,13 +42,23 @@ __device__ __forceinline__ int ChannelOf(int order, int step, int i, int j) {
     case kOrderBlock:
     case kOrderBlockTurned:  // bytes 0, 2, 1, 3 of a word
       return 32 * block + 16 * half + 4 * i + (j == 1 ? 2 : j == 2 ? 1 : j);
-    case kOrderT4:
-      return 32 * block + 8 * i + 4 * half + j;
-    case kOrderCells:
-      return 32 * (step / 8 * 4 + i) + step % 8 * 4 + j;
     default:  // mean and pq: as they lie
       return 16 * step + 4 * i + j;
   }
+}
+
+// The same for products of bytes, which take eight channels of a lane at once, in the order in
+// which lookups give them (turned_lookup.cuh): low and high nibbles take turns.
+template <int D>
+__device__ __forceinline__ int ByteChannelOf(int order, int step, int i, int j) {
+  const int byte = j / 2, high = j % 2;
+  if (order == kOrderT4) return 32 * step + 8 * i + 4 * high + byte;
+  const int word = step % 4;
+  const int plane = order == kOrderT3 ? PlaneOf<3>(word, high) : PlaneOf<2>(word, high);
+  return 32 * (step / 4 * 4 + i) + 4 * plane + byte;
+}
+__device__ __forceinline__ bool IsByteOrder(int order) {
+  return order >= kOrderT4 && order <= kOrderT2;
 }
 
 }  // namespace varve::cuda

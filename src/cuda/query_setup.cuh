@@ -36,9 +36,10 @@ struct BlockShared {
   uint64_t barriers[kMaxRingSlots];
   QueuedPage queue[kWarps][kQueuePages];
   float offsets[kNumOffsetSets][D / 32][kHeads];
-  float factor[kHeads];      // of scores, in units of log2
-  float total[kHeads][D];    // plain space
-  float2 total_max[kHeads];  // reference and sum
+  float turned_step[kHeads];  // of the bytes of turned queries
+  float factor[kHeads];       // of scores, in units of log2
+  float total[kHeads][D];     // plain space
+  float2 total_max[kHeads];   // reference and sum
   float2 warp_max[2][kWarps][kHeads];
   uint32_t scratch_offset;  // bytes from here
   // Where the fragments of an order begin. Read anew for every page: kept in registers, the places
@@ -106,6 +107,20 @@ __device__ void LoadQueries(const AttendParams& params, int sequence, int first_
     }
     ApplySigns<D>(v, lane);
     Hadamard<D>(v, lane);
+    largest = 0.0f;
+    bool finite = true;
+#pragma unroll
+    for (int k = 0; k < D / 32; ++k) {
+      finite = finite && fabsf(v[k]) < INFINITY;
+      largest = fmaxf(largest, fabsf(v[k]));
+    }
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+      largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, step));
+    }
+    finite = __any_sync(0xFFFFFFFFu, !finite) == 0;
+    // Bytes of turned queries, as on the CPU.
+    if (lane == 0) shared.turned_step[head] = finite ? largest / 127.0f : NAN;
 #pragma unroll
     for (int k = 0; k < D / 32; ++k) rows[1][head][32 * k + lane] = v[k];
   }
@@ -116,13 +131,20 @@ template <int D, class Shared>
 __device__ __forceinline__ float QueryValue(Shared& shared, int order, int head, int channel) {
   if (channel >= D) return 0.0f;
   auto& rows = *shared.template Scratch<typename Shared::Rows>();
-  const int space = order == kOrderPq                                    ? 2
-                    : order >= kOrderBlockTurned && order <= kOrderCells ? 1
-                                                                         : 0;
+  const int space = order == kOrderPq ? 2 : order >= kOrderBlockTurned && order <= kOrderT2 ? 1 : 0;
   const float x = rows[space][head][channel];
   if (order == kOrderMeanLow) return x - __half2float(__float2half_rn(x));
   if (order == kOrderBF16Low) return x - __bfloat162float(__float2bfloat16_rn(x));
   return x;
+}
+
+// A turned query in steps of 1 / 127 of its largest channel.
+template <int D, class Shared>
+__device__ __forceinline__ int QueryByte(Shared& shared, int head, int channel) {
+  const float step = shared.turned_step[head];
+  if (channel >= D || !(step > 0.0f)) return 0;
+  auto& rows = *shared.template Scratch<typename Shared::Rows>();
+  return static_cast<int>(rintf(fminf(fmaxf(rows[1][head][channel] / step, -127.0f), 127.0f)));
 }
 
 __device__ __forceinline__ uint32_t PackQuery(int order, float x, float y) {
@@ -143,6 +165,15 @@ __device__ void MakeFragments(uint32_t orders, int thread, int num_threads, Shar
     for (int at = thread; at < Shared::kSetSize; at += num_threads) {
       const int lane = at % 32, step = at / 32 % Steps<D>::kMost;
       const int head = at / (32 * Steps<D>::kMost) * 8 + lane / 4;
+      if (IsByteOrder(order)) {
+        uint32_t bytes[2] = {0, 0};
+        for (int j = 0; j < 8; ++j) {
+          const int channel = ByteChannelOf<D>(order, step, lane % 4, j);
+          bytes[j / 4] |= (QueryByte<D>(shared, head, channel) & 255u) << (j % 4 * 8);
+        }
+        set[at] = {bytes[0], bytes[1]};
+        continue;
+      }
       float x[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
@@ -170,9 +201,9 @@ __device__ void MakeOffsets(int thread, int num_threads, Shared& shared) {
         -(kByteMagic + 8.0f) * sum[0] - (kNibbleMagic + 8.0f) * sum[1];
   }
   for (int head = thread; head < Shared::kHeads; head += num_threads) {
-    float sum = 0.0f;
-    for (int d = 0; d < D; ++d) sum += __half2float(__float2half_rn(rows[1][head][d]));
-    shared.offsets[kOffsetsTurned][0][head] = -kTurnedMagic * sum;
+    int sum = 0;
+    for (int d = 0; d < D; ++d) sum += QueryByte<D>(shared, head, d);
+    shared.offsets[kOffsetsTurned][0][head] = static_cast<float>(-kTurnedOffset * sum);
   }
 }
 

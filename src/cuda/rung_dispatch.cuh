@@ -45,28 +45,31 @@ __device__ __forceinline__ void ScoreKeys(DeviceRung rung, const std::byte* stri
           set(turned ? kOrderBlockTurned : kOrderBlock, turned ? kOffsetsQ4r : kOffsetsQ4), s);
     }
     case DeviceRung::kT4:
-      Turned4KeyScores<D, NT, kTiles>(strip, page_tokens, first_tile, at,
-                                      set(kOrderT4, kOffsetsTurned), s);
-      break;
     case DeviceRung::kT3:
-      if constexpr (kTiles == 4) {
-        CellKeyScores<D, NT, kTiles, 3>(strip, page_tokens, first_tile, at,
-                                        set(kOrderCells, kOffsetsTurned), s);
+    case DeviceRung::kT2: {
+      const auto query = set(rung == DeviceRung::kT4   ? kOrderT4
+                             : rung == DeviceRung::kT3 ? kOrderT3
+                                                       : kOrderT2,
+                             kOffsetsTurned);
+      int sums[kTiles][NT][4] = {};
+      if (rung == DeviceRung::kT4) {
+        Turned4KeyScores<D, NT, kTiles>(strip, page_tokens, first_tile, at, query, sums);
+      } else if constexpr (kTiles == 4) {
+        if (rung == DeviceRung::kT3) {
+          CellKeyScores<D, NT, kTiles, 3>(strip, page_tokens, first_tile, at, query, sums);
+        } else {
+          CellKeyScores<D, NT, kTiles, 2>(strip, page_tokens, first_tile, at, query, sums);
+        }
       }
-      break;
-    case DeviceRung::kT2:
-      if constexpr (kTiles == 4) {
-        CellKeyScores<D, NT, kTiles, 2>(strip, page_tokens, first_tile, at,
-                                        set(kOrderCells, kOffsetsTurned), s);
-      }
-      break;
+      return FinishTurnedScores<D, NT, kTiles>(strip, first_tile, at, query,
+                                               &shared.turned_step[2 * at.i], set(kOrderMeanHigh),
+                                               set(kOrderMeanLow), sums, s);
+    }
     default:
 #pragma unroll
       for (int k = 0; k < 4 * kTiles * NT; ++k) s[k / (4 * NT)][k / 4 % NT][k % 4] = NAN;
       return;
   }
-  FinishTurnedScores<D, NT, kTiles>(strip, first_tile, at, set(kOrderMeanHigh), set(kOrderMeanLow),
-                                    s);
 }
 
 template <int D, int NT, int kTiles>

@@ -62,7 +62,7 @@ __device__ __forceinline__ void CellNibbles(const uint32_t (&line)[kBits], uint3
 }
 
 template <int kBits>
-constexpr int PlaneOf(int x, int high) {
+__host__ __device__ constexpr int PlaneOf(int x, int high) {
   return kBits == 3 ? 2 * x + high : x / 2 * 4 + x % 2 + 2 * high;
 }
 

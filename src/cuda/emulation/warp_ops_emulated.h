@@ -46,6 +46,26 @@ void Multiply(float (&c)[4], const uint32_t (&a)[4], uint2 b) {
   }
 }
 
+inline void MultiplyBytes(int (&c)[4], const uint32_t (&a)[4], uint2 b) {
+  using emulation::Exchange;
+  uint64_t all_a[4][32], all_b[2][32];
+  for (int k = 0; k < 4; ++k) std::memcpy(all_a[k], Exchange(a[k]), sizeof(all_a[k]));
+  std::memcpy(all_b[0], Exchange(b.x), sizeof(all_b[0]));
+  std::memcpy(all_b[1], Exchange(b.y), sizeof(all_b[1]));
+  const int lane = static_cast<int>(threadIdx.x % 32), g = lane / 4, i = lane % 4;
+  const auto byte = [](uint64_t word, int which) {
+    return static_cast<int>(static_cast<int8_t>(word >> (8 * which)));
+  };
+  for (int out = 0; out < 4; ++out) {
+    const int row_part = out / 2, column = 2 * i + out % 2;
+    for (int k = 0; k < 32; ++k) {
+      const int from = k % 16 / 4, part = k / 16;
+      c[out] += byte(all_a[row_part + 2 * part][4 * g + from], k % 4) *
+                byte(all_b[part][4 * column + from], k % 4);
+    }
+  }
+}
+
 inline uint32_t Transpose(uint32_t x) {
   const uint64_t* all = emulation::Exchange(x);
   const int lane = static_cast<int>(threadIdx.x % 32), g = lane / 4, i = lane % 4;
