@@ -78,9 +78,15 @@ __device__ __forceinline__ void SumValues(DeviceRung rung, const std::byte* stri
                                           const Scores<NT, kTiles>& p, Sums<D, NT>& o) {
   switch (rung) {
     case DeviceRung::kF16:
-      return FloatValueSums<D, NT, kTiles, false>(strip, page_tokens, first_tile, at, live, p, o);
+      return live == ~uint64_t{0} ? FloatValueSums<D, NT, kTiles, false, true>(
+                                        strip, page_tokens, first_tile, at, live, p, o)
+                                  : FloatValueSums<D, NT, kTiles, false, false>(
+                                        strip, page_tokens, first_tile, at, live, p, o);
     case DeviceRung::kBF16:
-      return FloatValueSums<D, NT, kTiles, true>(strip, page_tokens, first_tile, at, live, p, o);
+      return live == ~uint64_t{0} ? FloatValueSums<D, NT, kTiles, true, true>(
+                                        strip, page_tokens, first_tile, at, live, p, o)
+                                  : FloatValueSums<D, NT, kTiles, true, false>(
+                                        strip, page_tokens, first_tile, at, live, p, o);
     case DeviceRung::kQ8_0:
     case DeviceRung::kQ8_0r:
       return BlockValueSums<D, NT, kTiles, 2>(strip, page_tokens, first_tile, at, p, o);

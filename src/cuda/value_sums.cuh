@@ -73,7 +73,7 @@ __device__ __forceinline__ uint32_t ScaleWeights(uint32_t weights, uint32_t scal
 
 // V is [dim / 32][page_tokens][32]: a word is two channels of a token. Rows that are not there may
 // hold NaN, which a weight of zero does not hide: `live` is the mask of 64 tokens.
-template <int D, int NT, int kTiles, bool kBrain>
+template <int D, int NT, int kTiles, bool kBrain, bool kAllLive>
 __device__ __forceinline__ void FloatValueSums(const std::byte* strip, int page_tokens,
                                                int first_tile, const LanePlace& at, uint64_t live,
                                                const Scores<NT, kTiles>& p, Sums<D, NT>& o) {
@@ -95,7 +95,7 @@ __device__ __forceinline__ void FloatValueSums(const std::byte* strip, int page_
         w[t][0] = Load1(from + t * 64);
         w[t][1] = Load1(from + t * 64 + 32);
       }
-      if (live != ~uint64_t{0}) {
+      if constexpr (!kAllLive) {
 #pragma unroll
         for (int t = 0; t < 4; ++t) {
           const bool is_live = live >> (16 * (first_tile % 4 + tile) + 4 * at.i + t) & 1;
