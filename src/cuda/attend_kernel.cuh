@@ -1,5 +1,5 @@
 // The attention kernel. A block works on one split of the pages of one (sequence, KV head), for up
-// to 8 * NT query heads. Strips come into shared memory ahead of their use (strip_ring.cuh); from
+// to 8 * NT query heads. Strips come into shared memory ahead of their use (strip_slots.cuh); from
 // there they go to registers in the order in which the matrix products want them (key_scores.cuh,
 // value_sums.cuh). With kTiles = 4 each warp takes pages of its own, 64 tokens at a time; with
 // kTiles = 1 the four warps take one tile of 16 tokens each of every page, which suits strips too
@@ -19,7 +19,7 @@
 #include "cuda/query_setup.cuh"
 #include "cuda/rung_dispatch.cuh"
 #include "cuda/softmax_state.cuh"
-#include "cuda/strip_ring.cuh"
+#include "cuda/strip_slots.cuh"
 
 namespace varve::cuda {
 
@@ -77,46 +77,30 @@ __device__ __forceinline__ void WalkPages(const AttendParams& params, const Bloc
                                           int space, Shared& shared, WarpState<D, NT>& state) {
   constexpr bool kOwnPages = kTiles == 4;
   const int page_tokens = params.call.shape.page_tokens;
-  const int num_slots = params.ring_slots;
   const int reader = kOwnPages ? place.warp : 0;
   const bool sends = kOwnPages || place.warp == 0;
   const LanePlace& at = place.at;
-  StripRing ring;
-  ring.params = &params;
-  ring.barriers = shared.barriers + reader * num_slots;
-  ring.slots = shared.template Scratch<std::byte>() + reader * num_slots * params.slot_bytes;
-  ring.queue = shared.queue[reader];
-  ring.kv_head = place.kv_head;
-  ring.space = space;
-  ring.lane = at.lane;
-  ring.step = kOwnPages ? kWarps : 1;
-  ring.end = place.end;
-  const auto settle = [&] { kOwnPages ? __syncwarp() : __syncthreads(); };
-  if (sends) {
-    ring.Start(place.begin + reader);
-    for (int slot = 0; slot < num_slots; ++slot) ring.Send(slot);
+  const StripSlots slots = {&params, shared.barriers + 2 * reader,
+                            shared.template Scratch<std::byte>() + 2 * reader * params.slot_bytes,
+                            place.kv_head};
+  // Every warp of a reader walks the records by itself.
+  PageCursor cursor = {params.call.pages,      space,     place.begin + reader,
+                       kOwnPages ? kWarps : 1, place.end, {}};
+  cursor.Start();
+  DevicePage page, next;
+  int index = 0, next_index = 0;
+  bool more = cursor.Take(&page, &index);
+  if (more && sends) {
+    slots.Send(page, false, at.lane);
+    slots.Send(page, true, at.lane);
   }
-  settle();
-  int slot = 0;
-  uint32_t phase = 0;
-  const auto strip_at = [&](const DevicePage& page, bool value) {
-    WaitCopy(ring.barriers + slot, phase);
-    return ring.BytesOf(page, value) <= params.slot_bytes ? ring.slots + slot * params.slot_bytes
-                                                          : ring.StripOf(page, value);
+  const auto release = [&](bool value) {  // all have read the strip: the next may come
+    kOwnPages ? __syncwarp() : __syncthreads();
+    if (sends && more) slots.Send(next, value, at.lane);
   };
-  const auto release = [&] {
-    settle();
-    if (sends) ring.Send(slot);
-    if (++slot == num_slots) {
-      slot = 0;
-      phase ^= 1;
-    }
-  };
-  for (uint32_t round = 0;; ++round) {
-    const int index = ring.queue[round % kQueuePages].index;
-    if (index == kNoPage) break;
-    const DevicePage page = ring.queue[round % kQueuePages].page;
-    const std::byte* keys = strip_at(page, false);
+  for (uint32_t round = 0; more; ++round) {
+    more = cursor.Take(&next, &next_index);
+    const std::byte* keys = slots.Wait(page, false, round % 2);
     const std::byte* values = nullptr;
     float page_sum[NT][2] = {};
     for (int chunk = 0; chunk < page_tokens / 64; ++chunk) {
@@ -126,33 +110,21 @@ __device__ __forceinline__ void WalkPages(const AttendParams& params, const Bloc
       if (live != 0) {
         ScoreKeys<D, NT, kTiles>(page.key_rung, keys, page_tokens, first_tile, at, shared, s);
       }
-      if (64 * (chunk + 1) == page_tokens) release();
-      if (live != 0) {
-        Softmax<D, NT, kTiles>(params, &shared.factor[2 * at.i], live, first_tile, at, s, state,
-                               page_sum);
-      }
-      // With two chunks V is read while K is still held: its slot is the next.
-      if (values == nullptr) {
-        if (64 * (chunk + 1) == page_tokens) {
-          values = strip_at(page, true);
-        } else {
-          const int next = slot + 1 == num_slots ? 0 : slot + 1;
-          WaitCopy(ring.barriers + next, slot + 1 == num_slots ? phase ^ 1 : phase);
-          values = ring.BytesOf(page, true) <= params.slot_bytes
-                       ? ring.slots + next * params.slot_bytes
-                       : ring.StripOf(page, true);
-        }
-      }
-      if (live != 0) {
-        SumValues<D, NT, kTiles>(page.value_rung, values, page_tokens, first_tile, at, live, s,
-                                 state.o);
-      }
+      if (64 * (chunk + 1) == page_tokens) release(false);
+      if (live == 0) continue;
+      Softmax<D, NT, kTiles>(params, &shared.factor[2 * at.i], live, first_tile, at, s, state,
+                             page_sum);
+      if (values == nullptr) values = slots.Wait(page, true, round % 2);
+      SumValues<D, NT, kTiles>(page.value_rung, values, page_tokens, first_tile, at, live, s,
+                               state.o);
     }
-    release();
+    release(true);
     if (params.call.page_lse != nullptr) {
       WritePageLse<NT, kTiles, kWarps>(params, place, index, round, shared, state.reference,
                                        page_sum);
     }
+    page = next;
+    index = next_index;
   }
 }
 
@@ -163,18 +135,17 @@ __device__ __forceinline__ void WalkSpaces(const AttendParams& params, const Blo
                  place.at.lane, shared);
   __syncthreads();
   MakeFragments<D, NT>(params.orders, threadIdx.x, kWarps * 32, shared);
-  MakeOffsets<D>(threadIdx.x, kWarps * 32, shared);
   for (int space = 0; space < kNumSpaces; ++space) {
     if ((params.spaces >> space & 1) == 0) continue;
     __syncthreads();  // scratch memory has been read
-    if (threadIdx.x < kMaxRingSlots) InitBarrier(shared.barriers + threadIdx.x);
+    if (threadIdx.x < kMaxBarriers) InitBarrier(shared.barriers + threadIdx.x);
     FenceCopies();
     __syncthreads();
     WarpState<D, NT> state;
     Reset<D, NT>(state);
     WalkPages<D, NT, kTiles, kWarps>(params, place, space, shared, state);
     JoinWarps<D, NT, kWarps>(space, place.warp, place.at, shared, state);
-    if (threadIdx.x < kMaxRingSlots) DropBarrier(shared.barriers + threadIdx.x);
+    if (threadIdx.x < kMaxBarriers) DropBarrier(shared.barriers + threadIdx.x);
   }
 }
 

@@ -16,7 +16,7 @@ inline constexpr int kSpaceTurned = 1;
 inline constexpr int kSpacePq = 2;
 inline constexpr int kNumSpaces = 3;
 
-inline constexpr int kMaxRingSlots = 16;  // of a block
+inline constexpr int kMaxBarriers = 8;  // of a block: K and V of four readers
 
 struct AttendParams {
   DeviceAttention call;
@@ -25,7 +25,7 @@ struct AttendParams {
   int splits = 0;
   uint32_t orders = 0;  // bits of QueryOrder
   uint32_t spaces = 0;
-  int ring_slots = 0;                    // of each reader (strip_ring.cuh)
+  int ring_slots = 0;                    // of each reader (strip_slots.cuh)
   uint32_t slot_bytes = 0;               // a multiple of 128
   uint32_t scratch_offset = 0;           // in shared memory; a multiple of 128
   uint32_t key_bytes[kNumRungIds] = {};  // of strips
@@ -41,7 +41,7 @@ struct AttendKernel {
   const void* function = nullptr;
   int warps = 0;
   int blocks_per_sm = 0;  // that registers allow
-  int readers = 0;        // rings of a block
+  int readers = 0;        // of a block (strip_slots.cuh)
   int heads = 0;          // query heads of a block
   // Shared memory: of all calls, of each order of the queries, and the least that scratch must
   // have.
@@ -54,7 +54,7 @@ struct AttendKernel {
 // page.
 AttendKernel AttendKernel64(bool wide, bool tiles);
 AttendKernel AttendKernel96(bool wide, bool tiles);
-AttendKernel AttendKernel128(bool wide, bool tiles);
+AttendKernel AttendKernel128(bool wide, bool tiles, bool crowded);
 AttendKernel AttendKernel256(bool wide, bool tiles);
 
 }  // namespace varve::cuda

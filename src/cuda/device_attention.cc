@@ -35,7 +35,6 @@ uint32_t OrdersOf(uint32_t key_rungs) {
   if (has(kCells | RungBit(DeviceRung::kT4))) {
     orders |= 1u << kOrderMeanHigh | 1u << kOrderMeanLow;
   }
-  if (has(kPqRung)) orders |= 1u << kOrderPq;
   return orders;
 }
 
@@ -63,13 +62,13 @@ AttendKernel KernelOf(const DeviceAttention& call) {
     case 96:
       return AttendKernel96(wide, tiles);
     case 128:
-      return AttendKernel128(wide, tiles);
+      return AttendKernel128(wide, tiles, call.crowded);
     default:
       return AttendKernel256(wide, tiles);
   }
 }
 
-// The largest strip that goes through the ring: where a warp takes pages of its own, those of
+// The largest strip that goes through a slot: where a warp takes pages of its own, those of
 // floats, of which there are few then, are read where they lie.
 uint32_t LargestStrip(const DeviceAttention& call) {
   const bool skip_floats = !SharesPages(call);
@@ -89,41 +88,29 @@ uint32_t LargestStrip(const DeviceAttention& call) {
 
 // How a launch uses shared memory.
 struct SharedPlan {
-  int ring_slots = 2;
-  uint32_t slot_bytes = 0;  // 0: no strip goes through the ring
+  uint32_t slot_bytes = 0;  // 0: strips are read where they lie
   size_t scratch_offset = 0;
   size_t bytes = 0;
   int blocks_per_sm = 1;
 };
 
-// As many blocks on a multiprocessor as registers allow, if each ring has three slots then; else
-// fewer.
 SharedPlan PlanShared(const DeviceAttention& call, const DeviceLimits& limits) {
   const AttendKernel kernel = KernelOf(call);
-  constexpr size_t kReserved = 1024;  // of each block, by the system
+  constexpr size_t kReserved = 2048;  // of each block, by the system and the compiler
   SharedPlan plan;
   int orders = 0;
   for (uint32_t rest = OrdersOf(call.key_rungs); rest != 0; rest &= rest - 1) ++orders;
   plan.scratch_offset = AlignUp<size_t>(kernel.fixed_bytes + orders * kernel.order_bytes, 128);
-  plan.bytes = plan.scratch_offset + kernel.scratch_bytes;
-  plan.blocks_per_sm = kernel.blocks_per_sm;
-  const uint32_t slot_bytes = LargestStrip(call);
-  if (slot_bytes == 0) return plan;
-  const size_t ring_step = static_cast<size_t>(kernel.readers) * slot_bytes;
-  for (const size_t wanted : {size_t{3}, size_t{2}}) {
-    for (int blocks = kernel.blocks_per_sm; blocks >= 1; --blocks) {
-      const size_t share =
-          std::min(limits.shared_per_multiprocessor / blocks - kReserved, limits.shared_per_block);
-      if (share < plan.scratch_offset + wanted * ring_step) continue;
-      const size_t most = static_cast<size_t>(kMaxRingSlots / kernel.readers);
-      const size_t slots = std::min({(share - plan.scratch_offset) / ring_step, most, size_t{8}});
-      plan.ring_slots = static_cast<int>(slots);
-      plan.slot_bytes = slot_bytes;
-      plan.blocks_per_sm = blocks;
-      plan.bytes = plan.scratch_offset + std::max(slots * ring_step, kernel.scratch_bytes);
-      return plan;
-    }
-  }
+  plan.slot_bytes = LargestStrip(call);
+  const auto bytes = [&] {
+    const size_t slots = 2 * static_cast<size_t>(kernel.readers) * plan.slot_bytes;
+    return plan.scratch_offset + std::max(slots, kernel.scratch_bytes);
+  };
+  if (bytes() > limits.shared_per_block) plan.slot_bytes = 0;
+  plan.bytes = bytes();
+  const auto fitting =
+      static_cast<int>(limits.shared_per_multiprocessor / (plan.bytes + kReserved));
+  plan.blocks_per_sm = std::clamp(fitting, 1, kernel.blocks_per_sm);
   return plan;
 }
 
@@ -256,7 +243,6 @@ DeviceStatus Attend(const DeviceAttention& call, const DeviceLimits& limits, voi
   params.orders = OrdersOf(call.key_rungs);
   params.spaces = SpacesOf(call.value_rungs);
   const SharedPlan plan = PlanShared(call, limits);
-  params.ring_slots = plan.ring_slots;
   params.slot_bytes = plan.slot_bytes;
   params.scratch_offset = static_cast<uint32_t>(plan.scratch_offset);
   for (int id = 0; id < kNumRungIds; ++id) {

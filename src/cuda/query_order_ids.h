@@ -17,8 +17,7 @@ enum QueryOrder : int {
   kOrderT2 = 7,
   kOrderMeanHigh = 8,  // plain, as the sum of two f16: for the mean of a page
   kOrderMeanLow = 9,
-  kOrderPq = 10,  // turned by the codebook, times the scales of its sub-spaces
-  kNumQueryOrders = 11,
+  kNumQueryOrders = 10,
 };
 
 }  // namespace varve::cuda

@@ -7,13 +7,17 @@
 #include "cuda/attend_params.h"
 #include "cuda/hadamard.cuh"
 #include "cuda/query_orders.cuh"
-#include "cuda/strip_ring.cuh"
+#include "cuda/strip_slots.cuh"
 #include "cuda/warp_ops.cuh"
 
 namespace varve::cuda {
 
 // Sets of offsets (QuerySet::offsets): where a block's sum starts, so that the codes' own zero is
 // taken off.
+// Orders that need turned queries.
+inline constexpr uint32_t kTurnedOrders =
+    1u << kOrderBlockTurned | 1u << kOrderT4 | 1u << kOrderT3 | 1u << kOrderT2;
+
 enum OffsetSet : int {
   kOffsetsQ8,
   kOffsetsQ4,
@@ -24,17 +28,16 @@ enum OffsetSet : int {
 };
 
 // Shared memory of a block: this, the fragments of the orders in use, and a scratch area, which
-// holds first the queries (Rows), then strips on their way (strip_ring.cuh), then the warps' sums
+// holds first the queries (Rows), then strips on their way (strip_slots.cuh), then the warps' sums
 // (Merge).
 template <int D, int NT, int kWarps>
 struct BlockShared {
   static constexpr int kHeads = 8 * NT;
   static constexpr int kStride = D + 4;    // floats from head to head, against bank conflicts
-  using Rows = float[3][kHeads][kStride];  // queries: plain, turned, turned by the codebook
+  using Rows = float[3][kHeads][kStride];  // queries: plain, turned, turned in bytes
   using Merge = float[kWarps][kHeads][kStride];
 
-  uint64_t barriers[kMaxRingSlots];
-  QueuedPage queue[kWarps][kQueuePages];
+  uint64_t barriers[kMaxBarriers];
   float offsets[kNumOffsetSets][D / 32][kHeads];
   float turned_step[kHeads];  // of the bytes of turned queries
   float factor[kHeads];       // of scores, in units of log2
@@ -67,6 +70,23 @@ __device__ __forceinline__ void StoreTensor(TensorType type, void* data, int64_t
     static_cast<half*>(data)[at] = __float2half_rn(value);
   } else {
     static_cast<__nv_bfloat16*>(data)[at] = __float2bfloat16_rn(value);
+  }
+}
+
+// The sums of both halves of every block of a row, rounded to f16 as they are multiplied, to the
+// offsets of q8_0 and q4_0.
+template <int D, class Shared>
+__device__ __forceinline__ void WriteOffsets(const float (&v)[D / 32], int head, int lane, int q8,
+                                             int q4, Shared& shared) {
+#pragma unroll
+  for (int k = 0; k < D / 32; ++k) {
+    float sum = __half2float(__float2half_rn(v[k]));
+#pragma unroll
+    for (int step = 8; step > 0; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
+    const float upper = __shfl_xor_sync(0xFFFFFFFFu, sum, 16);
+    if (lane != 0) continue;
+    shared.offsets[q8][k][head] = -(kByteMagic + 128.0f) * (sum + upper);
+    shared.offsets[q4][k][head] = -(kByteMagic + 8.0f) * sum - (kNibbleMagic + 8.0f) * upper;
   }
 }
 
@@ -105,6 +125,8 @@ __device__ void LoadQueries(const AttendParams& params, int sequence, int first_
       v[k] *= up;
       rows[0][head][32 * k + lane] = v[k];
     }
+    WriteOffsets<D>(v, head, lane, kOffsetsQ8, kOffsetsQ4, shared);
+    if ((params.orders & kTurnedOrders) == 0) continue;
     ApplySigns<D>(v, lane);
     Hadamard<D>(v, lane);
     largest = 0.0f;
@@ -120,9 +142,22 @@ __device__ void LoadQueries(const AttendParams& params, int sequence, int first_
     }
     finite = __any_sync(0xFFFFFFFFu, !finite) == 0;
     // Bytes of turned queries, as on the CPU.
-    if (lane == 0) shared.turned_step[head] = finite ? largest / 127.0f : NAN;
+    const float inverse = finite && largest > 0.0f ? 127.0f / largest : 0.0f;
+    int sum = 0;
 #pragma unroll
-    for (int k = 0; k < D / 32; ++k) rows[1][head][32 * k + lane] = v[k];
+    for (int k = 0; k < D / 32; ++k) {
+      const float byte = rintf(v[k] * inverse);
+      rows[1][head][32 * k + lane] = v[k];
+      rows[2][head][32 * k + lane] = byte;
+      sum += static_cast<int>(byte);
+    }
+    WriteOffsets<D>(v, head, lane, kOffsetsQ8r, kOffsetsQ4r, shared);
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
+    if (lane == 0) {
+      shared.turned_step[head] = finite ? largest / 127.0f : NAN;
+      shared.offsets[kOffsetsTurned][0][head] = static_cast<float>(-kTurnedOffset * sum);
+    }
   }
 }
 
@@ -131,20 +166,11 @@ template <int D, class Shared>
 __device__ __forceinline__ float QueryValue(Shared& shared, int order, int head, int channel) {
   if (channel >= D) return 0.0f;
   auto& rows = *shared.template Scratch<typename Shared::Rows>();
-  const int space = order == kOrderPq ? 2 : order >= kOrderBlockTurned && order <= kOrderT2 ? 1 : 0;
+  const int space = order == kOrderBlockTurned ? 1 : 0;
   const float x = rows[space][head][channel];
   if (order == kOrderMeanLow) return x - __half2float(__float2half_rn(x));
   if (order == kOrderBF16Low) return x - __bfloat162float(__float2bfloat16_rn(x));
   return x;
-}
-
-// A turned query in steps of 1 / 127 of its largest channel.
-template <int D, class Shared>
-__device__ __forceinline__ int QueryByte(Shared& shared, int head, int channel) {
-  const float step = shared.turned_step[head];
-  if (channel >= D || !(step > 0.0f)) return 0;
-  auto& rows = *shared.template Scratch<typename Shared::Rows>();
-  return static_cast<int>(rintf(fminf(fmaxf(rows[1][head][channel] / step, -127.0f), 127.0f)));
 }
 
 __device__ __forceinline__ uint32_t PackQuery(int order, float x, float y) {
@@ -158,6 +184,7 @@ __device__ __forceinline__ uint32_t PackQuery(int order, float x, float y) {
 
 template <int D, int NT, class Shared>
 __device__ void MakeFragments(uint32_t orders, int thread, int num_threads, Shared& shared) {
+  const auto& rows = *shared.template Scratch<typename Shared::Rows>();
   for (int order = 0; order < kNumQueryOrders; ++order) {
     if ((orders >> order & 1) == 0) continue;
     uint2* set = shared.fragments + __popc(orders & ((1u << order) - 1)) * Shared::kSetSize;
@@ -169,7 +196,8 @@ __device__ void MakeFragments(uint32_t orders, int thread, int num_threads, Shar
         uint32_t bytes[2] = {0, 0};
         for (int j = 0; j < 8; ++j) {
           const int channel = ByteChannelOf<D>(order, step, lane % 4, j);
-          bytes[j / 4] |= (QueryByte<D>(shared, head, channel) & 255u) << (j % 4 * 8);
+          const int byte = channel < D ? static_cast<int>(rows[2][head][channel]) : 0;
+          bytes[j / 4] |= (static_cast<uint32_t>(byte) & 255u) << (j % 4 * 8);
         }
         set[at] = {bytes[0], bytes[1]};
         continue;
@@ -181,29 +209,6 @@ __device__ void MakeFragments(uint32_t orders, int thread, int num_threads, Shar
       }
       set[at] = {PackQuery(order, x[0], x[1]), PackQuery(order, x[2], x[3])};
     }
-  }
-}
-
-template <int D, class Shared>
-__device__ void MakeOffsets(int thread, int num_threads, Shared& shared) {
-  constexpr int kBlocks = D / 32;
-  auto& rows = *shared.template Scratch<typename Shared::Rows>();
-  for (int at = thread; at < kBlocks * Shared::kHeads * 2; at += num_threads) {
-    const int head = at % Shared::kHeads, block = at / Shared::kHeads % kBlocks;
-    const int space = at / (Shared::kHeads * kBlocks);
-    float sum[2] = {0.0f, 0.0f};  // as they are multiplied: rounded
-    for (int i = 0; i < 32; ++i) {
-      sum[i / 16] += __half2float(__float2half_rn(rows[space][head][32 * block + i]));
-    }
-    shared.offsets[space == 0 ? kOffsetsQ8 : kOffsetsQ8r][block][head] =
-        -(kByteMagic + 128.0f) * (sum[0] + sum[1]);
-    shared.offsets[space == 0 ? kOffsetsQ4 : kOffsetsQ4r][block][head] =
-        -(kByteMagic + 8.0f) * sum[0] - (kNibbleMagic + 8.0f) * sum[1];
-  }
-  for (int head = thread; head < Shared::kHeads; head += num_threads) {
-    int sum = 0;
-    for (int d = 0; d < D; ++d) sum += QueryByte<D>(shared, head, d);
-    shared.offsets[kOffsetsTurned][0][head] = static_cast<float>(-kTurnedOffset * sum);
   }
 }
 
