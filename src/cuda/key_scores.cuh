@@ -94,7 +94,8 @@ __device__ __forceinline__ void FloatKeyScores(const std::byte* strip, int first
 
 // The operands of one block and tile: codes + kByteMagic, or + kNibbleMagic for high nibbles. `w`
 // has the words of tokens 2g (x) and 2g + 1 (y): of q4_0 one, of q8_0 two.
-__device__ __forceinline__ void DecodeKeyWords(const uint2 (&w)[1], uint32_t (&a)[2][4]) {
+__device__ __forceinline__ void DecodeKeyWords(const uint2 (&w)[1], uint32_t /*magic*/,
+                                               uint32_t (&a)[2][4]) {
   constexpr uint32_t kLow = 0x64006400u, kHigh = 0x54005400u;
   const uint32_t x = w[0].x, y = w[0].y;
   a[0][0] = MaskOr(x, 0x000F000Fu, kLow);
@@ -106,13 +107,14 @@ __device__ __forceinline__ void DecodeKeyWords(const uint2 (&w)[1], uint32_t (&a
   a[1][2] = MaskOr(x >> 8, 0x00F000F0u, kHigh);
   a[1][3] = MaskOr(y >> 8, 0x00F000F0u, kHigh);
 }
-__device__ __forceinline__ void DecodeKeyWords(const uint2 (&w)[2], uint32_t (&a)[2][4]) {
+__device__ __forceinline__ void DecodeKeyWords(const uint2 (&w)[2], uint32_t magic,
+                                               uint32_t (&a)[2][4]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    a[half][0] = BytesToHalf2<0, 2>(w[half].x);
-    a[half][1] = BytesToHalf2<0, 2>(w[half].y);
-    a[half][2] = BytesToHalf2<1, 3>(w[half].x);
-    a[half][3] = BytesToHalf2<1, 3>(w[half].y);
+    a[half][0] = BytesToHalf2<0, 2>(w[half].x, magic);
+    a[half][1] = BytesToHalf2<0, 2>(w[half].y, magic);
+    a[half][2] = BytesToHalf2<1, 3>(w[half].x, magic);
+    a[half][3] = BytesToHalf2<1, 3>(w[half].y, magic);
   }
 }
 
@@ -125,6 +127,7 @@ __device__ __forceinline__ void BlockKeyScores(const std::byte* strip, int page_
   constexpr int kBlocks = D / 32;
   constexpr int kBlockBytes = 256 * kWords;                        // of a tile
   constexpr int kGroup = kWords == 2 || kBlocks % 2 != 0 ? 1 : 2;  // blocks loaded together
+  const uint32_t magic = kPermuteWords.magic;
   ClearScores<NT, kTiles>(s);
   const std::byte* scales = strip + first_tile * (kBlocks * 32) + at.g * 4;
   const std::byte* codes = strip + 2 * page_tokens * kBlocks +
@@ -158,7 +161,7 @@ __device__ __forceinline__ void BlockKeyScores(const std::byte* strip, int page_
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
         uint32_t a[2][4];
-        DecodeKeyWords(w[tile][k], a);
+        DecodeKeyWords(w[tile][k], magic, a);
         const float2 factor = __half22float2(AsHalf2(scale[tile][k]));
 #pragma unroll
         for (int nt = 0; nt < NT; ++nt) {
@@ -230,6 +233,7 @@ __device__ __forceinline__ void Turned4KeyScores(const std::byte* strip, int pag
                                                  int first_tile, const LanePlace& at,
                                                  const QuerySet<D, NT>& query,
                                                  int (&sums)[kTiles][NT][4]) {
+  const LevelTable<4> table;
   constexpr int kBlocks = D / 32;
   constexpr int kGroup = kBlocks % 2 != 0 ? 1 : 2;  // blocks loaded together
   const std::byte* codes =
@@ -250,8 +254,8 @@ __device__ __forceinline__ void Turned4KeyScores(const std::byte* strip, int pag
       for (int nt = 0; nt < NT; ++nt) q[nt] = query.Fragment(nt, first + k);
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
-        const ByteLanes x = LookUp16(w[tile][k].x);
-        const ByteLanes y = LookUp16(w[tile][k].y);
+        const ByteLanes x = table.LookUp(w[tile][k].x);
+        const ByteLanes y = table.LookUp(w[tile][k].y);
         const uint32_t a[4] = {x.low, y.low, x.high, y.high};
 #pragma unroll
         for (int nt = 0; nt < NT; ++nt) MultiplyBytes(sums[tile][nt], a, q[nt]);
@@ -268,6 +272,7 @@ __device__ __forceinline__ void CellKeyScores(const std::byte* strip, int page_t
                                               int first_tile, const LanePlace& at,
                                               const QuerySet<D, NT>& query,
                                               int (&sums)[kTiles][NT][4]) {
+  const LevelTable<kBits> table;
   constexpr int kBlocks = D / 32;
   constexpr int kCellBytes = 64 * kBits;
 #pragma unroll
@@ -295,8 +300,8 @@ __device__ __forceinline__ void CellKeyScores(const std::byte* strip, int page_t
       CellNibbles<kBits>(lines_y, nibbles_y);
 #pragma unroll
       for (int word = 0; word < 4; ++word) {
-        const ByteLanes x = LookUp8<kBits>(nibbles_x[word]);
-        const ByteLanes y = LookUp8<kBits>(nibbles_y[word]);
+        const ByteLanes x = table.LookUp(nibbles_x[word]);
+        const ByteLanes y = table.LookUp(nibbles_y[word]);
         const uint32_t a[4] = {x.low, y.low, x.high, y.high};
 #pragma unroll
         for (int nt = 0; nt < NT; ++nt) {

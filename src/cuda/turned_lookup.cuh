@@ -26,22 +26,42 @@ struct ByteLanes {
   uint32_t high;
 };
 
-// Four bits. A selector with its top bit set gives copies of the chosen byte's top bit, which is 0
-// in bytes of 7 bits: each half of the table answers 0 to codes of the other half.
-__device__ __forceinline__ ByteLanes LookUp16(uint32_t codes) {
-  constexpr uint32_t kA0 = TurnedTable<4>(0), kA1 = TurnedTable<4>(4);
-  constexpr uint32_t kB0 = TurnedTable<4>(8), kB1 = TurnedTable<4>(12);
-  const uint32_t flipped = codes ^ 0x88888888u;
-  return {PermuteBytes(kA0, kA1, codes) | PermuteBytes(kB0, kB1, flipped),
-          PermuteBytes(kA0, kA1, codes >> 16) | PermuteBytes(kB0, kB1, flipped >> 16)};
+constexpr PermuteWords MakePermuteWords() {
+  PermuteWords words{};
+  words.magic = 0x64646464u;
+  for (int i = 0; i < 4; ++i) {
+    words.levels[0][i] = TurnedTable<2>(4 * i);
+    words.levels[1][i] = TurnedTable<3>(4 * i);
+    words.levels[2][i] = TurnedTable<4>(4 * i);
+  }
+  return words;
 }
+static __constant__ PermuteWords kPermuteWords = MakePermuteWords();
 
-// Three or two bits, in nibbles with zeros above.
+// The table of a width.
 template <int kBits>
-__device__ __forceinline__ ByteLanes LookUp8(uint32_t codes) {
-  constexpr uint32_t kT0 = TurnedTable<kBits>(0), kT1 = TurnedTable<kBits>(4);
-  return {PermuteBytes(kT0, kT1, codes), PermuteBytes(kT0, kT1, codes >> 16)};
-}
+struct LevelTable {
+  uint32_t word[4];
+
+  __device__ __forceinline__ LevelTable() {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) word[i] = kPermuteWords.levels[kBits - 2][i];
+  }
+
+  // Codes in nibbles. Of four bits: a selector with its top bit set gives copies of the chosen
+  // byte's top bit, which is 0 in bytes of 7 bits, so each half of the table answers 0 to codes of
+  // the other.
+  __device__ __forceinline__ ByteLanes LookUp(uint32_t codes) const {
+    if constexpr (kBits == 4) {
+      const uint32_t flipped = codes ^ 0x88888888u;
+      return {PermuteBytes(word[0], word[1], codes) + PermuteBytes(word[2], word[3], flipped),
+              PermuteBytes(word[0], word[1], codes >> 16) +
+                  PermuteBytes(word[2], word[3], flipped >> 16)};
+    } else {
+      return {PermuteBytes(word[0], word[1], codes), PermuteBytes(word[0], word[1], codes >> 16)};
+    }
+  }
+};
 
 // The codes of a cell at four places, from its lines: four words of nibbles. Word x holds plane
 // PlaneOf(x, 0) in its low nibbles and PlaneOf(x, 1) in its high ones.

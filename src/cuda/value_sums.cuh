@@ -124,7 +124,8 @@ __device__ __forceinline__ void FloatValueSums(const std::byte* strip, int page_
 
 // The operands m = 0 and 1 of one block and tile, from the words of channels 2g (x) and 2g + 1 (y);
 // of q8_0 a second pair has channels 16 above.
-__device__ __forceinline__ void DecodeValueWords(const uint2 (&w)[1], uint32_t (&a)[2][4]) {
+__device__ __forceinline__ void DecodeValueWords(const uint2 (&w)[1], uint32_t /*magic*/,
+                                                 uint32_t (&a)[2][4]) {
   constexpr uint32_t kLow = 0x64006400u, kHigh = 0x54005400u;
   constexpr uint32_t kLowZero = 0xE408E408u, kHighZero = 0xD480D480u;  // -1032, -72
 #pragma unroll
@@ -136,16 +137,17 @@ __device__ __forceinline__ void DecodeValueWords(const uint2 (&w)[1], uint32_t (
     a[m][3] = AddHalf2(MaskOr(x >> 8, 0x00F000F0u, kHigh), kHighZero);
   }
 }
-__device__ __forceinline__ void DecodeValueWords(const uint2 (&w)[2], uint32_t (&a)[2][4]) {
+__device__ __forceinline__ void DecodeValueWords(const uint2 (&w)[2], uint32_t magic,
+                                                 uint32_t (&a)[2][4]) {
   constexpr uint32_t kZero = 0xE480E480u;  // -1152
 #pragma unroll
   for (int m = 0; m < 2; ++m) {
     const uint32_t first = (m == 0 ? w[0].x : w[0].y) ^ 0x80808080u;
     const uint32_t second = (m == 0 ? w[1].x : w[1].y) ^ 0x80808080u;
-    a[m][0] = AddHalf2(BytesToHalf2<0, 2>(first), kZero);
-    a[m][1] = AddHalf2(BytesToHalf2<0, 2>(second), kZero);
-    a[m][2] = AddHalf2(BytesToHalf2<1, 3>(first), kZero);
-    a[m][3] = AddHalf2(BytesToHalf2<1, 3>(second), kZero);
+    a[m][0] = AddHalf2(BytesToHalf2<0, 2>(first, magic), kZero);
+    a[m][1] = AddHalf2(BytesToHalf2<0, 2>(second, magic), kZero);
+    a[m][2] = AddHalf2(BytesToHalf2<1, 3>(first, magic), kZero);
+    a[m][3] = AddHalf2(BytesToHalf2<1, 3>(second, magic), kZero);
   }
 }
 
@@ -156,6 +158,7 @@ __device__ __forceinline__ void BlockValueSums(const std::byte* strip, int page_
   constexpr int kBlocks = D / 32;
   constexpr int kTileBytes = 256 * kWords;
   constexpr int kGroup = kWords == 2 || kBlocks % 2 != 0 ? 1 : 2;  // blocks loaded together
+  const uint32_t magic = kPermuteWords.magic;
   Weights<NT, kTiles> weights;
   PackWeights<NT, kTiles>(p, weights);
   const std::byte* scales = strip + (first_tile * 16 + 4 * at.i) * 2;
@@ -182,7 +185,7 @@ __device__ __forceinline__ void BlockValueSums(const std::byte* strip, int page_
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
         uint32_t a[2][4];
-        DecodeValueWords(w[k][tile], a);
+        DecodeValueWords(w[k][tile], magic, a);
         const uint32_t even = Lows(scale[k][tile].x, scale[k][tile].y);
         const uint32_t odd = Highs(scale[k][tile].x, scale[k][tile].y);
 #pragma unroll
@@ -252,6 +255,8 @@ template <int D, int NT, int kTiles>
 __device__ __forceinline__ void Turned4ValueSums(const std::byte* strip, int page_tokens,
                                                  int first_tile, const LanePlace& at,
                                                  const Scores<NT, kTiles>& p, Sums<D, NT>& o) {
+  const LevelTable<4> table;
+  const uint32_t magic = kPermuteWords.magic;
   constexpr int kBlocks = D / 32;
   constexpr int kGroup = kBlocks % 2 != 0 ? 1 : 2;  // blocks loaded together
   Weights<NT, kTiles> weights;
@@ -276,9 +281,10 @@ __device__ __forceinline__ void Turned4ValueSums(const std::byte* strip, int pag
       for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
         for (int m = 0; m < 2; ++m) {
-          const ByteLanes x = LookUp16(m == 0 ? w[k][tile].x : w[k][tile].y);
-          const uint32_t a[4] = {BytesToHalf2<0, 2>(x.low), BytesToHalf2<1, 3>(x.low),
-                                 BytesToHalf2<0, 2>(x.high), BytesToHalf2<1, 3>(x.high)};
+          const ByteLanes x = table.LookUp(m == 0 ? w[k][tile].x : w[k][tile].y);
+          const uint32_t a[4] = {BytesToHalf2<0, 2>(x.low, magic), BytesToHalf2<1, 3>(x.low, magic),
+                                 BytesToHalf2<0, 2>(x.high, magic),
+                                 BytesToHalf2<1, 3>(x.high, magic)};
 #pragma unroll
           for (int nt = 0; nt < NT; ++nt) Multiply(sum[m][nt], a, weights[tile][nt]);
         }
@@ -318,6 +324,8 @@ template <int D, int NT, int kTiles, int kBits>
 __device__ __forceinline__ void CellValueSums(const std::byte* strip, int page_tokens,
                                               int first_tile, const LanePlace& at,
                                               const Scores<NT, kTiles>& p, Sums<D, NT>& o) {
+  const LevelTable<kBits> table;
+  const uint32_t magic = kPermuteWords.magic;
   constexpr int kBlocks = D / 32;
   static_assert(kTiles == 4);
   constexpr int kCellBytes = 64 * kBits;
@@ -349,28 +357,28 @@ __device__ __forceinline__ void CellValueSums(const std::byte* strip, int page_t
         CellNibbles<kBits>(lines, nibbles);
         ByteLanes x[4];
 #pragma unroll
-        for (int word = 0; word < 4; ++word) x[word] = LookUp8<kBits>(nibbles[word]);
+        for (int word = 0; word < 4; ++word) x[word] = table.LookUp(nibbles[word]);
           // Planes 2f and 2f + 1 are four tokens f of channels 2g + m and 16 above.
 #pragma unroll
         for (int four = 0; four < 4; ++four) {
           uint32_t a[4];
           if constexpr (kBits == 3) {
-            a[0] = BytesToHalf2<0, 2>(x[four].low);
-            a[1] = BytesToHalf2<1, 3>(x[four].low);
-            a[2] = BytesToHalf2<0, 2>(x[four].high);
-            a[3] = BytesToHalf2<1, 3>(x[four].high);
+            a[0] = BytesToHalf2<0, 2>(x[four].low, magic);
+            a[1] = BytesToHalf2<1, 3>(x[four].low, magic);
+            a[2] = BytesToHalf2<0, 2>(x[four].high, magic);
+            a[3] = BytesToHalf2<1, 3>(x[four].high, magic);
           } else {
             const ByteLanes near = x[four / 2 * 2], far = x[four / 2 * 2 + 1];
             if (four % 2 == 0) {
-              a[0] = BytesToHalf2<0, 2>(near.low);
-              a[1] = BytesToHalf2<0, 2>(far.low);
-              a[2] = BytesToHalf2<0, 2>(near.high);
-              a[3] = BytesToHalf2<0, 2>(far.high);
+              a[0] = BytesToHalf2<0, 2>(near.low, magic);
+              a[1] = BytesToHalf2<0, 2>(far.low, magic);
+              a[2] = BytesToHalf2<0, 2>(near.high, magic);
+              a[3] = BytesToHalf2<0, 2>(far.high, magic);
             } else {
-              a[0] = BytesToHalf2<1, 3>(near.low);
-              a[1] = BytesToHalf2<1, 3>(far.low);
-              a[2] = BytesToHalf2<1, 3>(near.high);
-              a[3] = BytesToHalf2<1, 3>(far.high);
+              a[0] = BytesToHalf2<1, 3>(near.low, magic);
+              a[1] = BytesToHalf2<1, 3>(far.low, magic);
+              a[2] = BytesToHalf2<1, 3>(near.high, magic);
+              a[3] = BytesToHalf2<1, 3>(far.high, magic);
             }
           }
 #pragma unroll

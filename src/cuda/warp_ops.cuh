@@ -185,10 +185,18 @@ __device__ __forceinline__ uint32_t Highs(uint32_t a, uint32_t b) {
   return PermuteBytes(a, b, 0x7632);
 }
 
-// Two bytes of x, as the f16 numbers 1024 + byte.
+// Words of byte permutations, in constant memory: an instruction reads its operand there. As
+// constants of the code they would be loaded into a register again for every use, which costs as
+// much as the permutation.
+struct PermuteWords {
+  uint32_t magic;         // bytes to f16
+  uint32_t levels[3][4];  // of turned codes, by bits - 2
+};
+
+// Two bytes of x, as the f16 numbers 1024 + byte. `magic` is PermuteWords::magic.
 template <int kFirst, int kSecond>
-__device__ __forceinline__ uint32_t BytesToHalf2(uint32_t x) {
-  return PermuteBytes(x, 0x64646464u, 0x4040 | kFirst | kSecond << 8);
+__device__ __forceinline__ uint32_t BytesToHalf2(uint32_t x, uint32_t magic) {
+  return PermuteBytes(x, magic, 0x4040 | kFirst | kSecond << 8);
 }
 
 }  // namespace varve::cuda
