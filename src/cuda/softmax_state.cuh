@@ -1,8 +1,8 @@
 // What a warp keeps between pages: sums of weights and of weighted values, relative to a running
 // reference.
 //
-// Weights are 2^(score - reference) with a reference 6 below the maximum: weights of f16 up to 64
-// keep their precision far below the largest.
+// Weights are 2^(score - reference) with a reference 3 below the maximum: weights of f16 up to 8 keep
+// their precision far below the largest, and 8 times the largest scale of q4_0 is still a number.
 
 #ifndef VARVE_CUDA_SOFTMAX_STATE_CUH_
 #define VARVE_CUDA_SOFTMAX_STATE_CUH_
@@ -14,7 +14,7 @@
 namespace varve::cuda {
 
 inline constexpr float kLeast = -1e30f;  // a reference below every score, and finite
-inline constexpr float kHeadroom = 6.0f;
+inline constexpr float kHeadroom = 3.0f;
 inline constexpr float kLn2 = 0.693147181f;
 
 // Sums over the eight lanes that hold the same heads.
