@@ -87,7 +87,7 @@ __device__ __forceinline__ void WalkPages(const AttendParams& params, const Bloc
   PageCursor cursor = {params.call.pages,      space,     place.begin + reader,
                        kOwnPages ? kWarps : 1, place.end, {}};
   cursor.Start();
-  DevicePage page, next;
+  PageHead page, next;
   int index = 0, next_index = 0;
   bool more = cursor.Take(&page, &index);
   if (more && sends) {
@@ -100,22 +100,23 @@ __device__ __forceinline__ void WalkPages(const AttendParams& params, const Bloc
   };
   for (uint32_t round = 0; more; ++round) {
     more = cursor.Take(&next, &next_index);
+    const ulonglong2 live_rows = LoadLive(params.call.pages + index);
     const std::byte* keys = slots.Wait(page, false, round % 2);
     const std::byte* values = nullptr;
     float page_sum[NT][2] = {};
     for (int chunk = 0; chunk < page_tokens / 64; ++chunk) {
-      const uint64_t live = chunk == 0 ? page.live[0] : page.live[1];
+      const uint64_t live = chunk == 0 ? live_rows.x : live_rows.y;
       const int first_tile = 4 * chunk + (kOwnPages ? 0 : place.warp);
       Scores<NT, kTiles> s;
       if (live != 0) {
-        ScoreKeys<D, NT, kTiles>(page.key_rung, keys, page_tokens, first_tile, at, shared, s);
+        ScoreKeys<D, NT, kTiles>(page.key_rung(), keys, page_tokens, first_tile, at, shared, s);
       }
       if (64 * (chunk + 1) == page_tokens) release(false);
       if (live == 0) continue;
       Softmax<D, NT, kTiles>(params, &shared.factor[2 * at.i], live, first_tile, at, s, state,
                              page_sum);
       if (values == nullptr) values = slots.Wait(page, true, round % 2);
-      SumValues<D, NT, kTiles>(page.value_rung, values, page_tokens, first_tile, at, live, s,
+      SumValues<D, NT, kTiles>(page.value_rung(), values, page_tokens, first_tile, at, live, s,
                                state.o);
     }
     release(true);

@@ -1,8 +1,9 @@
 // What a warp keeps between pages: sums of weights and of weighted values, relative to a running
 // reference.
 //
-// Weights are 2^(score - reference) with a reference 3 below the maximum: weights of f16 up to 8 keep
-// their precision far below the largest, and 8 times the largest scale of q4_0 is still a number.
+// Weights are 2^(score - reference) with a reference 3 below the maximum: weights of f16 up to 8
+// keep their precision far below the largest, and 8 times the largest scale of q4_0 is still a
+// number.
 
 #ifndef VARVE_CUDA_SOFTMAX_STATE_CUH_
 #define VARVE_CUDA_SOFTMAX_STATE_CUH_

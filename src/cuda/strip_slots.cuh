@@ -29,34 +29,50 @@ __device__ __forceinline__ int SpaceOf(DeviceRung value_rung) {
   }
 }
 
-__device__ __forceinline__ DevicePage LoadPage(const DevicePage* page) {
-  DevicePage copy;
-  const uint4* from = reinterpret_cast<const uint4*>(page);
-  uint4* to = reinterpret_cast<uint4*>(&copy);
-  to[0] = __ldg(from);
-  to[1] = __ldg(from + 1);
-  return copy;
+// What is needed of a page before it is worked on. Three registers; the live rows are read later.
+struct PageHead {
+  const std::byte* bytes;
+  uint32_t rungs;  // as they lie in the record: K in the lowest byte, V above
+
+  __device__ __forceinline__ DeviceRung key_rung() const {
+    return static_cast<DeviceRung>(rungs & 255);
+  }
+  __device__ __forceinline__ DeviceRung value_rung() const {
+    return static_cast<DeviceRung>(rungs >> 8 & 255);
+  }
+};
+
+__device__ __forceinline__ PageHead LoadHead(const DevicePage* page) {
+  static_assert(offsetof(DevicePage, key_rung) == 24 && offsetof(DevicePage, value_rung) == 25);
+  const auto* words = reinterpret_cast<const unsigned long long*>(page);
+  return {reinterpret_cast<const std::byte*>(__ldg(words)),
+          static_cast<uint32_t>(__ldg(words + 3))};
 }
 
-// The pages of a reader, one after the other: those of a space that have a live row.
+__device__ __forceinline__ ulonglong2 LoadLive(const DevicePage* page) {
+  const auto* words = reinterpret_cast<const unsigned long long*>(page);
+  return {__ldg(words + 1), __ldg(words + 2)};
+}
+
+// The pages of a reader, one after the other: those of a space.
 struct PageCursor {
   const DevicePage* pages;
   int space;
   int at;  // the page that is looked at next
   int step;
   int end;
-  DevicePage upcoming;  // its record, which is on its way
+  PageHead upcoming;  // its head, which is on its way
 
   __device__ __forceinline__ void Start() {
-    if (at < end) upcoming = LoadPage(pages + at);
+    if (at < end) upcoming = LoadHead(pages + at);
   }
-  __device__ __forceinline__ bool Take(DevicePage* page, int* index) {
+  __device__ __forceinline__ bool Take(PageHead* page, int* index) {
     while (at < end) {
       *page = upcoming;
       *index = at;
       at += step;
-      if (at < end) upcoming = LoadPage(pages + at);
-      if (SpaceOf(page->value_rung) == space && (page->live[0] | page->live[1]) != 0) return true;
+      if (at < end) upcoming = LoadHead(pages + at);
+      if (SpaceOf(page->value_rung()) == space) return true;
     }
     return false;
   }
@@ -69,16 +85,16 @@ struct StripSlots {
   std::byte* slots;    // [2][slot_bytes]
   int kv_head;
 
-  __device__ __forceinline__ uint32_t BytesOf(const DevicePage& page, bool value) const {
-    return value ? params->value_bytes[static_cast<int>(page.value_rung)]
-                 : params->key_bytes[static_cast<int>(page.key_rung)];
+  __device__ __forceinline__ uint32_t BytesOf(const PageHead& page, bool value) const {
+    return value ? params->value_bytes[static_cast<int>(page.value_rung())]
+                 : params->key_bytes[static_cast<int>(page.key_rung())];
   }
-  __device__ __forceinline__ const std::byte* StripOf(const DevicePage& page, bool value) const {
+  __device__ __forceinline__ const std::byte* StripOf(const PageHead& page, bool value) const {
     const uint32_t keys = BytesOf(page, false);
     return page.bytes + static_cast<size_t>(kv_head) * (keys + BytesOf(page, true)) +
            (value ? keys : 0);
   }
-  __device__ __forceinline__ void Send(const DevicePage& page, bool value, int lane) const {
+  __device__ __forceinline__ void Send(const PageHead& page, bool value, int lane) const {
     const uint32_t bytes = BytesOf(page, value);
     if (bytes <= params->slot_bytes) {
       StartCopy(barriers + value, slots + (value ? params->slot_bytes : 0), StripOf(page, value),
@@ -88,7 +104,7 @@ struct StripSlots {
     }
   }
   // The strip, once it is there.
-  __device__ __forceinline__ const std::byte* Wait(const DevicePage& page, bool value,
+  __device__ __forceinline__ const std::byte* Wait(const PageHead& page, bool value,
                                                    uint32_t phase) const {
     WaitCopy(barriers + value, phase);
     return BytesOf(page, value) <= params->slot_bytes ? slots + (value ? params->slot_bytes : 0)
