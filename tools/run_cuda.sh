@@ -2,7 +2,7 @@
 # Builds varve_cuda for one GPU and runs what needs it. Each part is limited in time; a part that fails does not
 # stop the next.
 #   tools/run_cuda.sh FOLDER [PART...]      results go to FOLDER
-#   parts: build test sanitize quick wide full sdpa-quick sdpa-wide sdpa-full masses tiling crowded profile   (default: build test quick)
+#   parts: build test sanitize quick wide full sdpa-quick sdpa-wide sdpa-full masses tiling profile   (default: build test quick)
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
@@ -37,7 +37,7 @@ part_tiling() {
   local tiling
   for tiling in pages tiles; do
     echo "tiling by $tiling"
-    timeout 60 "$build/cuda_bench" --set quick --rungs f16,q8_0,q4_0,t4 --tiling "$tiling" --out "$out/cuda-tiling-$tiling.json"
+    timeout 60 "$build/cuda_bench" --set quick --rungs f16,q8_0 --tiling "$tiling" --out "$out/cuda-tiling-$tiling.json"
   done
 }
 part_profile() {
@@ -49,13 +49,6 @@ part_profile() {
       >"$out/profile-$rung.txt" 2>&1 || tail -n 5 "$out/profile-$rung.txt"
     timeout 60 ncu --clock-control none --section SourceCounters --page source --csv -k regex:AttendPages -c 1 \
       "$build/cuda_bench" --set quick --rungs "$rung" --out /dev/null >"$out/source-$rung.csv" 2>&1 || tail -n 5 "$out/source-$rung.csv"
-  done
-}
-part_crowded() {
-  local crowded
-  for crowded in 0 1; do
-    echo "crowded $crowded"
-    timeout 60 "$build/cuda_bench" --set wide --rungs "$rungs" --crowded "$crowded" --out "$out/cuda-crowded-$crowded.json"
   done
 }
 part_sdpa-quick() { sdpa quick 60; }

@@ -2,10 +2,8 @@
 
 namespace varve::cuda {
 
-AttendKernel AttendKernel128(bool wide, bool tiles, bool crowded) {
-  if (tiles && crowded && !wide) return MakeAttendKernel<128, 1, 1, 4>();
+AttendKernel AttendKernel128(bool wide, bool tiles) {
   if (tiles) return wide ? MakeAttendKernel<128, 2, 1, 2>() : MakeAttendKernel<128, 1, 1, 3>();
-  if (crowded && !wide) return MakeAttendKernel<128, 1, 4, 4>();
   return wide ? MakeAttendKernel<128, 2, 4, 2>() : MakeAttendKernel<128, 1, 4, 3>();
 }
 

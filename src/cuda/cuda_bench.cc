@@ -47,7 +47,6 @@ struct Options {
   int splits = 0;
   bool page_lse = false;
   Tiling tiling = Tiling::kAuto;
-  bool crowded = false;
   double seconds = 1e9;
   FILE* out = stdout;
 };
@@ -249,7 +248,6 @@ Row RunShape(const Options& options, const BenchShape& bench, DeviceRung rung) {
   call.scale = 1.0f / std::sqrt(static_cast<float>(options.head_dim));
   call.splits = options.splits;
   call.tiling = options.tiling;
-  call.crowded = options.crowded;
   if (options.page_lse) call.page_lse = page_lse.data();
   const DeviceLimits limits = Limits();
   row.splits = ChooseSplits(call, limits);
@@ -304,8 +302,6 @@ bool ParseOptions(int argc, char** argv, Options* options) {
       options->tiling = value == std::string("pages")   ? Tiling::kPages
                         : value == std::string("tiles") ? Tiling::kTiles
                                                         : Tiling::kAuto;
-    else if (name == "--crowded")
-      options->crowded = std::atoi(value) != 0;
     else if (name == "--seconds")
       options->seconds = std::atof(value);
     else if (name == "--out")

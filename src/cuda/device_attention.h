@@ -76,7 +76,6 @@ struct DeviceAttention {
   float soft_cap = 0.0f;      // 0: none
 
   Tiling tiling = Tiling::kAuto;
-  bool crowded = false;  // more blocks with fewer registers
   int splits = 0;  // 0: chosen from lengths, batch and the number of multiprocessors; at most 64
 };
 
