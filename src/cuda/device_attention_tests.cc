@@ -2,6 +2,8 @@
 
 #include "cuda/device_attention.h"
 
+#include <algorithm>
+
 #include "cuda/testing/attention_case.h"
 #include "cuda/testing/check.h"
 #include "cuda/testing/device_buffer.h"
@@ -47,6 +49,23 @@ VARVE_CUDA_TEST(Attention, IsThatOfTheDecodedRowsInEveryRung) {
     spec.seed = ++seed;
     spec.sequences = {Pages(rung, rung, 64 * 5 + 17, 64)};
     Expect(spec, DeviceRungName(rung), 0);
+  }
+}
+
+// Both against double precision on the same decoded rows. Rounding of queries and weights to 11
+// bits is all that the device adds where the CPU rounds less (float and q8_0).
+VARVE_CUDA_TEST(Attention, IsAsExactAsOnTheCpu) {
+  uint64_t seed = 150;
+  for (const DeviceRung rung : kRungs) {
+    CaseSpec spec;
+    spec.seed = ++seed;
+    spec.compare_cpu = true;
+    spec.sequences = {Pages(rung, rung, 64 * 8, 64), Pages(rung, rung, 64 * 3, 64)};
+    const CaseResult result = RunCase(spec);
+    std::printf("  %-6s error %.2e, on the CPU %.2e\n", DeviceRungName(rung), result.rms,
+                result.cpu_rms);
+    CHECK_THAT(result.rms < std::max(1.1 * result.cpu_rms, 6e-4), "%s: %g, CPU %g",
+               DeviceRungName(rung), result.rms, result.cpu_rms);
   }
 }
 

@@ -160,10 +160,58 @@ Reference Compute(const CaseSpec& spec, const Batch& batch, size_t sequence, int
   return result;
 }
 
+// The same head by the CPU's kernels on the stored bytes.
+std::vector<float> CpuOutput(const CaseSpec& spec, const Batch& batch, size_t sequence, int head) {
+  const int dim = spec.head_dim, tokens = spec.page_tokens;
+  const StripShape shape = {0, 0, dim, tokens};
+  std::vector<float> query(static_cast<size_t>(dim));
+  const size_t row = sequence * spec.kv_heads * spec.group + static_cast<size_t>(head);
+  for (int d = 0; d < dim; ++d) {
+    query[static_cast<size_t>(d)] =
+        F16ToF32(batch.queries[row * dim + d]) / std::sqrt(static_cast<float>(dim));
+  }
+  const int first = batch.page_begin[sequence], end = batch.page_begin[sequence + 1];
+  std::vector<float> weights(static_cast<size_t>(end - first) * tokens, 0.0f);
+  float max = -std::numeric_limits<float>::infinity(), sum = 0.0f;
+  for (int p = first; p < end; ++p) {
+    const DevicePage& page = batch.pages[static_cast<size_t>(p)];
+    const Rung& rung = *CpuRung(page.key_rung);
+    std::vector<std::byte> prepared(rung.PreparedRowBytes(shape, 1));
+    rung.PrepareQuery(shape, query.data(), 1, prepared.data());
+    float* scores = &weights[static_cast<size_t>(p - first) * tokens];
+    const size_t strip = static_cast<size_t>(p) * spec.kv_heads + head / spec.group;
+    rung.Scores(shape, batch.keys[strip].bytes.data(), prepared.data(), 1, tokens, scores,
+                static_cast<size_t>(tokens), nullptr);
+    for (int t = 0; t < tokens; ++t) {
+      if (IsLive(page, t)) max = std::max(max, scores[t]);
+    }
+  }
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const DevicePage& page = batch.pages[static_cast<size_t>(first) + i / tokens];
+    weights[i] = IsLive(page, static_cast<int>(i) % tokens) ? std::exp(weights[i] - max) : 0.0f;
+    sum += weights[i];
+  }
+  std::vector<float> output(static_cast<size_t>(dim), 0.0f);
+  for (int p = first; p < end; ++p) {
+    const DevicePage& page = batch.pages[static_cast<size_t>(p)];
+    const Rung& rung = *CpuRung(page.value_rung);
+    const size_t strip = static_cast<size_t>(p) * spec.kv_heads + head / spec.group;
+    std::vector<float> sums(rung.AccumulatorFloats(shape), 0.0f);
+    const ValuePage values = {batch.values[strip].bytes.data(), 0, page.rows,
+                              &weights[static_cast<size_t>(p - first) * tokens]};
+    rung.AddValuePages(shape, {&values, 1}, static_cast<size_t>(tokens), &sum, 1, sums.data(),
+                       nullptr);
+    rung.FinishValues(shape, sums.data(), 1, output.data());
+  }
+  for (float& x : output) x /= sum;
+  return output;
+}
+
 void Compare(const CaseSpec& spec, const Batch& batch, const std::vector<float>& output,
              const std::vector<float>& lse, const std::vector<float>& page_lse,
              CaseResult* result) {
   const int heads = spec.kv_heads * spec.group;
+  double all_error = 0, all_norm = 0, cpu_error = 0;
   for (size_t sequence = 0; sequence < spec.sequences.size(); ++sequence) {
     for (int head = 0; head < heads; ++head) {
       const Reference reference = Compute(spec, batch, sequence, head);
@@ -175,6 +223,14 @@ void Compare(const CaseSpec& spec, const Batch& batch, const std::vector<float>&
         if (std::isnan(got)) result->complete = false;
         error += (got - expected) * (got - expected);
         norm += expected * expected;
+      }
+      all_error += error;
+      all_norm += norm;
+      if (spec.compare_cpu) {
+        const std::vector<float> cpu = CpuOutput(spec, batch, sequence, head);
+        for (size_t d = 0; d < cpu.size(); ++d) {
+          cpu_error += (cpu[d] - reference.output[d]) * (cpu[d] - reference.output[d]);
+        }
       }
       if (norm > 0) result->worst = std::max(result->worst, std::sqrt(error / norm));
       if (norm == 0 && error != 0) result->complete = false;
@@ -194,6 +250,8 @@ void Compare(const CaseSpec& spec, const Batch& batch, const std::vector<float>&
       }
     }
   }
+  result->rms = std::sqrt(all_error / all_norm);
+  result->cpu_rms = std::sqrt(cpu_error / all_norm);
 }
 
 }  // namespace
