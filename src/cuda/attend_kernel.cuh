@@ -23,9 +23,6 @@
 
 namespace varve::cuda {
 
-// Pages that a reader has slots for.
-constexpr int SlotDepth(int tiles) { return tiles == 4 ? 1 : 2; }
-
 // Which work a block has, and this thread's place in it.
 struct BlockPlace {
   int sequence;
@@ -83,7 +80,6 @@ __device__ __forceinline__ void WalkPages(const AttendParams& params, const Bloc
   const int reader = kOwnPages ? place.warp : 0;
   const bool sends = kOwnPages || place.warp == 0;
   const LanePlace& at = place.at;
-  constexpr int kDepth = SlotDepth(kTiles);
   const StripSlots slots = {&params, shared.barriers + 2 * reader,
                             shared.template Scratch<std::byte>() + 2 * reader * params.slot_bytes,
                             place.kv_head};
@@ -91,26 +87,21 @@ __device__ __forceinline__ void WalkPages(const AttendParams& params, const Bloc
   PageCursor cursor = {params.call.pages,      space,     place.begin + reader,
                        kOwnPages ? kWarps : 1, place.end, {}};
   cursor.Start();
-  PageHead page[kDepth + 1];  // the one that is worked on, and those to come
-  int index[kDepth + 1];
-  bool has[kDepth + 1];
-#pragma unroll
-  for (int depth = 0; depth < kDepth; ++depth) {
-    has[depth] = cursor.Take(&page[depth], &index[depth]);
-    if (!has[depth] || !sends) continue;
-    slots.Send(page[depth], depth, false, at.lane);
-    slots.Send(page[depth], depth, true, at.lane);
+  PageHead page, next;
+  int index = 0, next_index = 0;
+  bool more = cursor.Take(&page, &index);
+  if (more && sends) {
+    slots.Send(page, false, at.lane);
+    slots.Send(page, true, at.lane);
   }
-  for (uint32_t round = 0; has[0]; ++round) {
-    const int depth = static_cast<int>(round % kDepth);
-    const uint32_t phase = round / kDepth % 2;
-    has[kDepth] = cursor.Take(&page[kDepth], &index[kDepth]);
-    const auto release = [&](bool value) {  // all have read the strip: another may come
-      kOwnPages ? __syncwarp() : __syncthreads();
-      if (sends && has[kDepth]) slots.Send(page[kDepth], depth, value, at.lane);
-    };
-    const ulonglong2 live_rows = LoadLive(params.call.pages + index[0]);
-    const std::byte* keys = slots.Wait(page[0], depth, false, phase);
+  const auto release = [&](bool value) {  // all have read the strip: the next may come
+    kOwnPages ? __syncwarp() : __syncthreads();
+    if (sends && more) slots.Send(next, value, at.lane);
+  };
+  for (uint32_t round = 0; more; ++round) {
+    more = cursor.Take(&next, &next_index);
+    const ulonglong2 live_rows = LoadLive(params.call.pages + index);
+    const std::byte* keys = slots.Wait(page, false, round % 2);
     const std::byte* values = nullptr;
     float page_sum[NT][2] = {};
     for (int chunk = 0; chunk < page_tokens / 64; ++chunk) {
@@ -118,27 +109,23 @@ __device__ __forceinline__ void WalkPages(const AttendParams& params, const Bloc
       const int first_tile = 4 * chunk + (kOwnPages ? 0 : place.warp);
       Scores<NT, kTiles> s;
       if (live != 0) {
-        ScoreKeys<D, NT, kTiles>(page[0].key_rung(), keys, page_tokens, first_tile, at, shared, s);
+        ScoreKeys<D, NT, kTiles>(page.key_rung(), keys, page_tokens, first_tile, at, shared, s);
       }
       if (64 * (chunk + 1) == page_tokens) release(false);
       if (live == 0) continue;
       Softmax<D, NT, kTiles>(params, &shared.factor[2 * at.i], live, first_tile, at, s, state,
                              page_sum);
-      if (values == nullptr) values = slots.Wait(page[0], depth, true, phase);
-      SumValues<D, NT, kTiles>(page[0].value_rung(), values, page_tokens, first_tile, at, live, s,
+      if (values == nullptr) values = slots.Wait(page, true, round % 2);
+      SumValues<D, NT, kTiles>(page.value_rung(), values, page_tokens, first_tile, at, live, s,
                                state.o);
     }
     release(true);
     if (params.call.page_lse != nullptr) {
-      WritePageLse<NT, kTiles, kWarps>(params, place, index[0], round, shared, state.reference,
+      WritePageLse<NT, kTiles, kWarps>(params, place, index, round, shared, state.reference,
                                        page_sum);
     }
-#pragma unroll
-    for (int k = 0; k < kDepth; ++k) {
-      page[k] = page[k + 1];
-      index[k] = index[k + 1];
-      has[k] = has[k + 1];
-    }
+    page = next;
+    index = next_index;
   }
 }
 
@@ -149,7 +136,6 @@ __device__ __forceinline__ void WalkSpaces(const AttendParams& params, const Blo
                  place.at.lane, shared);
   __syncthreads();
   MakeFragments<D, NT>(params.orders, threadIdx.x, kWarps * 32, shared);
-  bool is_first = true;
   for (int space = 0; space < kNumSpaces; ++space) {
     if ((params.spaces >> space & 1) == 0) continue;
     __syncthreads();  // scratch memory has been read
@@ -159,8 +145,7 @@ __device__ __forceinline__ void WalkSpaces(const AttendParams& params, const Blo
     WarpState<D, NT> state;
     Reset<D, NT>(state);
     WalkPages<D, NT, kTiles, kWarps>(params, place, space, shared, state);
-    JoinWarps<D, NT, kWarps>(space, is_first, place.warp, place.at, shared, state);
-    is_first = false;
+    JoinWarps<D, NT, kWarps>(space, place.warp, place.at, shared, state);
     if (threadIdx.x < kMaxBarriers) DropBarrier(shared.barriers + threadIdx.x);
   }
 }
@@ -187,19 +172,13 @@ __global__ void __launch_bounds__(4 * 32, kBlocksPerSm)
   place.begin = table + static_cast<int>(num_pages * blockIdx.x / params.splits);
   place.end = table + static_cast<int>(num_pages * (blockIdx.x + 1) / params.splits);
 
+  for (int i = threadIdx.x; i < Shared::kHeads * D; i += kWarps * 32) {
+    shared.total[i / D][i % D] = 0.0f;
+  }
   if (threadIdx.x < Shared::kHeads) shared.total_max[threadIdx.x] = {kLeast, 0.0f};
-  if (threadIdx.x == 0) {
-    shared.scratch_offset = params.scratch_offset;
-    shared.total_offset = params.total_offset;
-  }
+  if (threadIdx.x == 0) shared.scratch_offset = params.scratch_offset;
   __syncthreads();
-  if (place.begin < place.end) {
-    WalkSpaces<D, NT, kTiles, kWarps>(params, place, shared);
-  } else {
-    for (int i = threadIdx.x; i < Shared::kHeads * D; i += kWarps * 32) {
-      (*shared.Totals())[i / D][i % D] = 0.0f;
-    }
-  }
+  if (place.begin < place.end) WalkSpaces<D, NT, kTiles, kWarps>(params, place, shared);
   __syncthreads();
   Finish<D, kWarps>(params, place.sequence, place.first_head, place.num_heads, place.warp, lane,
                     shared);
@@ -213,12 +192,9 @@ AttendKernel MakeAttendKernel() {
   kernel.warps = 4;
   kernel.blocks_per_sm = kBlocksPerSm;
   kernel.readers = kTiles == 4 ? 4 : 1;
-  kernel.depth = SlotDepth(kTiles);
   kernel.heads = 8 * NT;
   kernel.fixed_bytes = sizeof(Shared);
   kernel.order_bytes = Shared::kSetSize * sizeof(uint2);
-  kernel.merge_bytes = sizeof(typename Shared::Merge);
-  kernel.total_bytes = sizeof(typename Shared::Total);
   kernel.scratch_bytes = sizeof(typename Shared::Rows) > sizeof(typename Shared::Merge)
                              ? sizeof(typename Shared::Rows)
                              : sizeof(typename Shared::Merge);

@@ -27,7 +27,6 @@ struct AttendParams {
   uint32_t spaces = 0;
   int ring_slots = 0;                    // of each reader (strip_slots.cuh)
   uint32_t slot_bytes = 0;               // a multiple of 128
-  uint32_t total_offset = 0;             // the block's sums
   uint32_t scratch_offset = 0;           // in shared memory; a multiple of 128
   uint32_t key_bytes[kNumRungIds] = {};  // of strips
   uint32_t value_bytes[kNumRungIds] = {};
@@ -43,15 +42,12 @@ struct AttendKernel {
   int warps = 0;
   int blocks_per_sm = 0;  // that registers allow
   int readers = 0;        // of a block (strip_slots.cuh)
-  int depth = 0;          // slots of K, and of V, of a reader
   int heads = 0;          // query heads of a block
   // Shared memory: of all calls, of each order of the queries, and the least that scratch must
   // have.
   size_t fixed_bytes = 0;
   size_t order_bytes = 0;
   size_t scratch_bytes = 0;
-  size_t merge_bytes = 0;  // the part of it that holds the warps' sums
-  size_t total_bytes = 0;  // the block's sums
 };
 
 // The table of kernels. `wide`: more than 8 query heads. `tiles`: the warps of a block share each

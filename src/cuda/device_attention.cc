@@ -90,35 +90,24 @@ uint32_t LargestStrip(const DeviceAttention& call) {
 struct SharedPlan {
   uint32_t slot_bytes = 0;  // 0: strips are read where they lie
   size_t scratch_offset = 0;
-  size_t total_offset = 0;
   size_t bytes = 0;
   int blocks_per_sm = 1;
 };
 
 SharedPlan PlanShared(const DeviceAttention& call, const DeviceLimits& limits) {
   const AttendKernel kernel = KernelOf(call);
-  constexpr size_t kReserved = 1024 + 128;  // of each block, by the system and the compiler
+  constexpr size_t kReserved = 2048;  // of each block, by the system and the compiler
   SharedPlan plan;
   int orders = 0;
   for (uint32_t rest = OrdersOf(call.key_rungs); rest != 0; rest &= rest - 1) ++orders;
   plan.scratch_offset = AlignUp<size_t>(kernel.fixed_bytes + orders * kernel.order_bytes, 128);
   plan.slot_bytes = LargestStrip(call);
-  // With one space the sums of the block come when no strip is read any more, behind those of the
-  // warps.
-  const uint32_t spaces = SpacesOf(call.value_rungs);
-  const bool one_space = (spaces & (spaces - 1)) == 0;
-  const auto lay_out = [&] {
-    const size_t slots = 2 * static_cast<size_t>(kernel.readers) * kernel.depth * plan.slot_bytes;
-    const size_t joined = kernel.merge_bytes + (one_space ? kernel.total_bytes : 0);
-    const size_t scratch = AlignUp<size_t>(std::max({slots, joined, kernel.scratch_bytes}), 128);
-    plan.total_offset = plan.scratch_offset + (one_space ? kernel.merge_bytes : scratch);
-    plan.bytes = plan.scratch_offset + scratch + (one_space ? 0 : kernel.total_bytes);
+  const auto bytes = [&] {
+    const size_t slots = 2 * static_cast<size_t>(kernel.readers) * plan.slot_bytes;
+    return plan.scratch_offset + std::max(slots, kernel.scratch_bytes);
   };
-  lay_out();
-  if (plan.bytes > limits.shared_per_block) {
-    plan.slot_bytes = 0;
-    lay_out();
-  }
+  if (bytes() > limits.shared_per_block) plan.slot_bytes = 0;
+  plan.bytes = bytes();
   const auto fitting =
       static_cast<int>(limits.shared_per_multiprocessor / (plan.bytes + kReserved));
   plan.blocks_per_sm = std::clamp(fitting, 1, kernel.blocks_per_sm);
@@ -255,7 +244,6 @@ DeviceStatus Attend(const DeviceAttention& call, const DeviceLimits& limits, voi
   params.spaces = SpacesOf(call.value_rungs);
   const SharedPlan plan = PlanShared(call, limits);
   params.slot_bytes = plan.slot_bytes;
-  params.total_offset = static_cast<uint32_t>(plan.total_offset);
   params.scratch_offset = static_cast<uint32_t>(plan.scratch_offset);
   for (int id = 0; id < kNumRungIds; ++id) {
     const auto rung = static_cast<DeviceRung>(id);

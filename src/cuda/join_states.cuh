@@ -12,8 +12,8 @@ namespace varve::cuda {
 
 // The warps' states of one space into the block's total, which is in the plain space.
 template <int D, int NT, int kWarps, class Shared>
-__device__ __forceinline__ void JoinWarps(int space, bool is_first, int warp, const LanePlace& at,
-                                          Shared& shared, const WarpState<D, NT>& state) {
+__device__ __forceinline__ void JoinWarps(int space, int warp, const LanePlace& at, Shared& shared,
+                                          const WarpState<D, NT>& state) {
   auto& merge = *shared.template Scratch<typename Shared::Merge>();
   __syncthreads();  // all pages have been read
 #pragma unroll
@@ -58,8 +58,8 @@ __device__ __forceinline__ void JoinWarps(int space, bool is_first, int warp, co
     const float keep = Exp2(before.x - after), add = Exp2(reference - after);
 #pragma unroll
     for (int k = 0; k < D / 32; ++k) {
-      float& total = (*shared.Totals())[head][32 * k + at.lane];
-      total = is_first ? v[k] * add : fmaf(total, keep, v[k] * add);
+      float& total = shared.total[head][32 * k + at.lane];
+      total = fmaf(total, keep, v[k] * add);
     }
     __syncwarp();
     if (at.lane == 0) shared.total_max[head] = {after, fmaf(before.y, keep, sum * add)};
@@ -130,7 +130,7 @@ __device__ __forceinline__ void Finish(const AttendParams& params, int sequence,
   for (int head = warp; head < num_heads; head += kWarps) {
     float v[D / 32];
 #pragma unroll
-    for (int k = 0; k < D / 32; ++k) v[k] = (*shared.Totals())[head][32 * k + lane];
+    for (int k = 0; k < D / 32; ++k) v[k] = shared.total[head][32 * k + lane];
     const float2 most = shared.total_max[head];
     if (params.splits == 1) {
       WriteOutput<D>(params, first_row + head, lane, most.x, most.y, v);

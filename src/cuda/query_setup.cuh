@@ -36,16 +36,15 @@ struct BlockShared {
   static constexpr int kStride = D + 4;    // floats from head to head, against bank conflicts
   using Rows = float[3][kHeads][kStride];  // queries: plain, turned, turned in bytes
   using Merge = float[kWarps][kHeads][kStride];
-  using Total = float[kHeads][D];  // of the block, in the plain space
 
   uint64_t barriers[kMaxBarriers];
   float offsets[kNumOffsetSets][D / 32][kHeads];
   float turned_step[kHeads];  // of the bytes of turned queries
   float factor[kHeads];       // of scores, in units of log2
+  float total[kHeads][D];     // plain space
   float2 total_max[kHeads];   // reference and sum
   float2 warp_max[2][kWarps][kHeads];
   uint32_t scratch_offset;  // bytes from here
-  uint32_t total_offset;
   // Where the fragments of an order begin. Read anew for every page: kept in registers, the places
   // of all orders would cost more than they do here.
   volatile int set_begin[kNumQueryOrders];
@@ -53,9 +52,6 @@ struct BlockShared {
 
   static constexpr int kSetSize = NT * Steps<D>::kMost * 32;
   __device__ __forceinline__ uint2* Set(int order) { return fragments + set_begin[order]; }
-  __device__ __forceinline__ Total* Totals() {
-    return reinterpret_cast<Total*>(reinterpret_cast<unsigned char*>(this) + total_offset);
-  }
   template <class T>
   __device__ __forceinline__ T* Scratch() {
     return reinterpret_cast<T*>(reinterpret_cast<unsigned char*>(this) + scratch_offset);

@@ -81,8 +81,8 @@ struct PageCursor {
 // The slots of a reader. All lanes of the warp that sends call Send.
 struct StripSlots {
   const AttendParams* params;
-  uint64_t* barriers;  // [depth] of K and V
-  std::byte* slots;    // [depth][2][slot_bytes]
+  uint64_t* barriers;  // of K and V
+  std::byte* slots;    // [2][slot_bytes]
   int kv_head;
 
   __device__ __forceinline__ uint32_t BytesOf(const PageHead& page, bool value) const {
@@ -94,24 +94,21 @@ struct StripSlots {
     return page.bytes + static_cast<size_t>(kv_head) * (keys + BytesOf(page, true)) +
            (value ? keys : 0);
   }
-  __device__ __forceinline__ std::byte* Slot(int depth, bool value) const {
-    return slots + (2 * depth + value) * params->slot_bytes;
-  }
-  __device__ __forceinline__ void Send(const PageHead& page, int depth, bool value,
-                                       int lane) const {
+  __device__ __forceinline__ void Send(const PageHead& page, bool value, int lane) const {
     const uint32_t bytes = BytesOf(page, value);
-    uint64_t* barrier = barriers + 2 * depth + value;
     if (bytes <= params->slot_bytes) {
-      StartCopy(barrier, Slot(depth, value), StripOf(page, value), bytes, lane);
+      StartCopy(barriers + value, slots + (value ? params->slot_bytes : 0), StripOf(page, value),
+                bytes, lane);
     } else {
-      SkipCopy(barrier, lane);
+      SkipCopy(barriers + value, lane);
     }
   }
   // The strip, once it is there.
-  __device__ __forceinline__ const std::byte* Wait(const PageHead& page, int depth, bool value,
+  __device__ __forceinline__ const std::byte* Wait(const PageHead& page, bool value,
                                                    uint32_t phase) const {
-    WaitCopy(barriers + 2 * depth + value, phase);
-    return BytesOf(page, value) <= params->slot_bytes ? Slot(depth, value) : StripOf(page, value);
+    WaitCopy(barriers + value, phase);
+    return BytesOf(page, value) <= params->slot_bytes ? slots + (value ? params->slot_bytes : 0)
+                                                      : StripOf(page, value);
   }
 };
 

@@ -33,8 +33,8 @@ struct CaseSpec {
 
 struct CaseResult {
   double worst = 0;           // largest ||out - reference|| / ||reference|| of a head
-  double rms = 0;      // ||out - reference|| / ||reference|| of all heads together
-  double cpu_rms = 0;  // the same of the CPU's scalar kernels
+  double rms = 0;             // ||out - reference|| / ||reference|| of all heads together
+  double cpu_rms = 0;         // the same of the CPU's scalar kernels
   double worst_lse = 0;       // largest difference
   double worst_page_lse = 0;  // of pages that have a live row
   bool complete = true;       // every output has been written
