@@ -14,7 +14,7 @@ if(VARVE_CUDA)
                         "Leave VARVE_CUDA at AUTO to build for the CPU alone.")
   endif()
 endif()
-# Sanitizers of the host and libFuzzer see nothing of device code.
-if(VARVE_CUDA STREQUAL "AUTO" AND (VARVE_SANITIZE OR VARVE_BUILD_FUZZERS))
+# Sanitizers of the host and libFuzzer see nothing of device code, and nothing but tests uses it yet.
+if(VARVE_CUDA STREQUAL "AUTO" AND (VARVE_SANITIZE OR VARVE_BUILD_FUZZERS OR NOT VARVE_BUILD_TESTS))
   set(VARVE_BUILD_CUDA OFF)
 endif()
