@@ -1,5 +1,5 @@
-// Signals that ask a program to end, as a question that long commands ask between pieces of work, so
-// that they end with what was measured so far: Ctrl-C (SIGINT), a terminal that closes (SIGHUP),
+// Signals that ask a program to end, as a question that long commands ask between pieces of work,
+// so that they end with what was measured so far: Ctrl-C (SIGINT), a terminal that closes (SIGHUP),
 // `kill` and shutdowns (SIGTERM). A second signal of a kind ends the program at once.
 
 #ifndef VARVE_CLI_INTERRUPT_H_

@@ -39,7 +39,9 @@ constexpr uint16_t F32ToF16(float f) {
   return static_cast<uint16_t>(sign | ((magnitude - 0x38000000u + 0xFFFu + odd) >> 13));
 }
 
-constexpr float BF16ToF32(uint16_t b) { return std::bit_cast<float>(static_cast<uint32_t>(b) << 16); }
+constexpr float BF16ToF32(uint16_t b) {
+  return std::bit_cast<float>(static_cast<uint32_t>(b) << 16);
+}
 
 constexpr uint16_t F32ToBF16(float f) {
   const uint32_t bits = std::bit_cast<uint32_t>(f);
