@@ -64,6 +64,7 @@ const gateColumns = [
 
 function withUnit(value, unit) {
   if (unit === '%' && isNumber(value)) return `${plain(value)} %`;
+  if (unit === 'part' && isNumber(value)) return `${plain(100 * value)} %`;
   if (unit === 'x' && isNumber(value)) return `${plain(value)}×`;
   if (unit === 'us' && isNumber(value)) return `${plain(value)} µs`;
   return unit && isNumber(value) ? `${plain(value)} ${unit}` : plain(value);
