@@ -104,7 +104,7 @@ std::vector<const TurnedKernels*> AllTurnedTables() {
 
 class TurnedKernel : public testing::TestWithParam<const TurnedKernels*> {};
 INSTANTIATE_TEST_SUITE_P(Tables, TurnedKernel, testing::ValuesIn(AllTurnedTables()),
-                         [](const auto& info) { return std::string(info.param->name); });
+                         [](const auto& test) { return std::string(test.param->name); });
 
 TEST(TurnedTables, AreOnePerTableOfKernels) {
   for (const Kernels* kernels : AvailableKernels())

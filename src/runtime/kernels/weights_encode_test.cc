@@ -45,7 +45,7 @@ class WeightsEncode : public testing::TestWithParam<WeightType> {};
 INSTANTIATE_TEST_SUITE_P(Blocks, WeightsEncode,
                          testing::Values(WeightType::kQ8_0, WeightType::kQ4_0, WeightType::kQ4_1,
                                          WeightType::kQ5_0, WeightType::kQ5_1),
-                         [](const auto& info) { return InfoOf(info.param).name; });
+                         [](const auto& test) { return InfoOf(test.param).name; });
 
 // The file comes from tools/make_ggml_golden.py. Its last rows but two have values that need scales
 // beyond f16 in the types with a minimum.
