@@ -137,22 +137,21 @@ Status WriteJson(const std::string& target, std::string_view command, const Json
     std::fwrite(text.data(), 1, text.size(), stdout);
     return FlushStdout();
   }
-  File file(std::fopen(target.c_str(), "wb"));
-  if (!file) return IoError(fmt::format("\"{}\": cannot be opened for writing", target));
-  const bool written = std::fwrite(text.data(), 1, text.size(), file.get()) == text.size();
-  if (!written || std::fflush(file.get()) != 0) {
-    return IoError(fmt::format("\"{}\": cannot be written", target));
-  }
-  return Status();
+  return WriteText(target, text);
 }
 
 Status WriteText(const std::string& path, std::string_view text) {
+  const auto failed = [&] {
+    return IoError(fmt::format("\"{}\": cannot be written: {}", path, std::strerror(errno)));
+  };
   std::FILE* file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) return IoError(fmt::format("\"{}\": cannot be written", path));
-  const bool is_written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  const bool is_closed = std::fclose(file) == 0;
-  if (is_written && is_closed) return Status();
-  return IoError(fmt::format("\"{}\": cannot be written", path));
+  if (file == nullptr) return failed();
+  if (std::fwrite(text.data(), 1, text.size(), file) != text.size()) {
+    const Status status = failed();  // before closing sets errno
+    std::fclose(file);
+    return status;
+  }
+  return std::fclose(file) == 0 ? Status() : failed();
 }
 
 Status CheckWritable(std::string_view option, const std::string& target) {

@@ -2,13 +2,11 @@
 
 #include <sys/stat.h>
 
-#include <cstdio>
 #include <memory>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "base/atomic_file.h"
+#include "cli/report/output.h"
 #include "cli/report/report_tables.h"
 #include "cli/report/report_template.h"
 
@@ -21,17 +19,6 @@ using Json = nlohmann::ordered_json;
 bool IsSpecialFile(const std::string& path) {
   struct stat info {};
   return stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode);
-}
-
-Status WriteSpecialFile(const std::string& path, std::string_view text) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "wb"),
-                                                             std::fclose);
-  if (!file) return IoError(fmt::format("\"{}\": cannot be opened for writing", path));
-  const bool written = std::fwrite(text.data(), 1, text.size(), file.get()) == text.size();
-  if (!written || std::fflush(file.get()) != 0) {
-    return IoError(fmt::format("\"{}\": cannot be written", path));
-  }
-  return Status();
 }
 
 }  // namespace
@@ -78,7 +65,7 @@ std::string RenderReport(std::string_view title, const Json& document) {
 
 Status WriteReport(const std::string& path, std::string_view title, const Json& document) {
   const std::string page = RenderReport(title, document);
-  if (IsSpecialFile(path)) return WriteSpecialFile(path, page);
+  if (IsSpecialFile(path)) return WriteText(path, page);
   VARVE_ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file,
                          AtomicFile::Create(path, SystemFileOps()));
   VARVE_RETURN_IF_ERROR(file->Append(std::as_bytes(std::span(page))));

@@ -232,15 +232,7 @@ Status WriteTrace(const std::string& path, const RetentionTrace& trace) {
   if (path.ends_with(".html")) {
     return WriteReport(path, "What the cache kept", TraceDocument(trace));
   }
-  const std::string text = PrintTrace(trace);
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "wb"),
-                                                             std::fclose);
-  if (!file) return IoError(fmt::format("\"{}\": cannot be opened for writing", path));
-  const bool written = std::fwrite(text.data(), 1, text.size(), file.get()) == text.size();
-  if (!written || std::fflush(file.get()) != 0) {
-    return IoError(fmt::format("\"{}\": cannot be written", path));
-  }
-  return Status();
+  return WriteText(path, PrintTrace(trace));
 }
 
 int InspectTrace(const InspectTraceOptions& options) {
