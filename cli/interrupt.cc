@@ -1,6 +1,7 @@
 #include "cli/interrupt.h"
 
 #include <array>
+#include <atomic>
 #include <csignal>
 
 namespace varve::cli {
@@ -8,7 +9,9 @@ namespace {
 
 constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
 
-volatile std::sig_atomic_t last_signal = 0;
+// Set by the handler, read by any thread.
+std::atomic<int> last_signal = 0;
+static_assert(std::atomic<int>::is_always_lock_free);  // or a handler must not touch it
 std::array<struct sigaction, kSignals.size()> actions_before;
 
 void OnSignal(int signal) { last_signal = signal; }
@@ -35,8 +38,14 @@ InterruptScope::~InterruptScope() {
 
 bool InterruptScope::interrupted() { return last_signal != 0; }
 
-bool InterruptScope::ending() { return last_signal == SIGTERM || last_signal == SIGHUP; }
+bool InterruptScope::ending() {
+  const int signal = last_signal;
+  return signal == SIGTERM || signal == SIGHUP;
+}
 
-int InterruptScope::exit_code() { return last_signal == 0 ? 0 : 128 + last_signal; }
+int InterruptScope::exit_code() {
+  const int signal = last_signal;
+  return signal == 0 ? 0 : 128 + signal;
+}
 
 }  // namespace varve::cli

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "cli/available_memory.h"
 #include "cli/models/found_models.h"
 #include "runtime/embedded_model.h"
 #include "runtime/model/open_model.h"
@@ -67,6 +68,25 @@ Result<LoadedModel> LoadModel(const std::string& path) {
   VARVE_ASSIGN_OR_RETURN(loaded.model, LoadDecoderModel(loaded.file));
   VARVE_ASSIGN_OR_RETURN(loaded.tokenizer, loaded.model->MakeTokenizer());
   return loaded;
+}
+
+void AddRepackOption(CLI::App& command, std::string& when) {
+  command
+      .add_option("--repack", when,
+                  "A second copy of 4- to 6-bit weights, in the order in which decoding reads them "
+                  "fastest; auto: where it gains and takes at most a quarter of the free memory")
+      ->type_name("auto|on|off")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "on", "off"}));
+}
+
+Status RepackModel(const std::string& when, Executor& executor,
+                   std::shared_ptr<const DecoderModel>& model) {
+  const uint64_t bytes = when == "off" ? 0 : model->RepackBytes();
+  if (bytes == 0 || (when == "auto" && bytes > UsableBytes() / 4)) return Status();
+  VARVE_RETURN_IF_ERROR(CheckMemory("--repack on: the second copy of the weights", bytes));
+  VARVE_ASSIGN_OR_RETURN(model, model->Repack(executor));
+  return Status();
 }
 
 Result<std::string> ReadTextFile(const std::string& path) {

@@ -9,6 +9,7 @@
 #include "runtime/gguf/gguf_file.h"
 #include "runtime/model/decoder_model.h"
 #include "runtime/tokenizer/tokenizer.h"
+#include "varve/executor.h"
 #include "varve/status.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the library's own name
@@ -36,6 +37,14 @@ CLI::Option* AddSpeechModelOption(CLI::App& command, std::string& path);
 
 // An empty path is the embedded model. Errors name the file.
 Result<LoadedModel> LoadModel(const std::string& path);
+
+// --repack auto|on|off: whether the weights get a second copy that decodes faster.
+void AddRepackOption(CLI::App& command, std::string& when);
+
+// Does what the option says: "auto" does it where that gains something and the copy takes at most a
+// quarter of the memory that is free.
+Status RepackModel(const std::string& when, Executor& executor,
+                   std::shared_ptr<const DecoderModel>& model);
 
 // The whole of a text file; "-" is stdin. Errors name the path; kNotFound where there is none.
 Result<std::string> ReadTextFile(const std::string& path);

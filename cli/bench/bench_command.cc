@@ -125,6 +125,7 @@ void AddDecode(CLI::App& bench, int* exit_code) {
                                          "A shape with random weights in place of a file: " +
                                              varve::RandomModelNames())
                             ->excludes(model);
+  varve::cli::AddRepackOption(*command, options->repack);
   command->add_option("--weights", options->weights, "Weight type of --random-model")
       ->capture_default_str()
       ->needs(random);

@@ -229,6 +229,7 @@ Status DecodeBench::RunGroup(const std::vector<size_t>& group) {
 Status DecodeBench::Run() {
   VARVE_RETURN_IF_ERROR(ReadPlans());
   executor_ = MakeThreadPool(options_.threads);
+  VARVE_RETURN_IF_ERROR(RepackModel(options_.repack, *executor_, model_));
   for (const Plan& plan : plans_) {
     VARVE_ASSIGN_OR_RETURN(CacheOptions options, LaneOptions(plan, *model_, *executor_));
     options.time_stages = options_.breakdown;

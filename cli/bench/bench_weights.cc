@@ -21,6 +21,7 @@
 #include "kernels/kernels.h"
 #include "runtime/kernels/linear.h"
 #include "runtime/kernels/weights_random.h"
+#include "runtime/kernels/woven_rows.h"
 
 namespace varve::cli {
 namespace {
@@ -34,11 +35,21 @@ std::string LowerName(WeightType type) {
 // Matrices of one type, beyond the caches together, and their times.
 struct WeightCandidate {
   WeightType type;
+  bool woven = false;
   HugeBuffer bytes;
   std::vector<WeightMatrix> matrices;  // of the same values
   double max_error = 0;                // relative to the RMS of the exact output
   std::vector<double> us;              // per product
   std::vector<double> fractions;       // of the bandwidth measured just before
+
+  std::string name() const { return LowerName(type) + (woven ? ", repacked" : ""); }
+  // Read by one product of few tokens.
+  double bytes_read() const { return static_cast<double>(BytesRead(matrices[0], woven)); }
+  static size_t BytesRead(const WeightMatrix& matrix, bool woven) {
+    if (!woven) return matrix.bytes();
+    return WovenBytes(matrix) +
+           static_cast<size_t>(matrix.rows - WovenRows(matrix)) * matrix.row_bytes();
+  }
 };
 
 class WeightsBench {
@@ -54,6 +65,10 @@ class WeightsBench {
   Status CheckSize(int most_tokens) const;
   size_t CopiesOf(const WeightMatrix& matrix) const { return working_set_ / matrix.bytes() + 1; }
   WeightCandidate MakeCandidate(WeightType type) const;
+  // The same matrices, woven (woven_rows.h).
+  WeightCandidate Repack(const WeightCandidate& stored, Executor& executor) const;
+  // Types of which a second candidate is measured.
+  bool IsRepacked(WeightType type, int tokens) const;
   // The answer for the first matrix against double precision.
   Status Check(WeightCandidate& candidate, int tokens, Executor& executor) const;
   // One product with each matrix.
@@ -96,7 +111,7 @@ Status WeightsBench::CheckSize(int most_tokens) const {
   // Rows, columns (2^20 each) and the working set (2^50) are limited: no sum overflows.
   for (const WeightType type : types_) {
     const WeightMatrix matrix = {type, options_.rows, options_.cols, nullptr};
-    bytes += CopiesOf(matrix) * matrix.bytes();
+    bytes += CopiesOf(matrix) * (matrix.bytes() + (IsRepacked(type, 1) ? WovenBytes(matrix) : 0));
   }
   return CheckMemory(
       fmt::format("--rows {}, --cols {}, working set {}: the matrices of {} type{}", options_.rows,
@@ -120,6 +135,30 @@ WeightCandidate WeightsBench::MakeCandidate(WeightType type) const {
     candidate.matrices.push_back(matrix);
   }
   return candidate;
+}
+
+bool WeightsBench::IsRepacked(WeightType type, int tokens) const {
+  return options_.repack && tokens <= LinearLayers::kMaxFewTokens && CanWeave(type) &&
+         ActiveWeightKernels().rounded->multiply_woven[static_cast<int>(type)] != nullptr;
+}
+
+WeightCandidate WeightsBench::Repack(const WeightCandidate& stored, Executor& executor) const {
+  WeightCandidate woven;
+  woven.type = stored.type;
+  woven.woven = true;
+  woven.matrices = stored.matrices;
+  const size_t bytes = WovenBytes(stored.matrices[0]);
+  const size_t band_bytes = BandBytes(stored.matrices[0]);
+  woven.bytes = HugeBuffer(stored.matrices.size() * bytes, !options_.small_pages);
+  std::byte* to = woven.bytes.data();
+  for (WeightMatrix& matrix : woven.matrices) {
+    executor.ParallelFor(static_cast<size_t>(matrix.rows / kBandRows), [&](size_t band, int) {
+      WeaveBand(matrix, static_cast<int64_t>(band), to + band * band_bytes);
+    });
+    matrix.woven = to;
+    to += bytes;
+  }
+  return woven;
 }
 
 double WeightsBench::ErrorLimit(WeightType type, int tokens) const {
@@ -158,8 +197,8 @@ Status WeightsBench::Check(WeightCandidate& candidate, int tokens, Executor& exe
   candidate.max_error = worst / std::sqrt(square / static_cast<double>(options_.rows));
   const double limit = ErrorLimit(matrix.type, tokens);
   if (candidate.max_error <= limit) return Status();
-  return Internal(fmt::format("{}: error {:.1e} of the product exceeds {:.0e}",
-                              LowerName(candidate.type), candidate.max_error, limit));
+  return Internal(fmt::format("{}: error {:.1e} of the product exceeds {:.0e}", candidate.name(),
+                              candidate.max_error, limit));
 }
 
 void WeightsBench::Time(WeightCandidate& candidate, int tokens, double bandwidth,
@@ -171,8 +210,7 @@ void WeightsBench::Time(WeightCandidate& candidate, int tokens, double bandwidth
   }
   const double each = timer.seconds() / static_cast<double>(candidate.matrices.size());
   candidate.us.push_back(each * 1e6);
-  candidate.fractions.push_back(static_cast<double>(candidate.matrices[0].bytes()) / each /
-                                bandwidth);
+  candidate.fractions.push_back(candidate.bytes_read() / each / bandwidth);
 }
 
 Status WeightsBench::RunCase(int threads, int tokens) {
@@ -181,6 +219,11 @@ Status WeightsBench::RunCase(int threads, int tokens) {
   std::vector<WeightCandidate> candidates;
   for (const WeightType type : types_) {
     candidates.push_back(MakeCandidate(type));
+    VARVE_RETURN_IF_ERROR(Check(candidates.back(), tokens, *all_cores));
+  }
+  for (size_t i = 0; i < types_.size(); ++i) {  // behind the others, whose memory they read
+    if (!IsRepacked(types_[i], tokens)) continue;
+    candidates.push_back(Repack(candidates[i], *all_cores));
     VARVE_RETURN_IF_ERROR(Check(candidates.back(), tokens, *all_cores));
   }
   LinearLayers linear(*executor, options_.precision);
@@ -207,17 +250,18 @@ void WeightsBench::Report(int threads, int tokens, double bandwidth,
   TextTable table(
       {"weights", ">MiB", ">us", ">min us", ">GB/s", ">of read", ">GFLOP/s", ">max error"});
   for (const WeightCandidate& candidate : candidates) {
-    const double bytes = static_cast<double>(candidate.matrices[0].bytes());
+    const double bytes = candidate.bytes_read();
     const double us = Median(candidate.us);
     const double min_us = *std::min_element(candidate.us.begin(), candidate.us.end());
     const double fraction = Median(candidate.fractions);
     const double gbps = bytes / us / 1e3;
     const double gflops = 2e-3 * static_cast<double>(options_.rows * options_.cols * tokens) / us;
-    table.AddRow({LowerName(candidate.type), fmt::format("{:.2f}", bytes / (1 << 20)),
+    table.AddRow({candidate.name(), fmt::format("{:.2f}", bytes / (1 << 20)),
                   fmt::format("{:.1f}", us), fmt::format("{:.1f}", min_us),
                   fmt::format("{:.1f}", gbps), fmt::format("{:.2f}", fraction),
                   fmt::format("{:.1f}", gflops), fmt::format("{:.1e}", candidate.max_error)});
     rows_.push_back({{"type", LowerName(candidate.type)},
+                     {"repacked", candidate.woven},
                      {"rows", options_.rows},
                      {"cols", options_.cols},
                      {"threads", threads},
@@ -333,6 +377,8 @@ void AddBenchWeights(CLI::App& bench, int* exit_code) {
       "cache)");
   command->add_flag("--small-pages", options->small_pages,
                     "Weights on pages of 4 KiB, as in a mapped file, not on huge ones");
+  command->add_flag("--repack", options->repack,
+                    "Also rows woven together, sixteen at a time, as `run --repack` has them");
   command->add_option("--seed", options->seed, "Seed of the random weights")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);

@@ -26,6 +26,7 @@ struct BenchWeightsOptions {
   std::vector<int> tokens = {1};
   ProductPrecision precision = ProductPrecision::kF32;  // of many tokens
   bool small_pages = false;                             // weights on pages of 4 KiB
+  bool repack = false;                                  // measure woven rows, too
   int reps = 15;
   int64_t working_set = -1;  // bytes; -1: twice the last-level cache and a bit
   uint64_t seed = 1;

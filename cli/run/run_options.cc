@@ -83,6 +83,7 @@ Result<RunSetup> PrepareRun(const RunOptions& options) {
   VARVE_ASSIGN_OR_RETURN(std::vector<Plan> plans, ReadPlans(options, *model.model));
   RunSetup setup;
   setup.executor = MakeThreadPool(options.threads);
+  VARVE_RETURN_IF_ERROR(RepackModel(options.repack, *setup.executor, model.model));
   setup.runner = model.model->MakeRunner(
       *setup.executor, FindPrecision(options.precision).value_or(FastestPrecision()));
   setup.model = std::move(model);

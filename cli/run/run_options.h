@@ -48,6 +48,7 @@ struct RunOptions {
   int threads = 0;
   uint64_t max_bytes = 0;  // of each cache; 0: no cap
   std::string precision = "auto";
+  std::string repack = "auto";
   bool probe = true;  // run_probe.h
   std::string json;
   std::string report;   // HTML

@@ -5,6 +5,7 @@
 
 #include "runtime/kernels/linear_inputs.h"
 #include "runtime/kernels/linear_product.h"
+#include "runtime/kernels/woven_rows.h"
 
 namespace varve {
 namespace {
@@ -31,7 +32,8 @@ size_t FewTileBytes(std::span<const LinearTask> tasks, int num_threads) {
 
 int64_t FewTileRows(const WeightMatrix& weights, size_t tile_bytes) {
   const auto rows = static_cast<int64_t>(tile_bytes / std::max<size_t>(weights.row_bytes(), 1));
-  return std::clamp<int64_t>(rows, 4, kMaxFewRows);
+  if (weights.woven == nullptr) return std::clamp<int64_t>(rows, 4, kMaxFewRows);
+  return std::clamp<int64_t>(rows / kBandRows * kBandRows, kBandRows, kMaxFewRows);
 }
 
 int64_t ManyTileRows(const WeightMatrix& weights) {
@@ -95,6 +97,25 @@ void MultiplyWithoutMemory(const WeightKernels& kernels, const Tile& tile,
   }
 }
 
+// Rows of bands as they are woven, the rest as it is stored.
+void MultiplyIntegerRows(const RoundedKernels& kernels, const Tile& tile,
+                         const RoundedInput* inputs, int num_tokens, float* products) {
+  const WeightMatrix& weights = *tile.task->weights;
+  const int type = static_cast<int>(weights.type);
+  const ptrdiff_t stride = tile.end - tile.begin;
+  int64_t begin = tile.begin;
+  if (weights.woven != nullptr && kernels.multiply_woven[type] != nullptr) {
+    const int64_t end = std::min(tile.end, WovenRows(weights));
+    if (begin < end) {
+      kernels.multiply_woven[type](weights, begin, end, inputs, num_tokens, products, stride);
+      begin = end;
+    }
+  }
+  if (begin == tile.end) return;
+  kernels.multiply_rounded[type](weights, begin, tile.end, inputs, num_tokens,
+                                 products + (begin - tile.begin), stride);
+}
+
 void RunFew(const WeightKernels& kernels, const Tile& tile, int num_tokens) {
   const LinearTask& task = *tile.task;
   const int type = static_cast<int>(task.weights->type);
@@ -105,8 +126,7 @@ void RunFew(const WeightKernels& kernels, const Tile& tile, int num_tokens) {
     const float* inputs[kMaxRowTokens];
     for (int t = 0; t < count; ++t) inputs[t] = task.input + (first + t) * InputStride(task);
     if (tile.inputs != nullptr) {
-      kernels.rounded->multiply_rounded[type](*task.weights, tile.begin, tile.end,
-                                              tile.inputs + first, count, products, rows);
+      MultiplyIntegerRows(*kernels.rounded, tile, tile.inputs + first, count, products);
     } else if (!IsInteger(task.weights->type)) {
       kernels.multiply_rows[type](*task.weights, tile.begin, tile.end, inputs, count, products,
                                   rows);

@@ -1,6 +1,7 @@
 #include "runtime/kernels/linear_inputs.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace varve {
 
@@ -23,7 +24,8 @@ IntegerInputs::Input* IntegerInputs::Find(const Key& key) {
 }
 
 bool IntegerInputs::Input::Reserve(int64_t num_tokens) {
-  const int64_t floats = key.cols / key.block + key.cols / kRoundedRun;
+  // Scales, sums and sums of halves, four bytes each.
+  const int64_t floats = key.cols / key.block + key.cols / kRoundedRun + 2 * key.cols / kRoundedRun;
   const size_t wanted =
       static_cast<size_t>(num_tokens) * (static_cast<size_t>(key.cols) * sizeof(int16_t) +
                                          static_cast<size_t>(floats) * sizeof(float));
@@ -43,13 +45,18 @@ const RoundedInput* IntegerInputs::Round(const WeightKernels& kernels, const Lin
   int16_t* codes = input.codes();
   float* scales = input.scales(num_tokens_);
   float* sums = input.sums(num_tokens_);
+  int32_t* half_sums = input.half_sums(num_tokens_);
   for (int t = 0; t < num_tokens_; ++t) {
     kernels.rounded->round_input(key.values + t * key.stride, key.cols, key.block, codes, scales,
                                  sums);
-    input.rounded[t] = {codes, scales, sums};
+    for (int64_t i = 0; i < key.cols / 16; ++i) {
+      half_sums[i] = std::accumulate(codes + 16 * i, codes + 16 * i + 16, int32_t{0});
+    }
+    input.rounded[t] = {codes, scales, sums, half_sums};
     codes += key.cols;
     scales += key.cols / key.block;
     sums += key.cols / kRoundedRun;
+    half_sums += key.cols / 16;
   }
   ++num_used_;
   return input.rounded;

@@ -58,6 +58,9 @@ class IntegerInputs {
     float* sums(int64_t num_tokens) const {
       return scales(num_tokens) + key.cols / key.block * num_tokens;
     }
+    int32_t* half_sums(int64_t num_tokens) const {
+      return reinterpret_cast<int32_t*>(sums(num_tokens) + key.cols / kRoundedRun * num_tokens);
+    }
   };
 
   static Key KeyOf(const LinearTask& task);

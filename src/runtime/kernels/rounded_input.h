@@ -19,9 +19,10 @@ inline constexpr int kRoundedMost = 32767;  // the largest code
 
 // One token; a view.
 struct RoundedInput {
-  const int16_t* codes;  // [cols], -32767 … 32767
-  const float* scales;   // [cols / block]
-  const float* sums;     // [cols / 32]: of 32 codes, exact, for weights with an offset
+  const int16_t* codes;      // [cols], -32767 … 32767
+  const float* scales;       // [cols / block]
+  const float* sums;         // [cols / 32]: of 32 codes, exact, for weights with an offset
+  const int32_t* half_sums;  // [cols / 16]: of 16 codes, for woven rows; or null
 };
 
 struct RoundingStep {

@@ -26,7 +26,7 @@ struct RoundedTokens {
       : codes(x.size()), scales(x.size() / block), sums(x.size() / kRoundedRun) {
     for (size_t at = 0; at < x.size(); at += static_cast<size_t>(cols)) {
       const RoundedInput token = {codes.data() + at, scales.data() + at / block,
-                                  sums.data() + at / kRoundedRun};
+                                  sums.data() + at / kRoundedRun, nullptr};
       kernels.rounded->round_input(&x[at], cols, block, codes.data() + at,
                                    scales.data() + at / block, sums.data() + at / kRoundedRun);
       tokens.push_back(token);

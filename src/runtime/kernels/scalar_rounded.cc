@@ -205,6 +205,7 @@ const RoundedKernels& ScalarRoundedKernels() {
     RoundedKernels made = {.name = "scalar",
                            .round_input = RoundInput,
                            .multiply_rounded = {},
+                           .multiply_woven = {},
                            .decode_integers = {},
                            .pack_inputs = PackInputs,
                            .multiply_integers = MultiplyIntegers};

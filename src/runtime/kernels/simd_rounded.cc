@@ -18,6 +18,7 @@
 #include "runtime/kernels/simd_integers-inl.h"
 #include "runtime/kernels/simd_weights_runs-inl.h"
 #include "runtime/kernels/simd_weights_short-inl.h"
+#include "runtime/kernels/simd_weights_woven-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace varve {
@@ -38,6 +39,10 @@ const RoundedKernels& RoundedTable(const char* name) {
       .multiply_rounded = {nullptr, nullptr, nullptr, MultiplyShort<Q8_0>, MultiplyShort<Q4_0>,
                            MultiplyShort<Q4_1>, MultiplyShort<Q5_0>, MultiplyShort<Q5_1>,
                            MultiplyRuns<Q4K>, MultiplyRuns<Q5K>, MultiplyRuns<Q6K>},
+      .multiply_woven = {nullptr, nullptr, nullptr, nullptr, MultiplyWoven<WeightType::kQ4_0>,
+                         MultiplyWoven<WeightType::kQ4_1>, MultiplyWoven<WeightType::kQ5_0>,
+                         MultiplyWoven<WeightType::kQ5_1>, MultiplyWoven<WeightType::kQ4K>,
+                         MultiplyWoven<WeightType::kQ5K>, MultiplyWoven<WeightType::kQ6K>},
       .decode_integers = {nullptr, nullptr, nullptr, DecodeShortIntegers<Q8_0>,
                           DecodeShortIntegers<Q4_0>, DecodeShortIntegers<Q4_1>,
                           DecodeShortIntegers<Q5_0>, DecodeShortIntegers<Q5_1>,

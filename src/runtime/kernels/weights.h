@@ -55,6 +55,7 @@ struct WeightMatrix {
   int64_t rows = 0;
   int64_t cols = 0;  // a multiple of block_values
   const std::byte* data = nullptr;
+  const std::byte* woven = nullptr;  // the rows once more, as woven_rows.h has them; or null
 
   size_t row_bytes() const {
     const WeightTypeInfo& info = InfoOf(type);
@@ -83,6 +84,11 @@ struct RoundedKernels {
   void (*multiply_rounded[kNumWeightTypes])(const WeightMatrix& matrix, int64_t begin, int64_t end,
                                             const RoundedInput* inputs, int num_tokens, float* out,
                                             ptrdiff_t out_stride);
+  // The same for whole bands of matrix.woven: begin and end are multiples of kBandRows. The sums
+  // are added in another order. Null where rows as they are stored are as fast.
+  void (*multiply_woven[kNumWeightTypes])(const WeightMatrix& matrix, int64_t begin, int64_t end,
+                                          const RoundedInput* inputs, int num_tokens, float* out,
+                                          ptrdiff_t out_stride);
   // `count` values of one row, whole blocks, as an IntegerTile has them. `offsets` is written by
   // the types that have them (HasOffsets). The same bits in every table.
   void (*decode_integers[kNumWeightTypes])(const std::byte* blocks, int64_t count, int16_t* values,

@@ -5,6 +5,7 @@
 #include "runtime/gguf/gguf_fingerprint.h"
 #include "runtime/llama/llama_runner.h"
 #include "runtime/llama/llama_weights.h"
+#include "runtime/llama/woven_weights.h"
 
 namespace varve {
 namespace {
@@ -13,11 +14,7 @@ namespace {
 uint64_t BytesPerToken(const LlamaWeights& weights) {
   uint64_t bytes = weights.output.bytes();
   for (const LlamaLayer& layer : weights.layers) {
-    for (const WeightMatrix* matrix :
-         {&layer.query, &layer.key, &layer.value, &layer.attention_output, &layer.ffn_gate,
-          &layer.ffn_up, &layer.ffn_down}) {
-      bytes += matrix->bytes();
-    }
+    for (const WeightMatrix* matrix : MatricesOf(layer)) bytes += matrix->bytes();
   }
   return bytes;
 }
@@ -67,6 +64,14 @@ Result<std::shared_ptr<const LlamaModel>> LlamaModel::Random(const LlamaConfig& 
   DecoderInfo info = InfoOf(config, *weights);
   return std::shared_ptr<const LlamaModel>(
       new LlamaModel(std::move(info), config, std::move(weights)));
+}
+
+uint64_t LlamaModel::RepackBytes() const { return WovenBytes(*weights_); }
+
+Result<std::shared_ptr<const DecoderModel>> LlamaModel::Repack(Executor& executor) const {
+  auto woven = std::make_unique<LlamaWeights>(*weights_);
+  VARVE_RETURN_IF_ERROR(WeaveWeights(executor, *woven));
+  return std::shared_ptr<const DecoderModel>(new LlamaModel(info(), config_, std::move(woven)));
 }
 
 std::unique_ptr<DecoderRunner> LlamaModel::MakeRunner(Executor& executor,

@@ -7,6 +7,7 @@
 #ifndef VARVE_RUNTIME_LLAMA_LLAMA_WEIGHTS_H_
 #define VARVE_RUNTIME_LLAMA_LLAMA_WEIGHTS_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -55,6 +56,13 @@ class WeightMemory {
   size_t bytes_;
 };
 
+// Whose product every token takes.
+template <class Layer>
+auto MatricesOf(Layer& layer) -> std::array<decltype(&layer.query), 7> {
+  return {&layer.query,    &layer.key,    &layer.value,   &layer.attention_output,
+          &layer.ffn_gate, &layer.ffn_up, &layer.ffn_down};
+}
+
 struct LlamaWeights {
   WeightMatrix token_embedding;  // [vocab_size, width]
   std::vector<LlamaLayer> layers;
@@ -62,7 +70,8 @@ struct LlamaWeights {
   WeightMatrix output;             // [vocab_size, width]; the embedding again if tied
 
   std::shared_ptr<const GgufFile> file;  // owns the bytes of a loaded model
-  std::unique_ptr<WeightMemory> memory;  // owns those of a random one
+  std::shared_ptr<WeightMemory> memory;  // owns those of a random one
+  std::shared_ptr<WeightMemory> woven;   // owns the second copy of a repacked one (woven_weights.h)
 };
 
 // Every tensor of the config, with its shape checked; a tensor that the forward pass would not use

@@ -4,6 +4,10 @@
 
 namespace varve {
 
+Result<std::shared_ptr<const DecoderModel>> DecoderModel::Repack(Executor&) const {
+  return Unimplemented(fmt::format("{}: this architecture's weights cannot be repacked", name()));
+}
+
 Result<std::unique_ptr<Tokenizer>> DecoderModel::MakeTokenizer() const {
   if (info_.source.empty()) {
     return FailedPrecondition(

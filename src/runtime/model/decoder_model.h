@@ -60,6 +60,14 @@ class DecoderModel {
   virtual std::unique_ptr<DecoderRunner> MakeRunner(
       Executor& executor, ProductPrecision precision = ProductPrecision::kF32) const = 0;
 
+  // Bytes that Repack takes; 0 where it gains nothing: the weights are floats, or the processor
+  // lacks the instructions.
+  virtual uint64_t RepackBytes() const { return 0; }
+  // The same model with a second copy of its weights in the order in which decoding reads them
+  // fastest (kernels/woven_rows.h). Prompts read the first copy. Sums are added in another order:
+  // results agree to rounding.
+  virtual Result<std::shared_ptr<const DecoderModel>> Repack(Executor& executor) const;
+
   // The tokenizer that the model's file describes. Refuses one with more tokens than the model has
   // rows for. kFailedPrecondition for random weights. Errors name the file. A model need not have
   // one: whoever has token ids already does without.
