@@ -3,7 +3,9 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -11,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/report/output.h"
+#include "cli/report/usage_error.h"
 #include "kernels/kernels.h"
 
 namespace {
@@ -54,13 +57,15 @@ int RunProgram(int argc, char** argv) {
   AddPlanCommand(app, &exit_code);
   AddRunCommand(app, &exit_code);
   AddSolveCommand(app, &exit_code);
+  AddTokenizeCommand(app, &exit_code);
   AddTranscribeCommand(app, &exit_code);
+  const std::vector<std::string> arguments = varve::cli::WithLongNames(argc, argv);
   try {
-    app.parse(argc, argv);
+    app.parse(std::vector<std::string>(arguments.rbegin(),
+                                       arguments.rend()));  // the parser takes them from the end
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    varve::cli::WriteNote(
-        fmt::format("varve: {}\nvarve: `varve --help` tells more\n", error.what()));
+    varve::cli::WriteNote(varve::cli::DescribeUsageError(app, arguments, error) + "\n");
     return varve::cli::kExitBadUsage;
   }
   return exit_code;

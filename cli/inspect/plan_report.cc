@@ -1,5 +1,6 @@
 #include "cli/inspect/plan_report.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <string_view>
@@ -34,6 +35,17 @@ std::string PerToken(uint64_t bytes, int64_t tokens) {
 double Ratio(const PlanCost& cost) {
   return cost.bytes == 0 ? 1.0
                          : static_cast<double>(cost.bytes_f16) / static_cast<double>(cost.bytes);
+}
+
+// What is left once policies have brought their layers down.
+uint64_t BytesAfterEviction(const PlanCost& cost) {
+  uint64_t bytes = 0;
+  for (const RangeCost& range : cost.ranges) {
+    if (range.has_budget && range.policy_bytes != 0)
+      return std::min(range.policy_bytes, cost.bytes);
+    bytes += range.policy_bytes != 0 ? std::min(range.policy_bytes, range.bytes) : range.bytes;
+  }
+  return bytes;
 }
 
 // What the estimate says the plan takes beside its pages. Without fold=, also at other lengths.
@@ -85,8 +97,15 @@ void PrintReport(const PlanReportOptions& options, const Plan& plan, const PlanC
                 HumanBytes(static_cast<double>(cost.bytes_f16)),
                 HumanBytes(static_cast<double>(cost.bytes_f16))});
   table.Print(stdout);
-  fmt::print("\n{} bytes held, {:.2f} times smaller than f16 ({} bytes)\n", cost.bytes, Ratio(cost),
-             cost.bytes_f16);
+  const uint64_t kept = BytesAfterEviction(cost);
+  if (kept < cost.bytes) {
+    fmt::print("\n{} bytes after evict=, {:.2f} times smaller than f16 ({} bytes); {} without it\n",
+               kept, static_cast<double>(cost.bytes_f16) / static_cast<double>(kept),
+               cost.bytes_f16, cost.bytes);
+  } else {
+    fmt::print("\n{} bytes held, {:.2f} times smaller than f16 ({} bytes)\n", cost.bytes,
+               Ratio(cost), cost.bytes_f16);
+  }
   if (cost.payload != cost.bytes) {
     fmt::print("{} bytes of them are payload: a page takes a multiple of {} bytes\n", cost.payload,
                kSlotGranule);

@@ -181,8 +181,9 @@ Status FinishJson(const Status& measured, const std::string& target, std::string
 }
 
 std::string SizeAgainstF16(double ratio, std::string_view times) {
-  if (ratio >= 1) return fmt::format("{:.2f}{} smaller than f16", ratio, times);
-  return "larger than f16 (pages are allocated whole)";
+  if (ratio >= 1.05) return fmt::format("{:.2f}{} smaller than f16", ratio, times);
+  if (ratio >= 0.9) return "as large as f16";
+  return "too short to compare with f16 (pages are allocated whole)";
 }
 
 Result<Plan> ReadKvOption(const std::string& argument) {

@@ -71,8 +71,8 @@ Status CheckWritable(std::string_view option, const std::string& target);
 Status FinishJson(const Status& measured, const std::string& target, std::string_view command,
                   const nlohmann::ordered_json& rows);
 
-// "3.10x smaller than f16", or that it is larger: of a short text, since a page has its bytes from
-// its first token on.
+// "3.10x smaller than f16", that it is as large, or that the text is too short to tell: a page has
+// its bytes from its first token on.
 std::string SizeAgainstF16(double ratio, std::string_view times = "x");
 
 // The plan that --kv means: as ReadPlanArgument, errors begin with the option.

@@ -85,7 +85,8 @@ TEST(Output, RowsAreWrittenWhenTheWorkEndsInAnError) {
 
 TEST(Output, ALargerCacheIsNotCalledSmaller) {
   EXPECT_EQ(SizeAgainstF16(3.1), "3.10x smaller than f16");
-  EXPECT_EQ(SizeAgainstF16(0.05), "larger than f16 (pages are allocated whole)");
+  EXPECT_EQ(SizeAgainstF16(0.98), "as large as f16");
+  EXPECT_EQ(SizeAgainstF16(0.05), "too short to compare with f16 (pages are allocated whole)");
 }
 
 TEST(Output, PlansComeFromTextOrFile) {

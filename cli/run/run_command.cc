@@ -1,6 +1,7 @@
 // `varve run`: text from a GGUF model, on a cache of one plan or of several.
 
 #include <memory>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 
@@ -13,6 +14,8 @@
 namespace {
 
 using varve::cli::RunOptions;
+
+constexpr int64_t kMostTokens = int64_t{1} << 40;  // more than any context
 
 std::string ChatFormats() {
   std::string names;
@@ -58,9 +61,19 @@ void AddPromptOptions(CLI::App* command, RunOptions* options) {
           ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   command
       ->add_option("-n,--tokens", options->tokens,
-                   "Tokens to generate (default: 256; in a chat to the end of the answer)")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
-  command->add_option("--ctx", options->ctx, "Context in tokens (default: the model's)")
+                   "Tokens to generate, -1: until the context is full (default: 256; in a chat to "
+                   "the end of the answer)")
+      ->check(CLI::Range(int64_t{-1}, kMostTokens));
+  command
+      ->add_option("--stop", options->stops,
+                   "Text that ends the answer; may be given several times")
+      ->type_name("TEXT")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->excludes(prompts);
+  command->add_flag("--ignore-eos", options->ignore_end,
+                    "Go on where the model would end its text");
+  command->add_option("-c,--ctx", options->ctx, "Context in tokens (default: the model's)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   CLI::Option* chat =
       command
@@ -99,13 +112,13 @@ void AddSamplingOptions(CLI::App* command, RunOptions* options) {
       ->add_option("--repeat-penalty", options->sampler.repetition_penalty,
                    "> 1: tokens of the last 64 weigh less")
       ->capture_default_str();
-  command->add_option("--seed", options->sampler.seed, "Seed; the same seed gives the same text")
+  command->add_option("-s,--seed", options->sampler.seed, "Seed; the same seed gives the same text")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
 }
 
 void AddMachineOptions(CLI::App* command, RunOptions* options) {
-  command->add_option("--threads", options->threads, "Threads (default: all cores)")
+  command->add_option("-t,--threads", options->threads, "Threads (default: all cores)")
       ->check(CLI::Range(1, 1024));
   command->add_option_function<std::string>(
       "--max-bytes",
@@ -146,6 +159,12 @@ void AddRunCommand(CLI::App& app, int* exit_code) {
                    "Plan of the cache. Several, separated by spaces: the texts side by side, f16 "
                    "first, with the KL divergence of each from f16")
       ->capture_default_str();
+  for (const auto& [option, rung] : {std::pair("--cache-type-k", &options->key_rung),
+                                     std::pair("--cache-type-v", &options->value_rung)}) {
+    command->add_option(option, *rung, "As -ctk and -ctv of llama.cpp: --kv k=RUNG, v=RUNG")
+        ->type_name("RUNG")
+        ->excludes("--kv");
+  }
   command
       ->add_option("--load", options->load,
                    "Continue from a file of --save: the prompt goes behind its tokens. Its plan is "
@@ -172,6 +191,7 @@ void AddRunCommand(CLI::App& app, int* exit_code) {
       "  varve run -m smollm2 -p 'What is the capital of France?'   # a model with a chat "
       "template\n"
       "  varve run -m smollm2 --kv q8_0                      # a conversation\n"
+      "  varve run -m smollm2 -cnv -c 2048 -t 2 -ctk q8_0 -ctv q8_0   # as llama.cpp has it\n"
       "  varve run -m smollm2 --raw -p 'Once upon a time'    # text to go on with\n"
       "  varve run -m smollm2 --chat -f question.txt         # a message from a file\n"
       "  varve run -f story.txt --kv f16 q8_0 q4_0r 'k=q8_0,v=q4_0' --report compare.html\n"
@@ -182,6 +202,12 @@ void AddRunCommand(CLI::App& app, int* exit_code) {
   command->callback([command, options, exit_code] {
     options->chat = command->count("--chat") > 0;
     options->has_plan = command->count("--kv") > 0;
+    if (!options->key_rung.empty() || !options->value_rung.empty()) {
+      const auto rung = [](const std::string& name) { return name.empty() ? "f16" : name; };
+      options->plans = {"k=" + rung(options->key_rung) + ",v=" + rung(options->value_rung)};
+      options->has_plan = true;
+    }
+    if (options->tokens == -1 && command->count("--tokens") > 0) options->tokens = kMostTokens;
     options->command = varve::cli::CommandLine();
     const bool is_comparison = options->plans.size() > 1 || !options->report.empty();
     const auto run = !options->prompts.empty() ? varve::cli::RunPrompts

@@ -54,6 +54,7 @@ Result<GenerateOptions> ReadGenerateOptions(const RunOptions& options, const Loa
   generate.sampler.temperature = options.temperature.value_or(is_single ? kTextTemperature : 0.0f);
   generate.sampler.top_p = options.top_p.value_or(is_single ? kTextTopP : 1.0f);
   VARVE_RETURN_IF_ERROR(CheckSamplerOptions(generate.sampler));
+  if (options.ignore_end) return generate;
   generate.is_end = [tokenizer = model.tokenizer.get()](int32_t token) {
     return tokenizer->IsEnd(token);
   };
@@ -66,6 +67,9 @@ Result<RunSetup> PrepareRun(const RunOptions& options) {
   if (!options.trace.empty() && (options.plans.size() != 1 || !options.report.empty())) {
     return InvalidArgument(
         fmt::format("--trace \"{}\": a trace is of one plan, without --report", options.trace));
+  }
+  if (!options.stops.empty() && options.plans.size() != 1) {
+    return InvalidArgument("--stop: ends the text of one plan, not of several side by side");
   }
   for (const auto& [option, file] : {std::pair("--load", options.load), {"--save", options.save}}) {
     if (file.empty() || (options.plans.size() == 1 && options.report.empty())) continue;

@@ -26,13 +26,17 @@ inline constexpr float kTextTopP = 0.95f;
 struct RunOptions {
   std::string model;  // empty: the embedded model
   std::optional<std::string> prompt;
-  std::string file;           // "-": stdin
-  int64_t prompt_tokens = 0;  // only so many of the prompt's; 0: all
-  int64_t tokens = -1;        // -1: 256, or to the end of the answer in a chat
-  std::string prompts;        // a folder: each of its files is a prompt
-  int together = 1;           // of them, at most so many at a time
-  std::string output;         // folder for a text per prompt; empty: stdout, with headings
+  std::string file;                // "-": stdin
+  int64_t prompt_tokens = 0;       // only so many of the prompt's; 0: all
+  int64_t tokens = -1;             // -1: 256, or to the end of the answer in a chat
+  std::string prompts;             // a folder: each of its files is a prompt
+  int together = 1;                // of them, at most so many at a time
+  std::string output;              // folder for a text per prompt; empty: stdout, with headings
+  std::vector<std::string> stops;  // texts that end an answer
+  bool ignore_end = false;         // the model's own ends end nothing
   std::vector<std::string> plans = {"f16"};
+  std::string key_rung;  // --cache-type-k, -v: short forms of a plan
+  std::string value_rung;
   bool has_plan = false;    // --kv was given
   std::string load;         // .varve file to continue
   std::string save;         // .varve file to leave behind

@@ -167,12 +167,13 @@ Status PromptsRun::Finish(const Status& ended) {
   memory_.Print(stderr);
   WriteNote(fmt::format(
       "{} of {} prompts, {} together at most | prompt {} tokens, generated {} tokens in {:.1f} s, "
-      "{:.1f} tokens/s in all | cache {} at most with {}, ratio to f16 {:.2f} on average | "
+      "{:.1f} tokens/s in all | cache {} at most with {}, {} on average | "
       "resident "
       "{}\n",
       rows.size(), prompts_.size(), options_.together, prompt_tokens, tokens, seconds,
       static_cast<double>(tokens) / seconds, HumanBytes(static_cast<double>(memory_.peak_bytes())),
-      options_.plans[0], memory_.mean_ratio(), HumanBytes(static_cast<double>(ResidentBytes()))));
+      options_.plans[0], SizeAgainstF16(memory_.mean_ratio()),
+      HumanBytes(static_cast<double>(ResidentBytes()))));
   if (InterruptScope::interrupted()) WriteNote("varve: interrupted; this is what there is\n");
   memory_.AddRows(&rows);
   return FinishJson(ended.ok() ? written_ : ended, options_.json, "run", rows);

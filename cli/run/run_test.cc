@@ -62,6 +62,21 @@ class RunCommand : public ::testing::Test {
   RunOptions options_;
 };
 
+TEST_F(RunCommand, AStopTextEndsTheAnswerInFrontOfIt) {
+  options_.temperature = 0;
+  const Output whole = Run(RunText);
+  ASSERT_TRUE(whole.status.ok()) << whole.status.message();
+  ASSERT_GT(whole.text.size(), 12u);
+  const std::string stop = whole.text.substr(8, 3);
+  options_.stops = {"never said", stop};
+  const Output cut = Run(RunText);
+  ASSERT_TRUE(cut.status.ok()) << cut.status.message();
+  EXPECT_EQ(cut.text, whole.text.substr(0, whole.text.find(stop)) + "\n");
+  EXPECT_EQ(cut.rows[0]["stop"], "end");
+  options_.plans = {"f16", "q8_0"};
+  ExpectRefused("--stop", RunCompare);
+}
+
 TEST_F(RunCommand, StreamsTextAndEndsWithOneLineOfFigures) {
   const Output output = Run(RunText);
   ASSERT_TRUE(output.status.ok()) << output.status.message();

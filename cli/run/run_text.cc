@@ -23,6 +23,7 @@
 #include "cli/run/run_options.h"
 #include "cli/run/run_probe.h"
 #include "cli/run/run_prompt.h"
+#include "runtime/stop_text.h"
 
 namespace varve::cli {
 namespace {
@@ -107,6 +108,7 @@ Result<std::string> TextRun::Show(std::span<const int32_t> prompt, bool is_answe
   if (!is_answer) {
     for (const int32_t token : prompt) stream.Next(token);
   }
+  StopText stop(options_.stops);
   std::string text;
   Progress progress("prompt", static_cast<double>(prompt.size()));
   GenerateCallbacks callbacks;
@@ -119,10 +121,10 @@ Result<std::string> TextRun::Show(std::span<const int32_t> prompt, bool is_answe
     if (totals_.first_token_s == 0) {
       totals_.first_token_s = since_start_.seconds();
     }
-    const std::string piece = stream.Next(token);
+    const std::string piece = stop.Next(stream.Next(token));
     text += piece;
     Write(piece);
-    return !InterruptScope::interrupted();
+    return !stop.stopped() && !InterruptScope::interrupted();
   };
   GenerateOptions generate = setup_.generate;
   generate.history = fed_;
@@ -133,7 +135,7 @@ Result<std::string> TextRun::Show(std::span<const int32_t> prompt, bool is_answe
     if (!text.empty()) Write("\n");
     return generation.status();
   }
-  const std::string rest = stream.Finish();
+  const std::string rest = stop.Next(stream.Finish()) + stop.Finish();
   text += rest;
   Write(rest);
   if (!text.empty() && !text.ends_with('\n')) Write("\n");
@@ -143,6 +145,7 @@ Result<std::string> TextRun::Show(std::span<const int32_t> prompt, bool is_answe
   waiting_.assign(prompt.begin() + generation->prompt_tokens, prompt.end());
   waiting_.insert(waiting_.end(), generation->tokens.begin() + generation->decode_steps,
                   generation->tokens.end());
+  if (stop.stopped()) generation->stop = StopReason::kEndToken;
   totals_.Add(*generation);
   totals_.text += text;
   return text;
@@ -261,10 +264,10 @@ Status TextRun::Finish() {
   const double speed = PerSecond(totals_.decode_steps, totals_.decode_us);
   WriteNote(fmt::format(
       "prompt {} tokens, {:.1f} tokens/s | generated {} tokens, {:.1f} tokens/s | first "
-      "token {:.2f} s | cache {} with {}, ratio to f16 {:.2f} | resident {}\n",
+      "token {:.2f} s | cache {} with {}, {} | resident {}\n",
       totals_.prompt_tokens, prompt_speed, totals_.tokens, speed, totals_.first_token_s,
-      HumanBytes(static_cast<double>(figures.bytes)), options_.plans[0], figures.ratio,
-      HumanBytes(static_cast<double>(resident))));
+      HumanBytes(static_cast<double>(figures.bytes)), options_.plans[0],
+      SizeAgainstF16(figures.ratio), HumanBytes(static_cast<double>(resident))));
   PrintRetention(options_.plans[0], stats, in_cache, stderr);
   PrintLossless(options_.plans[0], stats.lossless, stderr);
   PrintFold(options_.plans[0], stats.fold, stderr);

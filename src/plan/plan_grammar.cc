@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/nearest_word.h"
 #include "plan/plan_values.h"
 #include "retention/policy_table.h"
 #include "rungs/rung_table.h"
@@ -215,8 +216,9 @@ Result<int> FindWord(const ClauseSpec& clause, std::string_view value) {
       clause.words_of_table != nullptr ? clause.words_of_table() : SplitWords(clause.words);
   const auto found = std::find(words.begin(), words.end(), value);
   if (found != words.end()) return static_cast<int>(found - words.begin());
-  return InvalidArgument(fmt::format("unknown {} {}; known: {}", clause.name,
-                                     QuoteForMessage(value), fmt::join(words, " ")));
+  return InvalidArgument(fmt::format("unknown {} {}; known: {}{}", clause.name,
+                                     QuoteForMessage(value), fmt::join(words, " "),
+                                     DidYouMean(value, words)));
 }
 
 Status CheckWords(const ClauseSpec& clause, std::string_view value) {
@@ -300,12 +302,10 @@ std::string ClauseNames() {
 Status StoreClause(const ClauseSpec& clause, std::string_view value, WrittenRule* rule) {
   switch (clause.kind) {
     case ClauseKind::kRung:
-      VARVE_RETURN_IF_ERROR(CheckRungName(value));
-      rule->*clause.text = value;
-      return Status();
+      return Store(ReadRungName(value), &(rule->*clause.text));
     case ClauseKind::kBothRungs:
-      VARVE_RETURN_IF_ERROR(CheckRungName(value));
-      rule->k = rule->v = value;
+      VARVE_RETURN_IF_ERROR(Store(ReadRungName(value), &rule->k));
+      rule->v = rule->k;
       return Status();
     case ClauseKind::kAge:
       return Store(ParseAge(value), &rule->age);

@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "base/nearest_word.h"
 #include "plan/plan_grammar.h"
 #include "plan/plan_rule.h"
 #include "plan/plan_values.h"
@@ -77,7 +78,7 @@ Status LabeledError(const std::string& label, std::string_view reason) {
 
 // A clause without "=": a rung, or a preset, which stands for one or more clauses.
 Status AddBareWord(std::string_view word, const std::string& label, RuleBuilder* builder) {
-  if (IsRungName(word)) return builder->Add(*FindClause("kv"), word, label);
+  if (ReadRungName(word).ok()) return builder->Add(*FindClause("kv"), word, label);
   bool is_known = false;
   for (const PresetClause& preset : kPresets) {
     if (preset.preset != word) continue;
@@ -86,9 +87,11 @@ Status AddBareWord(std::string_view word, const std::string& label, RuleBuilder*
   }
   if (is_known) return Status();
   if (word.empty()) return LabeledError(label, "empty clause");
-  return LabeledError(label,
-                      fmt::format("unknown rung {}; known: {}; presets: h2o pq store fold balanced",
-                                  QuoteForMessage(word), KnownRungNames()));
+  std::vector<std::string_view> words = RungNames();
+  for (const PresetClause& preset : kPresets) words.push_back(preset.preset);
+  return LabeledError(
+      label, fmt::format("unknown rung {}; known: {}; presets: h2o pq store fold balanced{}",
+                         QuoteForMessage(word), KnownRungNames(), DidYouMean(word, words)));
 }
 
 Status AddClause(const Piece& piece, int number, RuleBuilder* builder) {
@@ -99,8 +102,9 @@ Status AddClause(const Piece& piece, int number, RuleBuilder* builder) {
   const std::string_view value = Trim(piece.text.substr(equals + 1));
   const ClauseSpec* clause = FindClause(name);
   if (clause == nullptr) {
-    return LabeledError(
-        label, fmt::format("unknown clause {}; known: {}", QuoteForMessage(name), ClauseNames()));
+    const std::string known = ClauseNames();
+    return LabeledError(label, fmt::format("unknown clause {}; known: {}{}", QuoteForMessage(name),
+                                           known, DidYouMean(name, SplitWords(known))));
   }
   if (clause->kind != ClauseKind::kFile) return builder->Add(*clause, value, label);
   Result<std::string> file_name = UnquoteFileName(value);

@@ -167,12 +167,25 @@ TEST(PlanText, FileNamesMayBeQuoted) {
   EXPECT_EQ(PrintPlan(*ParsePlan(R"(fold="plain.bin")")), "fold=plain.bin");
 }
 
+TEST(PlanText, RungsAreKnownInAnySpelling) {
+  EXPECT_EQ(OnlyRule("Q8_0").k, "q8_0");
+  EXPECT_EQ(OnlyRule("k=FP16,v=PQ4").k, "f16");
+  EXPECT_EQ(OnlyRule("k=FP16,v=PQ4").v, "pq4");
+  EXPECT_EQ(OnlyRule("age=fp32:64/Q4_0R").age[1].rung, "q4_0r");
+}
+
+TEST(PlanTextError, ANearWordIsNamed) {
+  EXPECT_TRUE(ErrorOf("evict=h20").ends_with("; did you mean \"h2o\"?"));
+  EXPECT_TRUE(ErrorOf("opne=3").ends_with("; did you mean \"open\"?"));
+  EXPECT_TRUE(ErrorOf("balancd").ends_with("; did you mean \"balanced\"?"));
+}
+
 // --- errors: each with its clause, column and reason ---
 
 TEST(PlanTextError, PointsAtTheClause) {
   EXPECT_EQ(ErrorOf("v=f16,k=q9_0"),
             "plan: clause 2 \"k=q9_0\" (column 7): unknown rung \"q9_0\"; known: f32 f16 bf16 q8_0 "
-            "q8_0r q4_0 q4_0r t4 t3 t2 pqMxB (B 4 to 12) pq4 pq3 pq2");
+            "q8_0r q4_0 q4_0r t4 t3 t2 pqMxB (B 4 to 12) pq4 pq3 pq2; did you mean \"q8_0\"?");
   EXPECT_EQ(ErrorOf("0-1: f16; 2-: q8_0,  open=x"),
             "plan: clause 3 \"open=x\" (column 22): open \"x\" is not an integer");
   EXPECT_EQ(ErrorOf("  q8_0 ,, f16"), "plan: clause 2 \"\" (column 9): empty clause");
@@ -180,7 +193,6 @@ TEST(PlanTextError, PointsAtTheClause) {
 
 TEST(PlanTextError, NamesTheReason) {
   const std::pair<const char*, const char*> cases[] = {
-      {"Q8_0", "unknown rung \"Q8_0\"; known: f32 "},
       {"kv=pq", "unknown rung \"pq\""},
       {"pq0x8", "unknown rung \"pq0x8\""},
       {"pq513x8", "unknown rung \"pq513x8\""},

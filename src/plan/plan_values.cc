@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/nearest_word.h"
 #include "base/utf8.h"
 #include "rungs/rung_table.h"
 
@@ -34,8 +35,7 @@ T ParseWhole(std::string_view text, std::errc* error) {
 Result<AgeStep> ParseAgeStage(std::string_view stage, bool is_last, int64_t previous) {
   const size_t colon = stage.find(':');
   AgeStep step;
-  step.rung = Trim(stage.substr(0, colon));
-  VARVE_RETURN_IF_ERROR(CheckRungName(step.rung));
+  VARVE_ASSIGN_OR_RETURN(step.rung, ReadRungName(Trim(stage.substr(0, colon))));
   if (is_last && colon != std::string_view::npos) {
     return InvalidArgument(fmt::format("the last stage {} has a bound; it must be RUNG alone",
                                        QuoteForMessage(stage)));
@@ -57,10 +57,13 @@ Result<AgeStep> ParseAgeStage(std::string_view stage, bool is_last, int64_t prev
 
 }  // namespace
 
-Status CheckRungName(std::string_view name) {
-  if (IsRungName(name)) return Status();
-  return InvalidArgument(
-      fmt::format("unknown rung {}; known: {}", QuoteForMessage(name), KnownRungNames()));
+Result<std::string> ReadRungName(std::string_view name) {
+  std::string small(name);
+  for (char& c : small) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  if (small == "fp16" || small == "fp32") small.erase(1, 1);
+  if (IsRungName(small)) return small;
+  return InvalidArgument(fmt::format("unknown rung {}; known: {}{}", QuoteForMessage(name),
+                                     KnownRungNames(), DidYouMean(name, RungNames())));
 }
 
 Result<int64_t> ParseCount(std::string_view name, std::string_view text, int64_t min, int64_t max) {

@@ -24,8 +24,9 @@ inline constexpr int kMaxPlanLayers = 1024;
 inline constexpr int64_t kMaxClauseTokens = 1'000'000'000;
 inline constexpr uint64_t kMaxBudgetBytes = uint64_t{1} << 50;
 
-// `unknown rung "q9_0"; known: …` unless the table of rungs has the name.
-Status CheckRungName(std::string_view name);
+// The name as the table of rungs has it: capitals are small letters, fp16 is f16. Else `unknown
+// rung "q9_0"; known: …`.
+Result<std::string> ReadRungName(std::string_view name);
 
 // `name` is what messages call the number.
 Result<int64_t> ParseCount(std::string_view name, std::string_view text, int64_t min, int64_t max);
