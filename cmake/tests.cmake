@@ -82,6 +82,12 @@ target_link_libraries(page_pool_check PRIVATE varve_static)
 add_test(NAME page-pool-check COMMAND page_pool_check)
 set_tests_properties(page-pool-check PROPERTIES LABELS package TIMEOUT ${VARVE_TEST_TIMEOUT_S})
 
+# --- every kind of call when allocations fail; it replaces operator new, too. `./dev check faults` has more of them ---
+add_executable(allocation_faults tests/faults/allocation_faults.cc)
+target_link_libraries(allocation_faults PRIVATE varve_static)
+add_test(NAME allocation-faults COMMAND allocation_faults 2000 1 ${PROJECT_BINARY_DIR})
+set_tests_properties(allocation-faults PROPERTIES LABELS package TIMEOUT ${VARVE_TEST_TIMEOUT_S})
+
 # --- a program compiled with the first header of the C ABI runs with the library of today ---
 add_executable(old_header_test tests/old_header/old_header_test.c)
 target_link_libraries(old_header_test PRIVATE varve::varve varve_options)

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/align.h"
+#include "base/run_parallel.h"
 
 namespace varve {
 namespace {
@@ -370,7 +371,7 @@ Status Attention::Run(int layer, const LayerSpaces& spaces,
   }
 
   const auto for_heads = [&](const std::function<void(size_t, int)>& run) {
-    if (total_rows > kInlineRows) return executor_->ParallelFor(heads.size(), run);
+    if (total_rows > kInlineRows) return RunParallel(*executor_, heads.size(), run);
     for (size_t t = 0; t < heads.size(); ++t) run(t, 0);
   };
   StageClock(stages_->For(0)).Count(&StageTimes::attend_passes, 1);
@@ -379,7 +380,7 @@ Status Attention::Run(int layer, const LayerSpaces& spaces,
     Prepare(jobs[heads[t].job], heads[t].head);
     clock.Lap(&StageTimes::prepare_us);
   });
-  executor_->ParallelFor(tasks.size(), [&](size_t t, int worker) {
+  RunParallel(*executor_, tasks.size(), [&](size_t t, int worker) {
     const Job& job = jobs[tasks[t].job];
     job.one_chunk() ? RunSplitTask(job, tasks[t], worker) : RunChunkTask(job, tasks[t], worker);
   });

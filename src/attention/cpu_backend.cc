@@ -7,6 +7,7 @@
 
 #include "attention/attention.h"
 #include "attention/backend.h"
+#include "base/run_parallel.h"
 #include "pages/strip_reader.h"
 
 namespace varve {
@@ -80,7 +81,7 @@ void CpuBackend::Append(int layer, std::span<const AppendJob> jobs) {
     clock.Count(&StageTimes::rows_appended, 2 * static_cast<uint64_t>(job.keys.num_tokens));
   };
   if (tokens >= kParallelAppendTokens) {
-    executor_->ParallelFor(jobs.size() * heads, write);
+    RunParallel(*executor_, jobs.size() * heads, write);
   } else {
     for (size_t task = 0; task < jobs.size() * heads; ++task) write(task, 0);
   }
@@ -109,7 +110,7 @@ Status CpuBackend::EncodeStrip(const EncodeJob& job, Part part, int head,
 void CpuBackend::Encode(std::span<EncodeJob> jobs) {
   const size_t strips = 2 * static_cast<size_t>(shape_.num_kv_heads);
   std::mutex mutex;
-  executor_->ParallelFor(jobs.size() * strips, [&](size_t task, int worker) {
+  RunParallel(*executor_, jobs.size() * strips, [&](size_t task, int worker) {
     StageClock clock(stages_->For(worker));
     EncodeJob& job = jobs[task / strips];
     const auto head = static_cast<int>(task % strips / 2);

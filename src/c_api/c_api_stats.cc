@@ -4,8 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include <nlohmann/json.hpp>
-
+#include "base/json_value.h"
 #include "c_api/c_api_handle.h"
 #include "varve/plan.h"
 #include "varve/properties.h"
@@ -64,26 +63,23 @@ constexpr StatsField kStatsFields[] = {
 
 std::string StatsJson(const Cache& cache) {
   const CacheReport stats = cache.Report();
-  nlohmann::ordered_json json;
-  json["plan"] = PrintPlan(cache.plan());
-  for (const StatsField& field : kStatsFields) json[field.name] = field.Of(stats);
-  json["rungs"] = nlohmann::ordered_json::array();
+  JsonWriter writer;
+  writer.Open('{').Key("plan").Text(PrintPlan(cache.plan()));
+  for (const StatsField& field : kStatsFields) writer.Key(field.name).Integer(field.Of(stats));
+  writer.Key("rungs").Open('[');
   for (const RungBytes& rung : stats.rungs) {
-    json["rungs"].push_back({{"rung", rung.rung},
-                             {"state", PageStateName(rung.state)},
-                             {"pages", rung.pages},
-                             {"bytes", rung.bytes}});
+    writer.Open('{').Key("rung").Text(rung.rung).Key("state").Text(PageStateName(rung.state));
+    writer.Key("pages").Integer(rung.pages).Key("bytes").Integer(rung.bytes).Close('}');
   }
-  json["fallbacks"] = nlohmann::ordered_json::array();
+  writer.Close(']').Key("fallbacks").Open('[');
   for (const FallbackUse& use : stats.fallbacks) {
-    json["fallbacks"].push_back({{"first_layer", use.first_layer},
-                                 {"last_layer", use.last_layer},
-                                 {"part", use.part == Part::kKey ? "k" : "v"},
-                                 {"asked", use.asked},
-                                 {"used", use.used},
-                                 {"reason", use.reason}});
+    writer.Open('{').Key("first_layer").Integer(use.first_layer);
+    writer.Key("last_layer").Integer(use.last_layer);
+    writer.Key("part").Text(use.part == Part::kKey ? "k" : "v");
+    writer.Key("asked").Text(use.asked).Key("used").Text(use.used);
+    writer.Key("reason").Text(use.reason).Close('}');
   }
-  return json.dump();
+  return writer.Close(']').Close('}').Take();
 }
 
 }  // namespace

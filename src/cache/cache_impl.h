@@ -100,7 +100,8 @@ class CacheImpl final : public Cache {
   Status CheckFile(const CacheFile& file, const LoadOptions& options) const;
   // This cache's rung, with its codebook, for a rung of a file.
   const Rung& OwnRung(int layer, const RungDescriptor& rung) const;
-  void AddSequences(const std::shared_ptr<const CacheFile>& file, std::vector<uint64_t>* ids);
+  // The id of the first; the others follow it.
+  uint64_t AddSequences(const std::shared_ptr<const CacheFile>& file);
   // Brings pages of the table that still are in a file into memory.
   Status ReadIn(const PageTable& table) const;
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
+#include "base/json_value.h"
 #include "varve/properties.h"
 
 namespace varve {
@@ -203,11 +203,19 @@ Result<Property> FindProperty(const Cache& cache, std::string_view name) {
 }
 
 std::string PropertiesJson(const Cache& cache) {
-  nlohmann::ordered_json json;
+  JsonWriter writer;
+  writer.Open('{');
   for (const Property& property : Properties(cache)) {
-    std::visit([&](const auto& value) { json[property.name] = value; }, property.value);
+    writer.Key(property.name);
+    if (property.is_text()) {
+      writer.Text(property.text());
+    } else if (const auto* count = std::get_if<uint64_t>(&property.value)) {
+      writer.Integer(*count);
+    } else {
+      writer.Real(property.number());
+    }
   }
-  return json.dump();
+  return writer.Close('}').Take();
 }
 
 }  // namespace varve

@@ -166,22 +166,19 @@ Result<std::vector<SequenceTokens>> CacheImpl::LoadFrom(
     const std::shared_ptr<const CacheFile>& file, const LoadOptions& options) {
   if (step_open_) return FailedPrecondition("Load: a step is open; end or abort it first");
   VARVE_RETURN_IF_ERROR(CheckFile(*file, options));
-  std::vector<uint64_t> ids;
-  AddSequences(file, &ids);
+  // What can fail for want of memory comes before the sequences are there.
   std::vector<SequenceTokens> loaded;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const SequenceRecord& record = file->sequences()[i];
+  for (const SequenceRecord& record : file->sequences()) {
     const auto begin = file->tokens().begin() + static_cast<ptrdiff_t>(record.first_token);
-    loaded.push_back(
-        {SequenceId{ids[i]}, {begin, begin + static_cast<ptrdiff_t>(record.num_tokens)}});
+    loaded.push_back({SequenceId(), {begin, begin + static_cast<ptrdiff_t>(record.num_tokens)}});
   }
+  const uint64_t first = AddSequences(file);
+  for (size_t i = 0; i < loaded.size(); ++i) loaded[i].sequence = SequenceId{first + i};
   return loaded;
 }
 
-// Nothing here can fail: the reader has checked every index. All sequences are made before the
-// first one is added.
-void CacheImpl::AddSequences(const std::shared_ptr<const CacheFile>& file,
-                             std::vector<uint64_t>* ids) {
+// The reader has checked every index: only memory can be missing, and then nothing is added.
+uint64_t CacheImpl::AddSequences(const std::shared_ptr<const CacheFile>& file) {
   packing_.AddDictionaries(file->dictionaries());
   std::vector<PageRef> pages;
   for (size_t i = 0; i < file->pages().size(); ++i) {
@@ -232,12 +229,13 @@ void CacheImpl::AddSequences(const std::shared_ptr<const CacheFile>& file,
     }
     made.push_back(std::move(sequence));
   }
-  ids->reserve(made.size());
-  sequences_.reserve(sequences_.size() + made.size());
-  for (std::unique_ptr<Sequence>& sequence : made) {
-    sequences_.emplace(next_id_, std::move(sequence));
-    ids->push_back(next_id_++);
-  }
+  decltype(sequences_) added;
+  for (size_t i = 0; i < made.size(); ++i) added.emplace(next_id_ + i, std::move(made[i]));
+  sequences_.reserve(sequences_.size() + added.size());
+  sequences_.merge(added);  // moves what is there
+  const uint64_t first = next_id_;
+  next_id_ += made.size();
+  return first;
 }
 
 Status CacheImpl::ReadIn(const PageTable& table) const {

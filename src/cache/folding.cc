@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/run_parallel.h"
 #include "base/timer.h"
 #include "fold/fold_network.h"
 #include "pages/strip_reader.h"
@@ -249,7 +250,7 @@ Status Folding::ComputeRows(int layer, const LayerTable& table, const FreshTable
   }
   const auto heads = static_cast<size_t>(shape_.num_kv_heads);
   std::vector<Status> failed(made.size() * heads * 2);
-  executor_->ParallelFor(failed.size(), [&](size_t task, int) {
+  RunParallel(*executor_, failed.size(), [&](size_t task, int) {
     const size_t index = task / (2 * heads);
     const Page& page = *made[index].page;
     const int head = static_cast<int>(task / 2 % heads);

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/run_parallel.h"
 #include "base/stopwatch.h"
 #include "cache/packing.h"
 #include "pages/strip_reader.h"
@@ -86,7 +87,7 @@ Status Packing::Prepare(int layer, std::span<const Sequence* const> sequences) {
   std::mutex mutex;
   Status status;
   std::atomic<double> us{0};
-  executor_->ParallelFor(restoring.size(), [&](size_t i, int) {
+  RunParallel(*executor_, restoring.size(), [&](size_t i, int) {
     const Timer timer;
     const auto& [page, slot] = restoring[i];
     Status restored = RestorePage(shape_, *page, *page->packed()->packed, slot.data);

@@ -41,14 +41,24 @@ size_t PackedArena::MostBytes(size_t bytes) {
 Status PackedArena::AddRegion(size_t bytes) {
   Region region;
   region.bytes = AlignUp(bytes, kSlabGranule);
+  region.page_used.resize(region.bytes / kSystemPageBytes);
+  AddSpare();
   region.data = memory_->Map(region.bytes);
   if (region.data == nullptr) {
+    DropSpare();
     return OutOfMemory("packed pages: the system has no " + std::to_string(region.bytes) +
                        " bytes");
   }
-  region.page_used.resize(region.bytes / kSystemPageBytes);
-  AddFree(region.data, region.bytes);
-  regions_.emplace(region.data, std::move(region));
+  std::byte* const data = region.data;
+  const size_t mapped = region.bytes;
+  try {
+    regions_.emplace(data, std::move(region));
+  } catch (...) {
+    memory_->Unmap(data, mapped);
+    DropSpare();
+    throw;
+  }
+  AddFree(data, mapped);
   return Status();
 }
 
@@ -56,14 +66,30 @@ PackedArena::Region& PackedArena::RegionOf(std::byte* block) {
   return std::prev(regions_.upper_bound(block))->second;
 }
 
-void PackedArena::AddFree(std::byte* begin, size_t bytes) {
-  free_.emplace(begin, bytes);
-  free_by_size_.emplace(bytes, begin);
+void PackedArena::AddSpare() {
+  FreeByAddress by_address;
+  FreeBySize by_size;
+  by_address.emplace(nullptr, 0);
+  by_size.emplace(0, nullptr);
+  const size_t most = spares_.size() + free_.size() + 1;
+  if (spares_.capacity() < most) spares_.reserve(2 * most);
+  spares_.push_back({by_address.extract(by_address.begin()), by_size.extract(by_size.begin())});
 }
 
-void PackedArena::RemoveFree(std::byte* begin, size_t bytes) {
-  free_.erase(begin);
-  free_by_size_.erase({bytes, begin});
+void PackedArena::DropSpare() noexcept { spares_.pop_back(); }
+
+void PackedArena::AddFree(std::byte* begin, size_t bytes) noexcept {
+  Spare spare = std::move(spares_.back());
+  spares_.pop_back();
+  spare.by_address.key() = begin;
+  spare.by_address.mapped() = bytes;
+  spare.by_size.value() = {bytes, begin};
+  free_.insert(std::move(spare.by_address));
+  free_by_size_.insert(std::move(spare.by_size));
+}
+
+void PackedArena::RemoveFree(std::byte* begin, size_t bytes) noexcept {
+  spares_.push_back({free_.extract(begin), free_by_size_.extract({bytes, begin})});
 }
 
 void PackedArena::Use(Region& region, std::byte* block, size_t bytes) {
@@ -80,7 +106,7 @@ void PackedArena::Use(Region& region, std::byte* block, size_t bytes) {
   used_bytes_ += bytes;
 }
 
-void PackedArena::Unuse(Region& region, std::byte* block, size_t bytes) {
+void PackedArena::Unuse(Region& region, std::byte* block, size_t bytes) noexcept {
   size_t offset = static_cast<size_t>(block - region.data);
   size_t first_empty = 0;
   size_t num_empty = 0;
@@ -105,21 +131,35 @@ void PackedArena::Unuse(Region& region, std::byte* block, size_t bytes) {
 
 Result<std::byte*> PackedArena::Take(size_t bytes) {
   const size_t size = AlignUp(bytes, kUnit);
+  AddSpare();  // for the block when it comes back
   auto found = free_by_size_.lower_bound({size, nullptr});
   if (found == free_by_size_.end()) {
     // Where there is no room for many blocks there may be for one.
-    if (!AddRegion(std::max(size, std::min(kRegionBlocks * size, kLargeRegion))).ok())
-      VARVE_RETURN_IF_ERROR(AddRegion(size));
+    try {
+      Status added = AddRegion(std::max(size, std::min(kRegionBlocks * size, kLargeRegion)));
+      if (!added.ok()) added = AddRegion(size);
+      if (!added.ok()) {
+        DropSpare();
+        return added;
+      }
+    } catch (...) {
+      DropSpare();
+      throw;
+    }
     found = free_by_size_.lower_bound({size, nullptr});
   }
   const auto [free_bytes, block] = *found;
   RemoveFree(block, free_bytes);
-  if (free_bytes > size) AddFree(block + size, free_bytes - size);
+  if (free_bytes > size) {
+    AddFree(block + size, free_bytes - size);
+  } else {
+    DropSpare();
+  }
   Use(RegionOf(block), block, size);
   return block;
 }
 
-void PackedArena::GiveBack(std::byte* block, size_t bytes) {
+void PackedArena::GiveBack(std::byte* block, size_t bytes) noexcept {
   const size_t size = AlignUp(bytes, kUnit);
   Region& region = RegionOf(block);
   Unuse(region, block, size);
@@ -130,12 +170,14 @@ void PackedArena::GiveBack(std::byte* block, size_t bytes) {
     total += next->second;
     const size_t next_bytes = next->second;
     RemoveFree(block + size, next_bytes);
+    DropSpare();
   }
   const auto after = free_.lower_bound(block);
   if (after != free_.begin()) {
     const auto [before, before_bytes] = *std::prev(after);
     if (before >= region.data && before + before_bytes == block) {
       RemoveFree(before, before_bytes);
+      DropSpare();
       begin = before;
       total += before_bytes;
     }
@@ -144,6 +186,7 @@ void PackedArena::GiveBack(std::byte* block, size_t bytes) {
     AddFree(begin, total);
     return;
   }
+  DropSpare();
   memory_->Unmap(region.data, region.bytes);
   regions_.erase(region.data);
 }

@@ -36,8 +36,8 @@ class PackedArena {
 
   // A block of at least `bytes` > 0, aligned to 64; kOutOfMemory when the system has none.
   Result<std::byte*> Take(size_t bytes);
-  // `bytes` as it was taken.
-  void GiveBack(std::byte* block, size_t bytes);
+  // `bytes` as it was taken. Needs no memory: what remembers the free block was made with it.
+  void GiveBack(std::byte* block, size_t bytes) noexcept;
 
   // The most by which bytes_held() may grow when a block of `bytes` is taken.
   static size_t MostBytes(size_t bytes);
@@ -52,15 +52,26 @@ class PackedArena {
     size_t used = 0;
     std::vector<uint16_t> page_used;  // bytes of each 4 KiB page that belong to a block
   };
+  using FreeByAddress = std::map<std::byte*, size_t>;
   using FreeBySize = std::set<std::pair<size_t, std::byte*>>;
+  // What remembers a free block, while there is none for it.
+  struct Spare {
+    FreeByAddress::node_type by_address;
+    FreeBySize::node_type by_size;
+  };
 
   Status AddRegion(size_t bytes);
   Region& RegionOf(std::byte* block);
-  void AddFree(std::byte* begin, size_t bytes);
-  void RemoveFree(std::byte* begin, size_t bytes);
+  // One more spare, and room for all that may ever be spare at once. May throw; changes nothing
+  // else.
+  void AddSpare();
+  void DropSpare() noexcept;
+  // From a spare, and to one.
+  void AddFree(std::byte* begin, size_t bytes) noexcept;
+  void RemoveFree(std::byte* begin, size_t bytes) noexcept;
   // Adds to, or takes from, what is used of the pages that the block touches.
   void Use(Region& region, std::byte* block, size_t bytes);
-  void Unuse(Region& region, std::byte* block, size_t bytes);
+  void Unuse(Region& region, std::byte* block, size_t bytes) noexcept;
 
   void AddHeld(uint64_t bytes);
   void RemoveHeld(uint64_t bytes);
@@ -68,8 +79,9 @@ class PackedArena {
   PageMemory* memory_;
   std::atomic<uint64_t>* total_;
   std::map<std::byte*, Region> regions_;  // by address
-  std::map<std::byte*, size_t> free_;     // by address; never across regions
+  FreeByAddress free_;                    // never across regions
   FreeBySize free_by_size_;
+  std::vector<Spare> spares_;  // as many as blocks are taken
   uint64_t held_bytes_ = 0;
   uint64_t used_bytes_ = 0;
 };

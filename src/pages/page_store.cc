@@ -5,6 +5,8 @@
 #include <string>
 #include <tuple>
 
+#include "base/run_parallel.h"
+
 namespace varve {
 
 void PageRef::Free(Page* page) { page->store->Free(page); }
@@ -78,7 +80,7 @@ Status PageStore::Read(std::span<Page* const> pages, Executor* executor) {
     }
     jobs.push_back({page, slot, {}, Status()});
   }
-  executor->ParallelFor(jobs.size(), [&jobs](size_t i, int) {
+  RunParallel(*executor, jobs.size(), [&jobs](size_t i, int) {
     Job& job = jobs[i];
     const UnreadBytes& unread = *job.page->unread();
     job.status = job.page->IsPacked()

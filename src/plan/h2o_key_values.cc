@@ -10,7 +10,7 @@
 namespace varve {
 namespace {
 
-using Json = nlohmann::json;
+using Json = JsonValue;
 
 enum class KeyType {
   kBool,
@@ -111,26 +111,26 @@ Status H2oKeyError(std::string_view key, std::string_view reason) {
 }
 
 bool H2oFlag(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->get<bool>();
+  const Json* found = object.find(key);
+  return found != nullptr && found->get<bool>();
 }
 
 Status CheckH2oKeys(const Json& object) {
-  for (const auto& item : object.items()) {
-    const std::string& key = item.key();
+  for (const Json::Member& member : object.items()) {
+    const std::string& key = member.key;
     if (!IsH2oKey(key)) continue;
     const auto* spec = std::find_if(std::begin(kKeys), std::end(kKeys),
                                     [&](const KeySpec& known) { return known.key == key; });
     if (spec == std::end(kKeys)) return H2oKeyError(key, "unknown key of the H2O system");
-    VARVE_RETURN_IF_ERROR(CheckType(*spec, item.value()));
+    VARVE_RETURN_IF_ERROR(CheckType(*spec, member.value));
   }
   return Status();
 }
 
 void AddIfSaid(const Json& object, const char* key, std::string_view clause,
                std::vector<KeyClause>* clauses) {
-  const auto found = object.find(key);
-  if (found == object.end()) return;
+  const Json* found = object.find(key);
+  if (found == nullptr) return;
   clauses->push_back({FindClause(clause),
                       found->is_string() ? found->get<std::string>() : found->dump(),
                       H2oKeyLabel(key)});

@@ -6,7 +6,6 @@
 #include <set>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "plan/h2o_key_values.h"
 #include "plan/plan_lossless_keys.h"
@@ -15,13 +14,13 @@
 namespace varve {
 namespace {
 
-using Json = nlohmann::json;
+using Json = JsonValue;
 
 constexpr std::string_view kScopes[] = {"front_n", "h2o_kept", "front_n_and_h2o_kept"};
 
 Result<int> LayerOf(const Json& object, const char* key, int default_value, int min, int max) {
-  const auto found = object.find(key);
-  if (found == object.end()) return default_value;
+  const Json* found = object.find(key);
+  if (found == nullptr) return default_value;
   Result<int64_t> layer = ParseCount("value", found->dump(), min, max);
   if (!layer.ok()) return H2oKeyError(key, layer.status().message());
   return static_cast<int>(*layer);
@@ -75,8 +74,8 @@ void AddLogStats(const Json& object, bool evicts, bool is_packed, std::vector<Ke
 // 1 front layers, 2 layers with eviction, 3 both.
 Result<int> ScopeOf(const Json& object) {
   const char* key = "kv_lossless_scope";
-  const auto found = object.find(key);
-  if (found == object.end()) return 1;
+  const Json* found = object.find(key);
+  if (found == nullptr) return 1;
   if (found->is_number()) {
     Result<int64_t> scope = ParseCount("value", found->dump(), 1, 3);
     if (!scope.ok()) return H2oKeyError(key, scope.status().message());

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json_value.h"
 #include "plan/plan_grammar.h"
 #include "varve/status.h"
 
@@ -37,7 +38,7 @@ bool IsH2oKey(std::string_view key);
 
 // Reads the keys of `object` for which IsH2oKey holds. The segments cover all layers, ascending.
 // Messages start with "plan: " and name the key.
-Result<std::vector<KeySegment>> SegmentsFromH2oKeys(const nlohmann::json& object);
+Result<std::vector<KeySegment>> SegmentsFromH2oKeys(const JsonValue& object);
 
 }  // namespace varve
 

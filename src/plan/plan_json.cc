@@ -4,14 +4,13 @@
 //   {"rules": [{"layers": "0-1", "kv": "f16"}, {"layers": "2-", "evict": "h2o", "ratio": 3.5}]}
 //   {"kv_h2o_enable": true, "kv_h2o_target_lossy_ratio": 3.5}
 
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
+#include "base/json_value.h"
 #include "plan/plan_grammar.h"
 #include "plan/plan_h2o_keys.h"
 #include "plan/plan_rule.h"
@@ -21,7 +20,7 @@
 namespace varve {
 namespace {
 
-using Json = nlohmann::json;
+using Json = JsonValue;
 
 // A rule is an object in a list in an object. Deeper input is refused while it is parsed, so that
 // nothing recursive ever sees it.
@@ -36,34 +35,13 @@ Status KeyError(const std::string& label, std::string_view reason) {
   return InvalidArgument(fmt::format("plan: {}: {}", label, reason));
 }
 
-// Parses without exceptions; a repeated key, which the library would let win silently, and deep
-// nesting are errors.
 Result<Json> ParseObject(std::string_view text) {
   if (text.size() > kMaxPlanBytes) {
     return InvalidArgument(fmt::format("plan: JSON of {} bytes > {}", text.size(), kMaxPlanBytes));
   }
-  std::vector<std::set<std::string>> keys;
-  std::string repeated;
-  bool is_repeated = false;
-  bool is_too_deep = false;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > kMaxDepth) is_too_deep = true;
-    if (is_too_deep) return false;
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.back().insert(parsed).second) {
-      is_repeated = true;
-      repeated = parsed.get<std::string>();
-    }
-    return true;
-  };
-  Json root = Json::parse(text.begin(), text.end(), watch, /*allow_exceptions=*/false);
-  if (is_too_deep) {
-    return InvalidArgument(fmt::format("plan: JSON nested deeper than {} levels", kMaxDepth));
-  }
-  if (root.is_discarded()) return InvalidArgument("plan: not valid JSON");
-  if (is_repeated) return KeyError(KeyLabel("", repeated), "repeated in one object");
-  if (!root.is_object()) return InvalidArgument("plan: JSON is not an object");
+  Result<Json> root = Json::Parse(text, kMaxDepth);
+  if (!root.ok()) return InvalidArgument(fmt::format("plan: {}", root.status().message()));
+  if (!root->is_object()) return InvalidArgument("plan: JSON is not an object");
   return root;
 }
 
@@ -130,8 +108,8 @@ Status AddOwnKeys(const Json& object, const std::string& place, RuleBuilder* bui
 }
 
 bool HasH2oKeys(const Json& object) {
-  for (const auto& item : object.items()) {
-    if (IsH2oKey(item.key())) return true;
+  for (const Json::Member& member : object.items()) {
+    if (IsH2oKey(member.key)) return true;
   }
   return false;
 }
@@ -182,31 +160,31 @@ Result<Plan> PlanFromList(const Json& list) {
   return JoinRules(std::move(rules));
 }
 
-nlohmann::ordered_json RuleJson(const WrittenRule& rule) {
-  nlohmann::ordered_json object = nlohmann::ordered_json::object();
-  if (rule.first_layer != 0 || rule.last_layer != -1) object["layers"] = LayersText(rule);
+void WriteRule(const WrittenRule& rule, JsonWriter& writer) {
+  writer.Open('{');
+  if (rule.first_layer != 0 || rule.last_layer != -1) writer.Key("layers").Text(LayersText(rule));
   for (const ClauseSpec& clause : Clauses()) {
     const std::optional<std::string> value = ClauseValue(clause, rule);
     if (!value) continue;
-    const std::string name(clause.name);
+    writer.Key(clause.name);
     if (clause.kind == ClauseKind::kPage) {
-      object[name] = *rule.page_tokens;
+      writer.Integer(*rule.page_tokens);
     } else if (clause.kind == ClauseKind::kCount) {
-      object[name] = *(rule.*clause.count);
+      writer.Integer(*(rule.*clause.count));
     } else if (clause.kind == ClauseKind::kReal) {
-      object[name] = *(rule.*clause.real);
+      writer.Real(*(rule.*clause.real));
     } else {
-      object[name] = *value;
+      writer.Text(*value);
     }
   }
-  return object;
+  writer.Close('}');
 }
 
 }  // namespace
 
 Result<Plan> ParsePlanJson(std::string_view json) {
   VARVE_ASSIGN_OR_RETURN(Json root, ParseObject(json));
-  if (const auto list = root.find("rules"); list != root.end()) {
+  if (const Json* list = root.find("rules")) {
     if (root.size() > 1) {
       return KeyError(KeyLabel("", "rules"), "must be the only key beside its rules' own");
     }
@@ -224,15 +202,15 @@ Result<Plan> ParsePlanJson(std::string_view json) {
 
 std::string PrintPlanJson(const Plan& plan) {
   const std::vector<WrittenRule> rules = SplitPlan(plan);
-  nlohmann::ordered_json root;
+  JsonWriter writer;
   if (rules.size() == 1) {
-    root = RuleJson(rules[0]);
+    WriteRule(rules[0], writer);
   } else {
-    root["rules"] = nlohmann::ordered_json::array();
-    for (const WrittenRule& rule : rules) root["rules"].push_back(RuleJson(rule));
+    writer.Open('{').Key("rules").Open('[');
+    for (const WrittenRule& rule : rules) WriteRule(rule, writer);
+    writer.Close(']').Close('}');
   }
-  // A plan built by hand may hold a file name that is not UTF-8; it must not throw here.
-  return root.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return writer.Take();
 }
 
 }  // namespace varve

@@ -76,7 +76,7 @@ TEST(PlanJsonError, NamesKeyAndReason) {
       {R"({"layers": "1-2"})", R"(plan: key "layers": the rule says nothing else)"},
       {R"({"k": "f16", "k": "q8_0"})", R"(plan: key "k": repeated in one object)"},
       {R"({"k": "f16", "kv": "q8_0"})", R"(plan: key "kv": conflicts with key "k")"},
-      {R"({"ratio": 2, "budget": 5})", R"(plan: key "ratio": conflicts with key "budget")"},
+      {R"({"ratio": 2, "budget": 5})", R"(plan: key "budget": conflicts with key "ratio")"},
       {R"({"rules": 5})", R"(plan: key "rules": value "5" is not a list)"},
       {R"({"rules": [5]})", R"(plan: rule 1: is not an object)"},
       {R"({"rules": [{}]})", R"(plan: rule 1: says nothing)"},

@@ -13,20 +13,20 @@
 namespace varve {
 namespace {
 
-using Json = nlohmann::json;
+using Json = JsonValue;
 
 // "raw,delta_seq" or ["raw", "delta_seq"] as "raw/delta_seq".
 void AddPredictors(const Json& object, const char* key, std::string_view clause,
                    std::vector<KeyClause>* clauses) {
-  const auto found = object.find(key);
-  if (found == object.end()) return;
+  const Json* found = object.find(key);
+  if (found == nullptr) return;
   std::string text;
   if (found->is_string()) {
     text = found->get<std::string>();
     std::erase(text, ' ');
     std::replace(text.begin(), text.end(), ',', '/');
   } else {
-    text = fmt::format("{}", fmt::join(found->get<std::vector<std::string>>(), "/"));
+    for (const Json& name : *found) text += (text.empty() ? "" : "/") + name.get<std::string>();
   }
   clauses->push_back({FindClause(clause), text, H2oKeyLabel(key)});
 }
@@ -34,9 +34,9 @@ void AddPredictors(const Json& object, const char* key, std::string_view clause,
 // The key's value, or the system's default, where that is not ours.
 void AddOrDefault(const Json& object, const char* key, int64_t default_value,
                   std::string_view clause, std::vector<KeyClause>* clauses) {
-  const auto found = object.find(key);
+  const Json* found = object.find(key);
   clauses->push_back({FindClause(clause),
-                      found == object.end() ? fmt::format("{}", default_value) : found->dump(),
+                      found == nullptr ? fmt::format("{}", default_value) : found->dump(),
                       H2oKeyLabel(key)});
 }
 
@@ -62,7 +62,8 @@ void AddHot(const Json& object, std::vector<KeyClause>* clauses) {
   const char* recent = "kv_lossless_hot_recent_tokens";
   if (!object.contains(sink) && !object.contains(recent)) return;
   const auto number = [&](const char* key, const char* default_value) {
-    return object.contains(key) ? object.at(key).dump() : std::string(default_value);
+    const Json* found = object.find(key);
+    return found != nullptr ? found->dump() : std::string(default_value);
   };
   clauses->push_back({FindClause("hot"), number(sink, "16") + "/" + number(recent, "256"),
                       H2oKeyLabel(object.contains(sink) ? sink : recent)});

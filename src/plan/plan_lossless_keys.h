@@ -6,6 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
+#include "base/json_value.h"
 #include "plan/plan_h2o_keys.h"
 #include "varve/status.h"
 
@@ -16,7 +17,7 @@ namespace varve {
 enum class PackScope { kFront, kKept };
 
 // Absent keys have the system's defaults.
-Result<std::vector<KeyClause>> PackClauses(const nlohmann::json& object, PackScope scope);
+Result<std::vector<KeyClause>> PackClauses(const JsonValue& object, PackScope scope);
 
 }  // namespace varve
 
