@@ -1,9 +1,9 @@
 // MappedFile: a regular file, mapped read-only and privately. Bytes come into memory when they are
 // read and can leave it again: the page cache holds them, not the process.
 //
-// The size is the file's size when it is opened. If somebody shortens the file afterwards, reading
-// the pages that are gone ends the process with SIGBUS, as with every mapped file; nothing here can
-// prevent that. Replace such files by renaming, not by writing into them.
+// The size is the file's size when it is opened. If somebody shortens the file afterwards, the
+// pages that are gone read as zeros and damaged() says so (mapping_guard.h). Replace such files by
+// renaming, not by writing into them.
 //
 // Immutable; any number of threads may read bytes().
 
@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 
+#include "base/mapping_guard.h"
 #include "varve/status.h"
 
 namespace varve {
@@ -29,14 +30,17 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
 
   std::span<const std::byte> bytes() const { return bytes_; }
+  // Whether some were missing when they were read.
+  bool damaged() const { return guard_.damaged(); }
 
   // Says that some bytes will not be read again soon. They leave the process, not the page cache.
   void Forget(size_t offset, size_t bytes) const;
 
  private:
-  explicit MappedFile(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  explicit MappedFile(std::span<const std::byte> bytes) : bytes_(bytes), guard_(bytes) {}
 
   std::span<const std::byte> bytes_;
+  MappingGuard guard_;
 };
 
 }  // namespace varve

@@ -9,8 +9,8 @@
 // kUnimplemented for a version or a part that this build does not read, kDataLoss if the file
 // contradicts itself; messages begin with its name.
 //
-// A file that is shortened while it is open ends the process (mapped_file.h). Immutable after Open;
-// any number of threads may read.
+// Pages of a file that is shortened while it is open fail their checksums (mapped_file.h).
+// Immutable after Open; any number of threads may read.
 
 #ifndef VARVE_FILE_CACHE_FILE_READER_H_
 #define VARVE_FILE_CACHE_FILE_READER_H_

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -97,6 +98,21 @@ TEST(CacheFileCorrupt, EveryLengthButTheRightOneIsRefused) {
   longer.resize(good.size() + 4096);
   ExpectRefused(longer, "file_bytes " + std::to_string(good.size()) +
                             " is not the size of the file, " + std::to_string(longer.size()));
+}
+
+TEST(CacheFileCorrupt, AFileThatIsShortenedWhileItIsInUseIsDataLoss) {
+  const TempFolder folder;
+  const std::string path = folder.File("short.varve");
+  WriteFileBytes(path, GoodFile());
+  const std::unique_ptr<Cache> cache = MakeCache(TinyShape(), kPlan);
+  const auto loaded = cache->Load(path, {});
+  ASSERT_OK(loaded.status());
+  std::filesystem::resize_file(path, 4096);  // all pages are gone
+  std::vector<float> rows(200 * 64);
+  const Status read =
+      cache->ReadRows((*loaded)[0].sequence, 0, 0, Part::kKey, 0, 100, rows.data()).status();
+  EXPECT_EQ(read.code(), StatusCode::kDataLoss) << read.message();
+  EXPECT_NE(read.message().find(path), std::string::npos) << read.message();
 }
 
 // Behind right checksums any byte may hold anything.

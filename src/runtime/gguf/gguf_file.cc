@@ -28,6 +28,14 @@ class GgufFileImpl final : public GgufFile {
   const std::string& name() const override { return name_; }
   uint32_t version() const override { return version_; }
   uint64_t file_bytes() const override { return file_bytes_; }
+  Status CheckWhole() const override {
+    for (const auto& mapping : mappings_) {
+      if (!mapping->damaged()) continue;
+      return Status(StatusCode::kDataLoss,
+                    fmt::format("{}: was shortened while it was in use", name_));
+    }
+    return Status();
+  }
   std::span<const std::string_view> keys() const override { return keys_.names(); }
   const GgufValue* Find(std::string_view key) const override {
     const std::optional<size_t> index = keys_.Find(key);

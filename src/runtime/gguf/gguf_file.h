@@ -8,7 +8,7 @@
 // data is not touched until somebody reads it, and lies at a multiple of 8 bytes or more. Strings
 // are any bytes, not always UTF-8. Of a split file, the keys are those of the first part.
 //
-// A file that is shortened while it is open ends the process with SIGBUS (mapped_file.h).
+// Tensors of a file that is shortened while it is open read as zeros, and CheckWhole fails.
 //
 // Immutable after Open; any number of threads may read. Views (strings, arrays, tensors) live as
 // long as the GgufFile.
@@ -75,6 +75,9 @@ class GgufFile {
   virtual const std::string& name() const = 0;  // path, or the name given
   virtual uint32_t version() const = 0;
   virtual uint64_t file_bytes() const = 0;  // of all parts
+  // kDataLoss if bytes were missing when they were read: somebody has shortened the file since it
+  // was opened.
+  virtual Status CheckWhole() const = 0;
   // The status with the file's name in front, unless it stands there already.
   Status InFile(const Status& status) const;
 

@@ -22,6 +22,21 @@ FilePtr OpenBytes(const std::vector<std::byte>& bytes) {
   return file.ok() ? *file : nullptr;
 }
 
+TEST(GgufFile, AFileThatIsShortenedWhileItIsOpenIsFoundOut) {
+  TempFolder folder;
+  const std::string path = folder.File("short.gguf");
+  GgufBuilder().TensorF32("weights", {1 << 16}, std::vector<float>(1 << 16, 1.0f)).Write(path);
+  const auto file = GgufFile::Open(path);
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_TRUE((*file)->CheckWhole().ok());
+  std::filesystem::resize_file(path, 4096);
+  const std::span<const std::byte> data = (*file)->FindTensor("weights")->data;
+  EXPECT_EQ(data[data.size() - 1], std::byte{0});
+  const Status status = (*file)->CheckWhole();
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_NE(status.message().find(path), std::string::npos);
+}
+
 TEST(GgufFile, ReadsScalarsOfEveryType) {
   const std::vector<std::byte> bytes = GgufBuilder()
                                            .Int("u8", 200, GgufType::kU8)

@@ -227,12 +227,14 @@ Status ForwardStep::Run(Cache& cache, std::span<const StepEntry> entries,
   clock_.Lap(&ForwardTimes::cache_us);
   if (!begun.ok()) return begun;  // a step that somebody else left open stays theirs
   Status run = RunLayers(cache);
+  if (run.ok() && logits_from < num_tokens_) WriteLogits(logits_from, logits);
+  // What weights that are gone have made must not stay in the cache.
+  if (run.ok() && weights_.file != nullptr) run = weights_.file->CheckWhole();
   if (!run.ok()) {
     cache.AbortStep();
     clock_.Lap(&ForwardTimes::cache_us);
     return run;
   }
-  if (logits_from < num_tokens_) WriteLogits(logits_from, logits);
   Status ended = cache.EndStep();
   clock_.Lap(&ForwardTimes::cache_us);
   return ended;
