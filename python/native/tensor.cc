@@ -1,5 +1,6 @@
 #include "tensor.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -131,6 +132,7 @@ void Tensor::OpenDlpack(const py::handle& object) {
 
 // The library reads a stride of 0 as dense, so values that are repeated by a stride are refused.
 void Tensor::CheckStrides() const {
+  if (std::find(shape_.begin(), shape_.end(), 0) != shape_.end()) return;  // no value is read
   for (size_t i = 0; i < shape_.size(); ++i) {
     if (shape_[i] > 1 && strides_[i] == 0) {
       Refuse(what_ + ": dimension " + std::to_string(i) +
