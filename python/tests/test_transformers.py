@@ -237,10 +237,13 @@ def test_crop_and_rows_of_the_batch():
     cache.batch_select_indices(torch.tensor([2, 0, 2]))
     for sequence, old, count in zip(cache.sequences, (2, 0, 2), (35, 20, 35)):
         np.testing.assert_array_equal(cache.native.read_rows(sequence, 1, "k"), rows[old][:, :count])
-    cache.batch_repeat_interleave(2)
+    cache.batch_select_indices((0, 1))
+    cache.batch_repeat_interleave(3)
     assert cache.batch_size == 6 and cache.stats()["sequences"] == 6
     with pytest.raises(ValueError, match="negative"):
         cache.crop(3)
+    cache.crop(-1000)
+    assert cache.get_seq_length() == 0 and cache.layers[0].keys.numel() == 0
     cache.reset()
     assert cache.get_seq_length() == 0 and cache.stats()["sequences"] == 0
     assert torch.equal(generate(model, inputs, cache), reference(model, inputs))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from varve._native import Error
-from varve.eval.lanes import Lane, make_lanes
+from varve.eval.lanes import make_lanes
 from varve.eval.recall import measure_recall
+from varve.eval.speed import measure_decode
 from varve.eval.windows import cut_windows, evaluate_windows
 
 
@@ -28,23 +28,9 @@ def load_model(name: str, dtype: str) -> tuple[Any, Any]:
     return model, AutoTokenizer.from_pretrained(**where)
 
 
-@torch.no_grad()
-def decode_speed(model: Any, lane: Lane, window: list[int], tokens: int) -> float:
-    """Tokens a second of greedy decoding behind the window."""
-    model.set_attn_implementation(lane.attention)
-    cache = lane.make()
-    ids = torch.tensor([window])
-    for begin in range(0, len(window), 512):
-        logits = model(ids[:, begin : begin + 512], past_key_values=cache, logits_to_keep=1).logits
-    started = time.perf_counter()
-    for _ in range(tokens):
-        logits = model(logits[:, -1:].argmax(-1), past_key_values=cache).logits
-    return tokens / (time.perf_counter() - started)
-
-
 def print_table(rows: list[dict[str, Any]]) -> None:
     heads = ["plan", "ppl", "% to first", "KL mean", "KL p99", "top-1 %", "bytes/token", "ratio", "prefill t/s"]
-    optional = [("recall", "recall %", 100.0), ("decode_tokens_per_s", "decode t/s", 1.0)]
+    optional = [("recall", "recall %", 100.0), ("decode_tokens_per_s", "decode t/s", 1.0), ("decode_bytes", "KiB there", 1 / 1024)]
     heads += [head for key, head, _ in optional if key in rows[0]]
     lines = [heads]
     for row in rows:
@@ -69,7 +55,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--quantized", nargs="*", default=[], metavar="BACKEND:BITS",
                         help="rows of QuantizedCache: quanto:4, hqq:2")
     parser.add_argument("--recall", type=int, default=0, metavar="N", help="N prompts with a pass key")
-    parser.add_argument("--decode", type=int, default=0, metavar="N", help="time N tokens behind a window")
+    parser.add_argument("--decode", type=int, default=0, metavar="N", help="time N tokens, all rows in turn")
+    parser.add_argument("--decode-ctx", type=int, default=0, metavar="N", help="behind so many (default: --ctx)")
     parser.add_argument("--dtype", default="float32", choices=["float32", "float16", "bfloat16"])
     parser.add_argument("--threads", type=int, default=0, help="of torch and of the cache; 0: one per core")
     parser.add_argument("--json", metavar="FILE", help="write the rows there too")
@@ -90,8 +77,8 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
         recall = measure_recall(model, tokenizer, tokens, lanes, args.ctx, args.recall)
         rows = [row | {"recall": recall[row["plan"]]} for row in rows]
     if args.decode:
-        rows = [row | {"decode_tokens_per_s": decode_speed(model, lane, windows[0], args.decode)}
-                for row, lane in zip(rows, lanes)]
+        speed = measure_decode(model, lanes, tokens[: args.decode_ctx or args.ctx], args.decode)
+        rows = [row | speed[row["plan"]] for row in rows]
     return rows
 
 

@@ -180,9 +180,9 @@ class VarveCache(Cache):
         if self.store.sequences:
             self.store.select(beam_idx.tolist())
 
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
-        rows = torch.arange(len(self.store.sequences))[indices.cpu()]
-        self.store.select(rows.tolist())
+    def batch_select_indices(self, indices: Any) -> None:
+        """indices: a tensor of rows or of bools, or a sequence of rows."""
+        self.store.select(torch.arange(len(self.store.sequences))[torch.as_tensor(indices).cpu()].tolist())
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         self.store.select([row for row in range(len(self.store.sequences)) for _ in range(repeats)])

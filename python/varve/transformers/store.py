@@ -247,10 +247,9 @@ class Store:
     def crop(self, num_tokens: int) -> None:
         """Forgets the last num_tokens of every row: all rows or none."""
         self.check_idle("crop")
-        if not self.sequences or not num_tokens:
+        num_tokens = min(num_tokens, self.num_tokens)
+        if not num_tokens:
             return
-        if num_tokens > self.num_tokens:
-            raise Error(f"crop: {num_tokens} tokens to remove, the cache has {self.num_tokens}")
         kept = self.valid[:, : self.num_tokens - num_tokens].sum(1).tolist()
         cuts = []
         for sequence, tokens in zip(self.sequences, kept):
