@@ -1,5 +1,7 @@
 """VarveCache with small random models of each family."""
 
+import copy
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: ./dev check python runs these tests")
@@ -257,3 +259,17 @@ def test_a_shared_prefix_is_stored_once():
     before = cache.stats()["pages"]
     cache.batch_repeat_interleave(5)
     assert cache.stats()["pages"] == before
+
+
+def test_a_deep_copy_shares_pages_and_goes_on_by_itself():
+    model = make_model()
+    prefix, inputs = make_cache(model), make_inputs(1, 200, padding=())
+    with torch.no_grad():
+        model(inputs["input_ids"][:, :150], past_key_values=prefix)
+    pages = prefix.stats()["pages"]
+    twin = copy.deepcopy(prefix)
+    assert prefix.stats()["pages"] == pages and prefix.stats()["sequences"] == 2
+    assert torch.equal(generate(model, inputs, twin), reference(model, inputs))
+    assert prefix.get_seq_length() == 150 and twin.get_seq_length() == 239
+    del twin
+    assert prefix.stats()["sequences"] == 1 and prefix.stats()["pages"] == pages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -172,6 +173,13 @@ class VarveCache(Cache):
     def end_prompt(self) -> None:
         """The prompt is complete. A forward of a single token says so by itself."""
         self.store.end_prompt()
+
+    def __deepcopy__(self, memo: dict) -> VarveCache:
+        """Shares the native cache and every page; each of the two goes on by itself."""
+        twin = copy.copy(self)
+        twin.store = self.store.fork()
+        twin.layers = [VarveLayer(twin, i, window) for i, window in enumerate(self.store.windows)]
+        return twin
 
     def reset(self) -> None:
         self.store.reset()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from typing import Any
 
@@ -35,6 +36,21 @@ class Store:
         self.prompt_ended = False
         self.dtype: torch.dtype | None = None
         self.module = lambda: None  # a weak reference to the first layer's attention
+
+    def fork(self) -> Store:
+        """A batch with the same tokens in the same native cache; pages are shared."""
+        self.check_idle("deepcopy")
+        twin = copy.copy(self)
+        twin.sequences = [self.cache.fork(sequence) for sequence in self.sequences]
+        return twin
+
+    def __del__(self) -> None:
+        """A twin may go on with the native cache, so what was ours is given back."""
+        for sequence in getattr(self, "sequences", []):
+            try:
+                self.cache.free(sequence)
+            except Error:
+                return  # a forward is open: the cache goes with it
 
     # --- lengths ---
 
