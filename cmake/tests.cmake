@@ -76,6 +76,13 @@ foreach(source ${VARVE_EXAMPLE_SOURCES})
   set_tests_properties(example-${name} PROPERTIES LABELS example TIMEOUT ${VARVE_TEST_TIMEOUT_S})
 endforeach()
 
+# --- the Python package, by the system's Python: what needs torch is skipped without it ---
+if(VARVE_BUILD_PYTHON)
+  add_test(NAME python COMMAND ${Python_EXECUTABLE} -m pytest -q -rs -p no:cacheprovider ${PROJECT_SOURCE_DIR}/python/tests)
+  set_tests_properties(python PROPERTIES LABELS unit TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S}
+    ENVIRONMENT "PYTHONPATH=${VARVE_PYTHON_DIR};PYTHONDONTWRITEBYTECODE=1")
+endif()
+
 # --- the page pool when allocations fail, and among threads: it replaces operator new ---
 add_executable(page_pool_check tests/pool/page_pool_check.cc)
 target_link_libraries(page_pool_check PRIVATE varve_static)

@@ -16,7 +16,7 @@ from pathlib import Path
 ROWS = 100
 TEST_FOLDERS = ("src", "cli", "tests")
 DOCUMENT_FOLDERS = ("docs", "models", "bench")
-TREE_FOLDERS = ("include/", "src/", "cli/", "examples/", "fuzz/", "tests/", "tools/", "docs/", "cmake/")
+TREE_FOLDERS = ("include/", "src/", "cli/", "examples/", "fuzz/", "tests/", "tools/", "docs/", "cmake/", "python/")
 
 TEST_MACRO = re.compile(r"\bTEST(?:_F|_P)?\(\s*(\w+)\s*,\s*(\w+)\s*\)")
 TEST_NAME = re.compile(r"[A-Z]\w*\.[A-Z]\w*")

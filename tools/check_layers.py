@@ -5,7 +5,7 @@
 
 `retention` sees base alone, `plan` sees base, the tables of rungs and policies and which tokens fold makes a row, `runtime` sees kernels and base and
 reaches the cache through include/varve alone, and a public header includes public headers and the standard library,
-nothing else. Every layer of src/ may include
+nothing else; python/native sees the public headers and pybind11. Every layer of src/ may include
 itself and include/varve. Neighbours (rungs and store, say) do not see each other.
 
     check_layers.py [ROOT]       check the tree at ROOT (default: the repository of this file)
@@ -45,8 +45,9 @@ ALLOWED = {
     "serve": {"runtime", "base"},
     PUBLIC: set(),
     "examples": set(),
+    "python": set(),
 }
-SRC_LAYERS = set(ALLOWED) - {PUBLIC, "examples"}
+SRC_LAYERS = set(ALLOWED) - {PUBLIC, "examples", "python"}
 # On top of everything: they may include any layer of src/, but nothing includes them.
 for _top in ("cli", "bench", "fuzz", "tests"):
     ALLOWED[_top] = set(SRC_LAYERS)
@@ -125,7 +126,7 @@ def check_include(root: Path, includer: Path, layer: str, name: str) -> Optional
 
 
 def source_files(root: Path) -> Iterator[Path]:
-    for folder in ("include", "src", "cli", "bench", "fuzz", "tests", "examples"):
+    for folder in ("include", "src", "cli", "bench", "fuzz", "tests", "examples", "python"):
         for path in sorted((root / folder).rglob("*")):
             if path.suffix in SUFFIXES and path.is_file():
                 yield path.relative_to(root)
@@ -175,6 +176,8 @@ GOOD_TREE = {
     "cli/main.cc": '#include "kernels/dot.h"\n#include <CLI/CLI.hpp>\n',
     "examples/attend.c": "#include <stdio.h>\n#include <varve/status.h>\n",
     "fuzz/cache_fuzzer.cc": '#include "tests/model.h"\n',
+    "python/native/module.cc": '#include <pybind11/pybind11.h>\n#include "errors.h"\n#include "varve/plan.h"\n',
+    "python/native/errors.h": '#include "varve/status.h"\n',
     "tests/end_to_end_test.cc": '#include "cache/cache.h"\n',
     "tests/cache/fork_test.cc": '#include "cache/cache.h"\n#include "tests/cache/twin.h"\n',
     "tests/cache/twin.h": '#include "tests/model.h"\n',
@@ -203,6 +206,7 @@ BAD_FILES = [
     ("include/varve/inward.h", '#include "base/half.h"\n', 1),
     ("include/varve/third_party.h", "#include <vector>\n#include <fmt/core.h>\n", 2),
     ("include/varve/isa.h", "#include <immintrin.h>\n", 1),
+    ("python/native/inward.cc", '#include "cache/cache.h"\n', 1),
     ("examples/inward.cc", '#include "base/half.h"\n', 1),
     ("src/misc/nowhere.cc", "", 1),
     ("src/nowhere.cc", "", 1),

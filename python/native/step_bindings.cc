@@ -1,0 +1,165 @@
+// varve.Step.
+
+#include <optional>
+#include <string>
+
+#include <pybind11/stl.h>
+
+#include "bindings.h"
+#include "requests.h"
+#include "step_handle.h"
+
+namespace py = pybind11;
+
+namespace varve::python {
+namespace {
+
+constexpr const char* kStepDoc = R"(The next tokens of some sequences, through all layers.
+
+A context manager: it commits at the end, and rolls back if something is raised.
+
+>>> import numpy as np
+>>> cache = varve.Cache(varve.Shape(num_layers=1, num_kv_heads=2, key_dim=64, group_size=2), "q8_0")
+>>> sequence = cache.create_sequence()
+>>> rows = np.ones((3, 2, 64), np.float32)
+>>> with cache.step(sequence, 3) as step:
+...     step.append(0, sequence, rows, rows)
+...     output = step.attend(0, sequence, np.ones((3, 4, 64), np.float32))
+>>> output.shape, cache.next_position(sequence)
+((3, 4, 64), 3)
+)";
+
+constexpr const char* kAppendDoc = R"(Appends rows of one layer, keys after RoPE.
+
+keys [tokens, kv_heads, key_dim], values [tokens, kv_heads, value_dim]; f32, f16 or bf16.
+)";
+
+constexpr const char* kAttendDoc = R"(Attention of the sequence's last tokens over one layer.
+
+queries [tokens, query heads, key_dim], after RoPE. Gives [tokens, query heads, value_dim], in `out`
+if it is there. scale=0 is 1 / sqrt(key_dim); soft_cap > 0 bounds scores by cap * tanh(score / cap);
+window > 0 is the model's own sliding window; causal=False lets every query see every row.
+)";
+
+constexpr const char* kAppendBatchDoc = R"(Appends rows of one layer for a batch, in one call.
+
+keys [batch, kv_heads, tokens, key_dim], values likewise. Of row b of the batch, the tokens
+[starts[b], starts[b] + counts[b]) belong to sequences[b]; the others are padding.
+)";
+
+constexpr const char* kAttendBatchDoc = R"(Attention for a batch, in one call.
+
+queries [batch, query heads, tokens, key_dim], out [batch, tokens, query heads, value_dim]; padding
+is left as it is.
+)";
+
+void Append(StepHandle& step, int layer, uint64_t sequence, const py::object& keys,
+            const py::object& values) {
+  const Tensor key_tensor = Tensor::Read(keys, "keys");
+  const Tensor value_tensor = Tensor::Read(values, "values");
+  const CacheShape& shape = step.shape();
+  const RowsView key_rows = RowsOf(key_tensor, shape.num_kv_heads, shape.key_dim);
+  const RowsView value_rows = RowsOf(value_tensor, shape.num_kv_heads, shape.value_dim);
+  step.Run([&](Step& open) { return open.Append(layer, {sequence}, key_rows, value_rows); });
+}
+
+void AppendBatch(StepHandle& step, int layer, const std::vector<uint64_t>& sequences,
+                 const py::object& keys, const py::object& values,
+                 const std::vector<int64_t>& starts, const std::vector<int64_t>& counts) {
+  const Tensor key_tensor = Tensor::Read(keys, "keys");
+  const Tensor value_tensor = Tensor::Read(values, "values");
+  const CacheShape& shape = step.shape();
+  ExpectBatchRows(key_tensor, shape.num_kv_heads, shape.key_dim);
+  ExpectBatchRows(value_tensor, shape.num_kv_heads, shape.value_dim);
+  value_tensor.Expect({key_tensor.size(0), -1, key_tensor.size(2), -1}, "that of keys");
+  key_tensor.Expect({static_cast<int64_t>(sequences.size()), -1, -1, -1}, "a row per sequence");
+  const auto entries = MakeEntries(sequences, starts, counts, key_tensor.size(2));
+  step.Run([&](Step& open) {
+    for (const BatchEntry& entry : entries) {
+      VARVE_RETURN_IF_ERROR(open.Append(layer, entry.sequence, BatchRowsOf(key_tensor, entry),
+                                        BatchRowsOf(value_tensor, entry)));
+    }
+    return Status();
+  });
+}
+
+py::object Attend(StepHandle& step, int layer, uint64_t sequence, const py::object& queries,
+                  const std::optional<py::object>& out, const AttendOptions& options) {
+  const Tensor query_tensor = Tensor::Read(queries, "queries");
+  const CacheShape& shape = step.shape();
+  py::object result =
+      out ? *out
+          : EmptyLike(queries, {query_tensor.size(0), shape.num_kv_heads * shape.group_size,
+                                shape.value_dim});
+  const Tensor output = Tensor::Write(result, "out");
+  const AttendRequest request = RequestOf(query_tensor, output, {sequence}, shape);
+  step.Run([&](Step& open) { return open.Attend(layer, {&request, 1}, options); });
+  return result;
+}
+
+void AttendBatch(StepHandle& step, int layer, const std::vector<uint64_t>& sequences,
+                 const py::object& queries, const py::object& out,
+                 const std::vector<int64_t>& starts, const std::vector<int64_t>& counts,
+                 const AttendOptions& options) {
+  const Tensor query_tensor = Tensor::Read(queries, "queries");
+  const Tensor output = Tensor::Write(out, "out");
+  ExpectBatchQueries(query_tensor, output, step.shape());
+  query_tensor.Expect({static_cast<int64_t>(sequences.size()), -1, -1, -1}, "a row per sequence");
+  std::vector<AttendRequest> requests;
+  for (const BatchEntry& entry : MakeEntries(sequences, starts, counts, query_tensor.size(2))) {
+    requests.push_back(BatchRequestOf(query_tensor, output, entry));
+  }
+  step.Run([&](Step& open) { return open.Attend(layer, requests, options); });
+}
+
+// commit() unless the body raised, or has ended the step itself.
+void Exit(StepHandle& step, const py::object& type, const py::object& /*value*/,
+          const py::object& /*traceback*/) {
+  if (!type.is_none()) {
+    step.Abort();
+  } else if (step.is_open()) {
+    step.Commit();
+  }
+}
+
+}  // namespace
+
+void RegisterStep(py::module_& module) {
+  py::class_<StepHandle>(module, "Step", kStepDoc)
+      .def("append", &Append, py::arg("layer"), py::arg("sequence"), py::arg("keys"),
+           py::arg("values"), kAppendDoc)
+      .def("append_batch", &AppendBatch, py::arg("layer"), py::arg("sequences"), py::arg("keys"),
+           py::arg("values"), py::arg("starts"), py::arg("counts"), kAppendBatchDoc)
+      .def(
+          "attend",
+          [](StepHandle& step, int layer, uint64_t sequence, const py::object& queries,
+             const std::optional<py::object>& out, float scale, float soft_cap, int64_t window,
+             bool causal) {
+            return Attend(
+                step, layer, sequence, queries, out,
+                {.scale = scale, .soft_cap = soft_cap, .window = window, .causal = causal});
+          },
+          py::arg("layer"), py::arg("sequence"), py::arg("queries"), py::arg("out") = py::none(),
+          py::kw_only(), py::arg("scale") = 0.0f, py::arg("soft_cap") = 0.0f, py::arg("window") = 0,
+          py::arg("causal") = true, kAttendDoc)
+      .def(
+          "attend_batch",
+          [](StepHandle& step, int layer, const std::vector<uint64_t>& sequences,
+             const py::object& queries, const py::object& out, const std::vector<int64_t>& starts,
+             const std::vector<int64_t>& counts, float scale, float soft_cap, int64_t window,
+             bool causal) {
+            AttendBatch(step, layer, sequences, queries, out, starts, counts,
+                        {.scale = scale, .soft_cap = soft_cap, .window = window, .causal = causal});
+          },
+          py::arg("layer"), py::arg("sequences"), py::arg("queries"), py::arg("out"),
+          py::arg("starts"), py::arg("counts"), py::kw_only(), py::arg("scale") = 0.0f,
+          py::arg("soft_cap") = 0.0f, py::arg("window") = 0, py::arg("causal") = true,
+          kAttendBatchDoc)
+      .def("commit", &StepHandle::Commit, "Keeps the tokens; every layer must have its rows.")
+      .def("abort", &StepHandle::Abort, "Forgets the tokens.")
+      .def_property_readonly("is_open", &StepHandle::is_open)
+      .def("__enter__", [](py::object self) { return self; })
+      .def("__exit__", &Exit);
+}
+
+}  // namespace varve::python

@@ -1,0 +1,84 @@
+"""Evaluation of plans on a small random model, and the program around it."""
+
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed: ./dev check python runs these tests")
+pytest.importorskip("transformers", reason="transformers is not installed: ./dev check python has it")
+
+import numpy as np  # noqa: E402
+from test_transformers import POLICY, make_model  # noqa: E402
+
+from varve.eval import cut_windows, evaluate_windows, make_lanes  # noqa: E402
+from varve.eval.__main__ import main  # noqa: E402
+from varve.transformers import exact_plan  # noqa: E402
+
+TOKENS = np.random.default_rng(2).integers(2, 120, 1000).tolist()
+
+
+def test_windows_begin_with_bos_and_drop_the_rest():
+    assert cut_windows(list(range(10)), 4, 99, 0) == [[99, 0, 1, 2], [99, 3, 4, 5], [99, 6, 7, 8]]
+    assert cut_windows(list(range(10)), 4, None, 1) == [[0, 1, 2, 3]]
+    with pytest.raises(ValueError, match="the text has 10 tokens, a window needs 20"):
+        cut_windows(list(range(10)), 20, None, 0)
+
+
+def test_the_exact_plan_loses_nothing_and_fewer_bits_lose_more():
+    model = make_model()
+    lanes = make_lanes(model.config, [exact_plan(model), "q8_0", "t4,exact=0", "t2,exact=0"], num_threads=1)
+    rows = evaluate_windows(model, cut_windows(TOKENS, 320, 1, 2), lanes)
+    reference, exact, eight, four, two = rows
+    assert reference["kl_mean"] == 0 and reference["same_best"] == 1 and reference["ratio"] == 1
+    # Every layer has 2 heads of 32 values, K and V, in f32.
+    assert reference["bytes_per_token"] == 4 * 2 * 2 * 32 * 4
+    assert exact["kl_mean"] < 1e-6 < eight["kl_mean"] < four["kl_mean"] < two["kl_mean"]
+    assert exact["perplexity"] == pytest.approx(reference["perplexity"], rel=1e-4)
+    assert exact["ratio"] < eight["ratio"] < four["ratio"] < two["ratio"]
+
+
+def test_perplexity_is_that_of_one_forward():
+    model = make_model(attention="eager")
+    windows = cut_windows(TOKENS, 200, None, 1)
+    row = evaluate_windows(model, windows, make_lanes(model.config, [], num_threads=1))[0]
+    with torch.no_grad():
+        ids = torch.tensor(windows)
+        loss = torch.nn.functional.cross_entropy(model(ids).logits[0, :-1], ids[0, 1:])
+    assert row["perplexity"] == pytest.approx(float(loss.exp()), rel=1e-4)
+
+
+def test_a_plan_that_drops_rows_halves_the_windows_for_all():
+    model = make_model()
+    rows = evaluate_windows(model, cut_windows(TOKENS, 320, 1, 1), make_lanes(model.config, [POLICY], num_threads=1))
+    assert rows[1]["kl_mean"] > 1e-6 and rows[1]["ratio"] > 1.5
+
+
+@pytest.fixture
+def model_folder(tmp_path):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(120)}, unk_token="w1"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(tmp_path)
+    make_model().save_pretrained(tmp_path)
+    (tmp_path / "text.txt").write_text(" ".join(f"w{token}" for token in TOKENS))
+    return tmp_path
+
+
+def test_the_program_writes_rows_and_a_chart(model_folder, capsys):
+    pytest.importorskip("matplotlib")
+    files = [str(model_folder / name) for name in ("text.txt", "rows.json", "chart.png")]
+    arguments = [str(model_folder), "--kv", "q8_0", "t4", "--ctx", "256", "--threads", "1", "--recall", "1", "--decode", "4"]
+    assert main(arguments + ["-f", files[0], "--json", files[1], "--chart", files[2], "--quantized", "nothing:4"]) == 0
+    printed = capsys.readouterr().out
+    assert "QuantizedCache nothing 4: left out" in printed and "recall %" in printed
+    rows = json.loads((model_folder / "rows.json").read_text())["rows"]
+    assert [row["plan"] for row in rows] == ["DynamicCache", "q8_0", "t4"]
+    assert all(row["decode_tokens_per_s"] > 0 and 0 <= row["recall"] <= 1 for row in rows)
+    assert (model_folder / "chart.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_program_says_what_is_wrong(model_folder, capsys):
+    assert main([str(model_folder), "-f", str(model_folder / "text.txt"), "--kv", "q9_0", "--ctx", "256"]) == 1
+    assert 'unknown rung "q9_0"' in capsys.readouterr().err

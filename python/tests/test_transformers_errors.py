@@ -1,0 +1,123 @@
+"""What a user can do wrong with VarveCache, and what it says."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed: ./dev check python runs these tests")
+pytest.importorskip("transformers", reason="transformers is not installed: ./dev check python has it")
+
+from test_transformers import POLICY, generate, make_cache, make_inputs, make_model  # noqa: E402
+
+import varve  # noqa: E402
+from varve.transformers import VarveCache, exact_plan  # noqa: E402
+
+
+def run(model, cache, **inputs):
+    with torch.no_grad():
+        return model(**inputs, past_key_values=cache)
+
+
+def test_a_plan_that_the_shape_cannot_honour():
+    with pytest.raises(varve.Error, match="48"):
+        make_cache(make_model(head_dim=48), "q8_0")
+    with pytest.raises(varve.Error, match="layer"):
+        make_cache(make_model(), "0-9: q8_0")
+    with pytest.raises(varve.Error, match="layer"):
+        make_cache(make_model("Gemma2"), "0-9: q8_0")
+
+
+def test_another_batch_model_or_dtype():
+    model = make_model()
+    cache = make_cache(model)
+    run(model, cache, **make_inputs(2))
+    with pytest.raises(varve.Error, match=r"holds a batch of 2, this one has 1; make a new VarveCache, or call reset\(\)"):
+        run(model, cache, input_ids=torch.ones(1, 1, dtype=torch.long))
+    with pytest.raises(varve.Error, match="rows of another model"):
+        run(make_model(), cache, **make_inputs(2, 70 + 1) | dict(input_ids=torch.ones(2, 1, dtype=torch.long)))
+    with pytest.raises(varve.Error, match="heads of"):
+        run(make_model(num_key_value_heads=6), make_cache(model), **make_inputs(2))
+    with pytest.raises(varve.Error, match="call reset"):
+        run(make_model().half(), cache, **make_inputs(2))
+
+
+def test_a_dtype_without_a_rung():
+    model = make_model().double()
+    with pytest.raises(varve.Error, match="float64 has no rung; load the model in float32"):
+        exact_plan(model)
+    with pytest.raises(varve.Error, match="float64 has no rung"):
+        run(model, make_cache(model, "f32"), **make_inputs(2))
+
+
+def test_plans_that_drop_rows_need_varve_attention():
+    for plan in (POLICY, "window=64"):
+        model = make_model(attention="sdpa")
+        with pytest.raises(varve.Error, match=r'set_attn_implementation\("varve"\)'):
+            generate(model, make_inputs(2), make_cache(model, plan))
+
+
+def test_weights_of_attention_are_refused():
+    model = make_model()
+    with pytest.raises((varve.Error, ValueError), match="attn_implementation"):
+        run(model, make_cache(model), **make_inputs(2), output_attentions=True)
+
+
+def test_a_class_that_never_calls_the_attention_function():
+    model = make_model()
+    cache = make_cache(model)
+    rows = torch.zeros(1, 2, 5, 32)
+    cache.update(rows, rows, 0)
+    with pytest.raises(varve.Error, match="never called the attention function `varve`"):
+        cache.update(rows, rows, 1)
+
+
+def test_masks_that_are_no_padding():
+    model = make_model()
+    inputs = make_inputs(2)
+    inputs["attention_mask"][0, 30] = 0
+    with pytest.raises(varve.Error, match="row 0 hides tokens between others"):
+        run(model, make_cache(model), **inputs)
+    four = torch.ones(2, 1, 70, 70, dtype=torch.bool).tril()
+    with pytest.raises(varve.Error, match="takes the 2-D padding mask"):
+        run(model, make_cache(model), input_ids=inputs["input_ids"], attention_mask=four)
+    cache = make_cache(model)
+    inputs = make_inputs(2)
+    run(model, cache, **inputs)
+    with pytest.raises(varve.Error, match="does not agree"):
+        run(model, cache, input_ids=inputs["input_ids"][:, :1], attention_mask=torch.ones(2, 71, dtype=torch.long))
+
+
+def test_a_forward_that_broke_off_is_rolled_back():
+    model = make_model()
+    cache = make_cache(model)
+    layer = model.model.layers[2]
+    original, layer.forward = layer.forward, lambda *args, **kwargs: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        run(model, cache, **make_inputs(2))
+    layer.forward = original
+    with pytest.raises(varve.Error, match="ended after 2 of 4 layers; its tokens have been rolled back: run it again"):
+        run(model, cache, **make_inputs(2))
+    run(model, cache, **make_inputs(2))
+    assert cache.get_seq_length() == 70
+
+
+def test_training_and_layers_by_themselves():
+    model = make_model()
+    model.train()
+    with pytest.raises(varve.Error, match="no gradient"):
+        model(**make_inputs(2), past_key_values=make_cache(model))
+    cache = make_cache(model)
+    with pytest.raises(varve.Error, match="call this on the cache"):
+        cache.layers[0].crop(-1)
+
+
+def test_layers_that_are_no_rows():
+    from transformers import Qwen3NextConfig
+
+    with pytest.raises(varve.Error, match="linear_attention"):
+        VarveCache(Qwen3NextConfig(num_hidden_layers=4))
+
+
+def test_a_cap_that_is_reached():
+    model = make_model()
+    with pytest.raises(varve.Error) as caught:
+        generate(model, make_inputs(2), make_cache(model, max_bytes=1 << 16), 40)
+    assert caught.value.code == "out of memory"

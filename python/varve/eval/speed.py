@@ -1,0 +1,60 @@
+"""Decoding speed and memory behind a long text, all lanes interleaved: one token each in turn."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from transformers.cache_utils import Cache
+
+from varve.eval.lanes import Lane
+
+_CHUNK = 512
+
+
+@torch.no_grad()
+def _read(model: Any, lane: Lane, tokens: list[int]) -> Cache:
+    """A cache that has read the tokens."""
+    model.set_attn_implementation(lane.attention)
+    cache = lane.make()
+    ids = torch.tensor([tokens])
+    for begin in range(0, len(tokens), _CHUNK):
+        model(ids[:, begin : begin + _CHUNK], past_key_values=cache, logits_to_keep=1)
+    return cache
+
+
+def _hand_over(model: Any, source: Cache, lane: Lane) -> Cache:
+    """A cache with the rows of another: prefill is the same for all, so it is computed once."""
+    model.set_attn_implementation("sdpa")
+    cache = lane.make()
+    for layer in range(len(source.layers)):
+        cache.update(source.layers[layer].keys, source.layers[layer].values, layer)
+    return cache
+
+
+@torch.no_grad()
+def measure_decode(model: Any, lanes: list[Lane], tokens: list[int], steps: int) -> dict[str, dict[str, float]]:
+    """By lane: tokens a second of decoding behind `tokens`, and bytes of the cache at the end.
+
+    The first lane reads the text and hands its exact rows to the others; lanes that drop rows read it themselves.
+    """
+    before = model.config._attn_implementation
+    first = _read(model, lanes[0], tokens)
+    caches = [first] + [
+        _read(model, lane, tokens) if lane.needs_prompt else _hand_over(model, first, lane) for lane in lanes[1:]
+    ]
+    seconds = [0.0] * len(lanes)
+    token = torch.tensor([[tokens[-1]]])
+    for step in range(steps + 1):
+        for index, (lane, cache) in enumerate(zip(lanes, caches)):
+            model.set_attn_implementation(lane.attention)
+            started = time.perf_counter()
+            model(token, past_key_values=cache)
+            if step > 0:  # the first one makes work buffers
+                seconds[index] += time.perf_counter() - started
+    model.set_attn_implementation(before)
+    return {
+        lane.name: {"decode_tokens_per_s": steps / spent, "decode_bytes": lane.bytes_of(cache)}
+        for lane, cache, spent in zip(lanes, caches, seconds)
+    }

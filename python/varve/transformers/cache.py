@@ -1,0 +1,206 @@
+"""VarveCache: a transformers Cache whose rows lie in a Varve cache."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from varve import _native
+from varve.transformers.attention import MARK, NAME
+from varve.transformers.model_plan import plan_with_windows, shape_of, windows_of
+from varve.transformers.store import Store
+
+
+class MarkedRows:
+    """What a layer's new keys carry to the attention function."""
+
+    def __init__(self, store: Store, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
+        self.store, self.layer, self.key, self.value = store, layer, key, value
+
+    def attend(self, module, query, mask, scale: float, soft_cap: float) -> torch.Tensor:
+        self.store.unattended = None
+        return self.store.attend(self.layer, module, query, self.key, self.value, mask, scale, soft_cap)
+
+
+class VarveLayer(CacheLayerMixin):
+    """One layer of a VarveCache. Sequences belong to the whole cache, so what reorders or cuts them is there."""
+
+    is_compileable = False
+    is_croppable = False  # rows that have been sealed stay sealed
+    supports_early_init = False
+
+    def __init__(self, cache: VarveCache, index: int, window: int) -> None:
+        self._cache = cache
+        self._index = index
+        self.is_sliding = window > 0
+        self.sliding_window = window or None
+
+    @property
+    def _store(self) -> Store:
+        return self._cache.store
+
+    @property
+    def is_initialized(self) -> bool:
+        return bool(self._store.sequences)
+
+    @property
+    def keys(self) -> torch.Tensor | None:
+        """Decoded rows, [batch, kv_heads, rows, dim]. A copy; it takes as much time and memory as it looks."""
+        return self._store.decoded(self._index, self._store.dtype)[0] if self.is_initialized else None
+
+    @property
+    def values(self) -> torch.Tensor | None:
+        return self._store.decoded(self._index, self._store.dtype)[1] if self.is_initialized else None
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Sequences are made by the first update."""
+
+    def update(self, key_states, value_states, *args, **kwargs) -> tuple[torch.Tensor, torch.Tensor]:
+        """With varve attention: the new rows, marked. Otherwise: all rows, decoded."""
+        store = self._store
+        store.check_rows(self._index, key_states, value_states)
+        if not self._cache.uses_varve_attention:
+            return store.append_and_decode(self._index, key_states, value_states)
+        marked = key_states.view_as(key_states)
+        setattr(marked, MARK, MarkedRows(store, self._index, key_states, value_states))
+        store.unattended = self._index
+        return marked, value_states
+
+    def get_seq_length(self) -> int:
+        return self._store.tokens_in(self._index)
+
+    def get_max_length(self) -> int:
+        return self.sliding_window or -1
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """What `update` of so many tokens will return: its length, and the position of its first row."""
+        offset = 0
+        if self.is_sliding and not self._cache.uses_varve_attention:
+            offset = self._store.first_position(self._index)
+        return self._store.num_tokens + query_length - offset, offset
+
+    def reset(self) -> None:
+        self._cache.reset()
+
+    def offload(self) -> None:
+        """Rows are in the memory of the CPU as it is."""
+
+    def prefetch(self) -> None:
+        """Likewise."""
+
+    def _whole_cache_only(self, *args: Any) -> None:
+        raise _native.Error("layers of a VarveCache share their sequences; call this on the cache")
+
+    reorder_cache = crop = batch_repeat_interleave = batch_select_indices = _whole_cache_only
+
+
+class VarveCache(Cache):
+    """The cache of a model for `generate(past_key_values=…)` and `forward`.
+
+    config: of the model, which says shape and sliding windows. plan: text or varve.Plan (docs/plans.md). The rest is as
+    in varve.Cache, which is `.native`. It holds one batch at a time; reset() makes it empty.
+
+    >>> config = LlamaConfig(hidden_size=64, num_attention_heads=2, num_hidden_layers=2, intermediate_size=64, vocab_size=50)
+    >>> cache = VarveCache(config, "q8_0")
+    >>> model = LlamaForCausalLM(config).eval()
+    >>> model.set_attn_implementation("varve")
+    >>> tokens = model.generate(torch.tensor([[1, 2, 3]]), past_key_values=cache, max_new_tokens=5, do_sample=False)
+    >>> cache.get_seq_length()
+    7
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        plan: _native.Plan | str = "",
+        *,
+        codebook: _native.Codebook | None = None,
+        compressor: _native.Compressor | None = None,
+        model_fingerprint: int = 0,
+        max_bytes: int = 0,
+        num_threads: int = 0,
+        pool: _native.PagePool | None = None,
+        on_attention: Callable[[_native.AttentionEvent], object] | None = None,
+        on_retention: Callable[[_native.RetentionEvent], object] | None = None,
+        on_log: Callable[[str], object] | None = None,
+    ) -> None:
+        self._config = config.get_text_config(decoder=True)
+        self.plan = _native.Plan(plan)
+        self._options = dict(
+            codebook=codebook, compressor=compressor, model_fingerprint=model_fingerprint, max_bytes=max_bytes,
+            num_threads=num_threads, pool=pool, on_attention=on_attention, on_retention=on_retention, on_log=on_log,
+        )
+        self.store = self._make_store(keep_windows=False)
+        super().__init__(layers=[VarveLayer(self, i, window) for i, window in enumerate(windows_of(config))])
+
+    def _make_store(self, keep_windows: bool) -> Store:
+        windows = windows_of(self._config)
+        plan = self.plan if keep_windows else plan_with_windows(self.plan, windows)
+        return Store(_native.Cache(shape_of(self._config), plan, **self._options), windows, self.plan)
+
+    @property
+    def native(self) -> _native.Cache:
+        """The Varve cache: statistics, files, pages."""
+        return self.store.cache
+
+    @property
+    def sequences(self) -> list[int]:
+        """The native sequence of every row of the batch."""
+        return list(self.store.sequences)
+
+    @property
+    def batch_size(self) -> int:
+        return len(self.store.sequences) or -1
+
+    @property
+    def uses_varve_attention(self) -> bool:
+        return self._config._attn_implementation == NAME
+
+    def stats(self) -> dict:
+        """Those of the native cache."""
+        return self.native.stats()
+
+    def begin_prompt(self) -> None:
+        """What comes next is a prompt again: plans with fold= fold it, until `end_prompt` or the next single token."""
+        self.store.prompt_ended = False
+        for sequence in self.store.sequences:
+            self.native.begin_prompt(sequence)
+
+    def end_prompt(self) -> None:
+        """The prompt is complete. A forward of a single token says so by itself."""
+        self.store.end_prompt()
+
+    def __deepcopy__(self, memo: dict) -> VarveCache:
+        """Shares the native cache and every page; each of the two goes on by itself."""
+        twin = copy.copy(self)
+        twin.store = self.store.fork()
+        twin.layers = [VarveLayer(twin, i, window) for i, window in enumerate(self.store.windows)]
+        return twin
+
+    def reset(self) -> None:
+        self.store.reset()
+
+    def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
+        if self.store.sequences:
+            self.store.select(beam_idx.tolist())
+
+    def batch_select_indices(self, indices: Any) -> None:
+        """indices: a tensor of rows or of bools, or a sequence of rows."""
+        self.store.select(torch.arange(len(self.store.sequences))[torch.as_tensor(indices).cpu()].tolist())
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        self.store.select([row for row in range(len(self.store.sequences)) for _ in range(repeats)])
+
+    def crop(self, tokens_to_remove: int) -> None:
+        if tokens_to_remove > 0:
+            raise ValueError(f"crop: {tokens_to_remove} is positive; pass the number of tokens to remove as a negative one")
+        self.store.crop(-tokens_to_remove)
+
+    def activate_past_recording(self) -> None:
+        """Keeps what sliding layers would drop, so that `crop` can go back. Before the first token."""
+        if any(self.store.windows) and not self.store.sequences:
+            self.store = self._make_store(keep_windows=True)

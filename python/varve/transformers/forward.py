@@ -1,0 +1,89 @@
+"""One forward of a model: the step that it is, or, if it is too long for one, the rows until its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from varve._native import Cache, Error, Step
+
+
+@dataclass
+class Spans:
+    """Which tokens of each row of a batch are real: [starts[b], starts[b] + counts[b])."""
+
+    num_tokens: int
+    starts: list[int]
+    counts: list[int]
+
+    @staticmethod
+    def all(batch: int, num_tokens: int) -> Spans:
+        return Spans(num_tokens, [0] * batch, [num_tokens] * batch)
+
+    @staticmethod
+    def of_mask(mask: torch.Tensor) -> Spans:
+        """mask [batch, tokens] bool. Padding may be on either side."""
+        num_tokens = mask.shape[1]
+        counts = mask.sum(1).tolist()
+        starts = [int(row.argmax()) if count else 0 for row, count in zip(mask.int(), counts)]
+        for b, (start, count) in enumerate(zip(starts, counts)):
+            if not bool(mask[b, start : start + count].all()):
+                raise Error(f"attention_mask: row {b} hides tokens between others; only padding at an end can be left out")
+        return Spans(num_tokens, starts, counts)
+
+    @property
+    def padded(self) -> bool:
+        return any(count != self.num_tokens for count in self.counts)
+
+    def valid(self) -> torch.Tensor:
+        """[batch, tokens] bool"""
+        index = torch.arange(self.num_tokens)
+        starts, counts = torch.tensor(self.starts)[:, None], torch.tensor(self.counts)[:, None]
+        return (index >= starts) & (index < starts + counts)
+
+
+@dataclass
+class Forward:
+    """Layers come in order. `step` is None where the tokens do not fit into one: then rows wait in `waiting`."""
+
+    spans: Spans
+    step: Step | None
+    done: set[int] = field(default_factory=set)
+    # Per layer (keys, values, queries or None, options of attention)
+    waiting: list[tuple] = field(default_factory=list)
+
+    @staticmethod
+    def begin(cache: Cache, sequences: list[int], spans: Spans) -> Forward:
+        entries = [(s, count) for s, count in zip(sequences, spans.counts) if count]
+        if all(count <= cache.max_step_tokens(s) for s, count in entries):
+            return Forward(spans, cache.step(entries) if entries else None)
+        return Forward(spans, None, waiting=[])
+
+    @property
+    def waits(self) -> bool:
+        return self.step is None and any(self.spans.counts)
+
+    def abort(self) -> None:
+        if self.step is not None:
+            self.step.abort()
+        self.waiting.clear()
+
+    def finish(self, cache: Cache, sequences: list[int]) -> None:
+        """Keeps the tokens: ends the step, or feeds what waits in steps as long as the cache allows."""
+        if self.step is not None:
+            self.step.commit()
+        for b, sequence in enumerate(sequences if self.waits else []):
+            begin, end = self.spans.starts[b], self.spans.starts[b] + self.spans.counts[b]
+            while begin < end:
+                count = min(cache.max_step_tokens(sequence), end - begin)
+                with cache.step(sequence, count) as step:
+                    self._feed(step, b, sequence, slice(begin, begin + count))
+                begin += count
+        self.waiting.clear()
+
+    def _feed(self, step: Step, b: int, sequence: int, span: slice) -> None:
+        for layer, (keys, values, queries, options) in enumerate(self.waiting):
+            step.append(layer, sequence, keys[b, :, span].transpose(0, 1), values[b, :, span].transpose(0, 1))
+            if queries is not None:  # a policy ranks pages by what they look at
+                step.attend(layer, sequence, queries[b, :, span].transpose(0, 1), **options)

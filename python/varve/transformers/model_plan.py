@@ -1,0 +1,96 @@
+"""What a model's configuration means for a cache: its shape, and the plan with the windows of sliding layers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+from transformers.cache_utils import get_layer_types_and_kwargs
+
+from varve._native import Error, Plan, Shape
+
+_DROPPING = ("evict", "window", "fold")  # clauses after which rows are missing
+_EXACT = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
+
+
+def check_dtype(dtype: torch.dtype) -> None:
+    if dtype not in _EXACT:
+        raise Error(f"{dtype} has no rung; load the model in float32, float16 or bfloat16 (dtype=…)")
+
+
+def exact_plan(model_or_dtype: Any) -> str:
+    """The plan that stores rows of a model (or dtype) as they are: outputs are those of DynamicCache but for rounding.
+
+    >>> exact_plan(torch.bfloat16)
+    'bf16,open_rung=bf16'
+    """
+    dtype = model_or_dtype if isinstance(model_or_dtype, torch.dtype) else model_or_dtype.dtype
+    check_dtype(dtype)
+    return f"{_EXACT[dtype]},open_rung={_EXACT[dtype]}"
+
+
+def shape_of(config: Any) -> Shape:
+    """The cache's shape of a decoder. Raises where layers differ, or a layer keeps something else than rows."""
+    config = config.get_text_config(decoder=True)
+    types, _ = get_layer_types_and_kwargs(config)
+    odd = sorted(set(types) - {"full_attention", "sliding_attention"})
+    if odd:
+        raise Error(f"{type(config).__name__}: layers of type {', '.join(odd)} keep more than keys and values; "
+                    "VarveCache takes full_attention and sliding_attention")
+    heads = config.num_attention_heads
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    if heads % kv_heads:
+        raise Error(f"{type(config).__name__}: {heads} heads are no multiple of {kv_heads} KV heads")
+    return Shape(num_layers=len(types), num_kv_heads=kv_heads, key_dim=head_dim, group_size=heads // kv_heads)
+
+
+def windows_of(config: Any) -> list[int]:
+    """The model's own sliding window of every layer; 0 is none."""
+    types, arguments = get_layer_types_and_kwargs(config.get_text_config(decoder=True))
+    return [
+        kwargs["sliding_window"] if kind == "sliding_attention" else 0 for kind, kwargs in zip(types, arguments)
+    ]
+
+
+def rules_of(plan: Plan) -> list[dict]:
+    """The rules of a plan, each with `layers`."""
+    rules = json.loads(plan.to_json())
+    rules = rules.get("rules", [rules] if rules else [])
+    return [{"layers": "0-"} | rule for rule in rules]
+
+
+def drops_rows(plan: Plan) -> list[str]:
+    """Clauses of the plan that leave rows out; empty if there are none."""
+    return sorted({clause for rule in rules_of(plan) for clause in _DROPPING if clause in rule})
+
+
+def _layers_of(text: str | int, num_layers: int) -> range:
+    first, dash, last = str(text).partition("-")
+    if not dash:
+        return range(int(first), int(first) + 1)
+    return range(int(first), int(last) + 1 if last else num_layers)
+
+
+def plan_with_windows(plan: Plan, windows: list[int]) -> Plan:
+    """The plan, in which layers with a window of their own also drop what no query can see any more.
+
+    Where the plan has a policy or a window for such a layer already, the stricter one holds.
+    """
+    if not any(windows):
+        return plan
+    rule_of_layer: list[dict] = [{} for _ in windows]
+    for rule in rules_of(plan):
+        layers = _layers_of(rule["layers"], len(windows))
+        if layers.stop > len(windows):
+            return plan  # making the cache says what is wrong
+        for layer in layers:
+            rule_of_layer[layer] = {key: value for key, value in rule.items() if key != "layers"}
+    rules = []
+    for layer, (rule, window) in enumerate(zip(rule_of_layer, windows)):
+        if window and "evict" not in rule and "fold" not in rule:
+            rule = rule | {"window": min(window, rule.get("window", window))}
+        if rule:
+            rules.append({"layers": str(layer)} | rule)
+    return Plan.from_json(json.dumps({"rules": rules}))

@@ -1,0 +1,296 @@
+"""Store: the sequences of a batch in a native cache, as the layers of a VarveCache use them together."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from typing import Any
+
+import torch
+
+from varve._native import Cache, Error
+from varve.transformers.dense import dense_attention
+from varve.transformers.forward import Forward, Spans
+from varve.transformers.model_plan import check_dtype, drops_rows
+
+
+class Store:
+    """All layers have the same tokens, so sequences, lengths and the open step are here and not in a layer."""
+
+    def __init__(self, cache: Cache, windows: list[int], user_plan: Any) -> None:
+        self.cache = cache
+        self.windows = windows
+        self.dropping = drops_rows(user_plan)
+        self.ranks = "evict" in self.dropping
+        self.reset()
+
+    def reset(self) -> None:
+        if getattr(self, "forward", None) is not None:
+            self.forward.abort()
+        for sequence in getattr(self, "sequences", []):
+            self.cache.free(sequence)
+        self.sequences: list[int] = []
+        self.valid = torch.zeros(0, 0, dtype=torch.bool)  # [batch, tokens seen]: what is no padding
+        self.forward: Forward | None = None
+        self.unattended: int | None = None  # layer whose marked rows no attention function has seen
+        self.prompt_ended = False
+        self.dtype: torch.dtype | None = None
+        self.module = lambda: None  # a weak reference to the first layer's attention
+
+    def fork(self) -> Store:
+        """A batch with the same tokens in the same native cache; pages are shared."""
+        self.check_idle("deepcopy")
+        twin = copy.copy(self)
+        twin.sequences = [self.cache.fork(sequence) for sequence in self.sequences]
+        return twin
+
+    def __del__(self) -> None:
+        """A twin may go on with the native cache, so what was ours is given back."""
+        for sequence in getattr(self, "sequences", []):
+            try:
+                self.cache.free(sequence)
+            except Error:
+                return  # a forward is open: the cache goes with it
+
+    # --- lengths ---
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens seen, padding included."""
+        return self.valid.shape[1]
+
+    def tokens_in(self, layer: int) -> int:
+        """The same, with those of an open forward that the layer has already."""
+        if self.forward is not None and layer in self.forward.done:
+            return self.num_tokens + self.forward.spans.num_tokens
+        return self.num_tokens
+
+    def first_position(self, layer: int) -> int:
+        """Of the oldest page; pages before it have left the model's window."""
+        if not self.sequences:
+            return 0
+        pages = self.cache.describe(self.sequences[0], layer)["pages"]
+        return pages[0].first_position if pages else 0
+
+    # --- a forward ---
+
+    def check_rows(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
+        check_dtype(key.dtype)
+        if key.device.type != "cpu":
+            raise Error(f"rows are on {key.device}; caches of this build are in the memory of the CPU: model.to('cpu')")
+        shape = self.cache.shape
+        for rows, dim, name in ((key, shape.key_dim, "keys"), (value, shape.value_dim, "values")):
+            if (rows.shape[1], rows.shape[3]) != (shape.num_kv_heads, dim):
+                raise Error(
+                    f"layer {layer}: {name} have {rows.shape[1]} heads of {rows.shape[3]}, the cache was made for "
+                    f"{shape.num_kv_heads} of {dim}; make a VarveCache from this model's config"
+                )
+        if self.sequences and key.shape[0] != len(self.sequences):
+            raise Error(
+                f"the cache holds a batch of {len(self.sequences)}, this one has {key.shape[0]}; "
+                "make a new VarveCache, or call reset()"
+            )
+        if self.dtype not in (None, key.dtype):
+            raise Error(f"the cache was filled with {self.dtype}, these rows are {key.dtype}; call reset()")
+        if self.unattended is not None:
+            waiting, self.unattended = self.unattended, None
+            raise Error(
+                f"layer {waiting}: the model never called the attention function `varve`; its class computes attention "
+                'by itself. Use model.set_attn_implementation("sdpa") or "eager": then VarveCache hands out decoded rows'
+            )
+
+    def begin(self, layer: int, batch: int, num_tokens: int, mask: torch.Tensor | None, dtype: torch.dtype) -> Forward:
+        """The open forward, or a new one when its first layer comes."""
+        if self.forward is not None and layer not in self.forward.done:
+            return self.forward
+        if self.forward is not None:
+            done = len(self.forward.done)
+            self.abort()
+            raise Error(
+                f"the forward before ended after {done} of {self.cache.shape.num_layers} layers; its tokens have been "
+                "rolled back: run it again. A model that uses fewer layers needs a config that says so"
+            )
+        if not self.sequences:
+            self.sequences = [self.cache.create_sequence() for _ in range(batch)]
+            self.valid = torch.zeros(batch, 0, dtype=torch.bool)
+        self.dtype = dtype
+        spans = self.spans_of(batch, num_tokens, mask)
+        if num_tokens == 1 and self.num_tokens and not self.prompt_ended:
+            self.end_prompt()
+        self.forward = Forward.begin(self.cache, self.sequences, spans)
+        return self.forward
+
+    def spans_of(self, batch: int, num_tokens: int, mask: torch.Tensor | None) -> Spans:
+        if mask is None:
+            if not bool(self.valid.all()):
+                raise Error("attention_mask is missing; this batch has padding, so pass the mask of all tokens so far")
+            return Spans.all(batch, num_tokens)
+        if mask.dim() != 2:
+            raise Error(
+                f"attention_mask with {mask.dim()} dimensions: varve attention takes the 2-D padding mask; "
+                'for other masks use model.set_attn_implementation("sdpa")'
+            )
+        mask = mask.bool()
+        if mask.shape[1] != self.num_tokens + num_tokens:
+            raise Error(
+                f"attention_mask has {mask.shape[1]} columns; the cache holds {self.num_tokens} tokens and "
+                f"{num_tokens} are new: pass the mask of all {self.num_tokens + num_tokens}"
+            )
+        if not torch.equal(mask[:, : self.num_tokens], self.valid):
+            raise Error("attention_mask does not agree with the one that the cached tokens came with")
+        return Spans.of_mask(mask[:, self.num_tokens :])
+
+    def end_layer(self, layer: int) -> None:
+        """Behind the last one the forward is kept."""
+        forward = self.forward
+        forward.done.add(layer)
+        if layer + 1 < self.cache.shape.num_layers:
+            return
+        try:
+            forward.finish(self.cache, self.sequences)
+        except BaseException:
+            self.abort()
+            raise
+        self.valid = torch.cat([self.valid, forward.spans.valid()], 1)
+        self.forward = None
+
+    def abort(self) -> None:
+        if self.forward is not None:
+            self.forward.abort()
+        self.forward = None
+
+    def end_prompt(self) -> None:
+        self.prompt_ended = True
+        for sequence in self.sequences:
+            self.cache.end_prompt(sequence)
+
+    # --- rows ---
+
+    def attend(self, layer, module, query, key, value, mask, scale, soft_cap) -> torch.Tensor:
+        """Appends the rows and attends on stored bytes: [batch, tokens, heads, dim]."""
+        if layer == 0:
+            if self.module() not in (None, module):
+                raise Error("the cache holds rows of another model; make a new VarveCache, or call reset()")
+            self.module = weakref.ref(module)
+        query, key, value = query.detach(), key.detach(), value.detach()
+        batch, _, num_tokens, _ = query.shape
+        forward = self.begin(layer, batch, num_tokens, mask, key.dtype)
+        spans = forward.spans
+        options = dict(scale=scale, soft_cap=soft_cap, window=self.windows[layer])
+        make = query.new_zeros if spans.padded else query.new_empty
+        output = make(batch, num_tokens, query.shape[1], value.shape[3])
+        if forward.step is not None:
+            places = (spans.starts, spans.counts)
+            forward.step.append_batch(layer, self.sequences, key, value, *places)
+            forward.step.attend_batch(layer, self.sequences, query, output, *places, **options)
+        elif forward.waits:
+            for b in range(batch):
+                self.attend_dense(layer, b, spans, query, key, value, output, options)
+            forward.waiting.append((key, value, query if self.ranks else None, options))
+        self.end_layer(layer)
+        return output
+
+    def attend_dense(self, layer, b, spans, query, key, value, output, options) -> None:
+        """Row b of a forward that is too long for a step: on what the cache has, decoded, and the new rows, exact."""
+        span = slice(spans.starts[b], spans.starts[b] + spans.counts[b])
+        sequence = self.sequences[b]
+        past = [torch.from_numpy(self.cache.read_rows(sequence, layer, part)).to(key.dtype) for part in "kv"]
+        positions = torch.cat([self.positions(sequence, layer), self.cache.next_position(sequence) + torch.arange(spans.counts[b])])
+        rows = [torch.cat([old, new[b, :, span]], 1)[None] for old, new in zip(past, (key, value))]
+        attended = dense_attention(
+            query[b : b + 1, :, span], *rows, None, options["scale"], options["soft_cap"],
+            window=options["window"], positions=positions,
+        )
+        output[b, span] = attended[0].transpose(0, 1)
+
+    def positions(self, sequence: int, layer: int) -> torch.Tensor:
+        """Of the live rows. Rows of a page that is partly dead or folded are taken to be its first ones."""
+        spans = [
+            page.first_position + torch.arange(page.num_live_rows)
+            for page in self.cache.describe(sequence, layer)["pages"]
+        ]
+        return torch.cat([torch.zeros(0, dtype=torch.long), *spans])
+
+    def append_and_decode(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Appends the rows, padding too, and gives all rows that there are: for attention that is not ours."""
+        if self.dropping:
+            raise Error(
+                f"the plan's {', '.join(c + '=' for c in self.dropping)} leaves rows out, which only varve attention "
+                'knows of; call model.set_attn_implementation("varve")'
+            )
+        key, value = key.detach(), value.detach()
+        batch, _, num_tokens, _ = key.shape
+        forward = self.begin(layer, batch, num_tokens, None, key.dtype)
+        if forward.step is not None:
+            forward.step.append_batch(layer, self.sequences, key, value, forward.spans.starts, forward.spans.counts)
+            rows = self.decoded(layer, key.dtype)
+        else:
+            past = self.decoded(layer, key.dtype)
+            rows = tuple(torch.cat(parts, 2) for parts in zip(past, (key, value)))
+            forward.waiting.append((key, value, None, {}))
+        self.end_layer(layer)
+        return rows
+
+    def decoded(self, layer: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """All live rows, [batch, kv_heads, rows, dim]; sequences must have the same number."""
+        shape = self.cache.shape
+        live = self.cache.describe(self.sequences[0], layer)["live_rows"]
+        parts = []
+        for part, dim in (("k", shape.key_dim), ("v", shape.value_dim)):
+            out = torch.empty(len(self.sequences), shape.num_kv_heads, live, dim)
+            self.cache.read_batch(layer, part, self.sequences, out)
+            parts.append(out.to(dtype))
+        return parts[0], parts[1]
+
+    # --- between forwards ---
+
+    def select(self, rows: list[int]) -> None:
+        """Row i of the batch becomes what row rows[i] was. Pages are shared, not copied."""
+        self.check_idle("reorder_cache")
+        unknown = [row for row in rows if not 0 <= row < len(self.sequences)]
+        if unknown:
+            raise Error(f"row {unknown[0]} is outside the batch of {len(self.sequences)}")
+        used: set[int] = set()
+        chosen = []
+        for row in rows:
+            chosen.append(self.cache.fork(self.sequences[row]) if row in used else self.sequences[row])
+            used.add(row)
+        for row in set(range(len(self.sequences))) - used:
+            self.cache.free(self.sequences[row])
+        self.sequences = chosen
+        self.valid = self.valid[torch.tensor(rows, dtype=torch.long)]
+
+    def crop(self, num_tokens: int) -> None:
+        """Forgets the last num_tokens of every row: all rows or none."""
+        self.check_idle("crop")
+        num_tokens = min(num_tokens, self.num_tokens)
+        if not num_tokens:
+            return
+        kept = self.valid[:, : self.num_tokens - num_tokens].sum(1).tolist()
+        cuts = []
+        for sequence, tokens in zip(self.sequences, kept):
+            stay, position = self.cache.find_cut(sequence, tokens)
+            if stay != tokens:
+                raise Error(f"crop: {tokens} tokens would stay, but a folded page can be cut at {stay}; use a plan without fold=")
+            self.check_window(sequence, position)
+            cuts.append((sequence, position))
+        for sequence, position in cuts:
+            self.cache.truncate(sequence, position)
+        self.valid = self.valid[:, : self.num_tokens - num_tokens]
+
+    def check_window(self, sequence: int, position: int) -> None:
+        """Rows that a query at `position` sees in a sliding layer must still be there."""
+        for layer, window in enumerate(self.windows):
+            if not window:
+                continue
+            pages = self.cache.describe(sequence, layer)["pages"]
+            first = pages[0].first_position if pages else 0
+            if first > max(0, position - window + 1):
+                raise Error(
+                    f"crop: layer {layer} has dropped what the window of {window} tokens needs at position {position}; call "
+                    "activate_past_recording() before the first token to keep it"
+                )
+
+    def check_idle(self, call: str) -> None:
+        if self.forward is not None:
+            raise Error(f"{call}: a forward is not finished: {len(self.forward.done)} layers are done")
