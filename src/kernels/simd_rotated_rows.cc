@@ -61,8 +61,9 @@ HWY_INLINE void TurnOf(VU phase, VF& cos, VF& sin) {
   const DF df;
   const DU du;
   const DI di;
-  const VU quarter = hn::ShiftRight<30>(hn::Add(phase, hn::Set(du, 1u << 29)));
-  const auto rest = hn::BitCast(di, hn::Sub(phase, hn::ShiftLeft<30>(quarter)));
+  // The nearest quarter is in the top two bits of this; the rest is what is below, with its sign.
+  const VU nearest = hn::Add(phase, hn::Set(du, 1u << 29));
+  const auto rest = hn::ShiftRight<2>(hn::BitCast(di, hn::ShiftLeft<2>(phase)));
   const VF x = hn::Mul(hn::ConvertTo(df, rest), hn::Set(df, kRotationToRadians));
   const VF x2 = hn::Mul(x, x);
   const auto polynomial = [&](const float* c) HWY_ATTR {
@@ -70,11 +71,11 @@ HWY_INLINE void TurnOf(VU phase, VF& cos, VF& sin) {
   };
   const VF s = hn::Add(x, hn::Mul(hn::Mul(x, x2), polynomial(kRotationSin)));
   const VF c = hn::Add(hn::Set(df, 1.0f), hn::Mul(x2, polynomial(kRotationCos)));
-  const VU one = hn::Set(du, 1u);
-  const auto odd = hn::MaskFromVec(hn::BitCast(df, hn::Sub(hn::Zero(du), hn::And(quarter, one))));
+  const auto odd = hn::RebindMask(df, hn::TestBit(nearest, hn::Set(du, 1u << 30)));
   // Quarters 2 and 3 turn both signs; in quarters 1 and 3 they change places, the cosine is -sin.
-  const VU back = hn::ShiftLeft<31>(hn::ShiftRight<1>(quarter));
-  const VU flip = hn::Xor(back, hn::ShiftLeft<31>(quarter));
+  const VU sign = hn::Set(du, 1u << 31);
+  const VU back = hn::And(nearest, sign);
+  const VU flip = hn::And(hn::Xor(nearest, hn::ShiftLeft<1>(nearest)), sign);
   cos = hn::BitCast(df, hn::Xor(hn::BitCast(du, hn::IfThenElse(odd, s, c)), flip));
   sin = hn::BitCast(df, hn::Xor(hn::BitCast(du, hn::IfThenElse(odd, c, s)), back));
 }

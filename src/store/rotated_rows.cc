@@ -13,6 +13,7 @@
 #include "store/exponent_tables.h"
 #include "store/literal_rows.h"
 #include "store/pack_modes.h"
+#include "store/plane_coder.h"
 #include "store/rotated_row.h"
 
 namespace varve::store {
@@ -117,12 +118,38 @@ Status ReadRefs(ByteReader& reader, const PartShape& shape, const Dictionary& di
   return Status();
 }
 
-Status ReadMisses(ByteReader& reader, const PartShape& shape, size_t num_rows, uint16_t* misses) {
+// Bases of the misses as planes.
+std::vector<uint8_t> MissBases(const FloatPlane& plane) {
+  return std::vector<uint8_t>(static_cast<size_t>(plane.dim), uint8_t{kRotationMissBias});
+}
+
+bool AppendMisses(const FloatPlane& plane, std::span<const uint8_t> misses, PackGoal goal,
+                  size_t limit, std::vector<std::byte>& out) {
+  const size_t size_at = out.size();
+  AppendNumber(out, uint32_t{0});
+  const SplitElements elements = {{misses.begin(), misses.end()}, {}};
+  const bool appended =
+      goal == PackGoal::kQuick
+          ? AppendPlaneStream(plane, elements, MissBases(plane), limit, out)
+          : AppendPairStream(plane, elements, std::vector<UnitCode>(plane.units(), kMissCode),
+                             limit, out);
+  const uint32_t stream_bytes = static_cast<uint32_t>(out.size() - size_at - 4);
+  std::memcpy(out.data() + size_at, &stream_bytes, 4);
+  return appended;
+}
+
+Status ReadMisses(ByteReader& reader, const PartShape& shape, size_t num_rows, PackGoal goal,
+                  uint16_t* misses) {
   uint32_t stream_bytes = 0;
   std::span<const std::byte> stream;
   VARVE_RETURN_IF_ERROR(reader.Read("miss_bytes", stream_bytes));
   VARVE_RETURN_IF_ERROR(reader.Take("misses", stream_bytes, stream));
   const FloatPlane plane = MissPlane(shape, num_rows);
+  if (goal == PackGoal::kQuick) {
+    ByteReader plane_reader("packed part: misses", stream);
+    return ReadPlaneStream(plane_reader, plane, MissBases(plane),
+                           reinterpret_cast<std::byte*>(misses), 0);
+  }
   const DecodeUnits code = ExpandUnits(LaneType::kF32, std::span(&kMissCode, 1));
   const DecodeUnits units = {std::vector<uint32_t>(plane.units(), code.table[0]),
                              std::vector<uint32_t>(plane.units(), code.base[0])};
@@ -191,31 +218,26 @@ void WriteTiles(const PartShape& shape, const Refs& refs, const Dictionary& dict
 
 }  // namespace
 
-bool AppendRotatedRows(const PartView& part, const Dictionary* dictionary, size_t limit,
-                       std::vector<std::byte>& out) {
+bool AppendRotatedRows(const PartView& part, const Dictionary* dictionary, PackGoal goal,
+                       size_t limit, std::vector<std::byte>& out) {
   if (dictionary == nullptr || !MayRotate(part.shape) || part.first_position < 0) return false;
   if (dictionary->rotation() == nullptr) return false;
   const Split split = SplitRows(part, *dictionary);
   // Two streams cost what two rows save.
   if (split.refs.size() < 3 || split.listed.size() > 0xFFFF) return false;
+  const FloatPlane plane = MissPlane(part.shape, split.misses.size() / RowWords(part.shape));
+  if (goal == PackGoal::kQuick && !HasPlanes(plane)) return false;
   const size_t before = out.size();
   AppendNumber(out, static_cast<uint32_t>(part.first_position));
   AppendBytes(out, std::as_bytes(std::span(split.is_known)));
   AppendBytes(out, std::as_bytes(std::span(split.refs)));
-  const size_t size_at = out.size();
-  AppendNumber(out, uint32_t{0});
-  const FloatPlane plane = MissPlane(part.shape, split.misses.size() / RowWords(part.shape));
-  const std::vector<UnitCode> codes(plane.units(), kMissCode);
-  const SplitElements elements = {split.misses, {}};
-  if (AppendPairStream(plane, elements, codes, limit, out)) {
-    const uint32_t stream_bytes = static_cast<uint32_t>(out.size() - size_at - 4);
-    std::memcpy(out.data() + size_at, &stream_bytes, 4);
+  if (AppendMisses(plane, split.misses, goal, limit, out)) {
     AppendNumber(out, static_cast<uint16_t>(split.listed.size()));
     for (const Listed& listed : split.listed) {
       AppendNumber(out, listed.element);
       AppendNumber(out, listed.word);
     }
-    AppendLiteralRows(part.shape, split.literals, dictionary, out);
+    AppendLiteralRows(part.shape, split.literals, dictionary, goal, out);
     if (out.size() - before <= limit) return true;
   }
   out.resize(before);
@@ -223,7 +245,7 @@ bool AppendRotatedRows(const PartView& part, const Dictionary* dictionary, size_
 }
 
 Status ReadRotatedRows(ByteReader& reader, const PartShape& shape, const Dictionary* dictionary,
-                       const PartBuffer& out) {
+                       PackGoal goal, const PartBuffer& out) {
   if (!MayRotate(shape)) return reader.Bad("mode rotated rows in a part whose rows do not turn");
   if (dictionary == nullptr || dictionary->rotation() == nullptr) {
     return reader.Bad("mode rotated rows without a dictionary that has some");
@@ -235,7 +257,7 @@ Status ReadRotatedRows(ByteReader& reader, const PartShape& shape, const Diction
   const size_t row_words = RowWords(shape), words = refs.rotated * row_words;
   const auto misses = std::make_unique_for_overwrite<uint16_t[]>(words);
   const auto rotated = std::make_unique_for_overwrite<uint16_t[]>(words);
-  VARVE_RETURN_IF_ERROR(ReadMisses(reader, shape, refs.rotated, misses.get()));
+  VARVE_RETURN_IF_ERROR(ReadMisses(reader, shape, refs.rotated, goal, misses.get()));
   const RotatedRow restore(shape, *dictionary->rotation());
   size_t at = 0;
   for (const uint16_t ref : refs.of_row) {
