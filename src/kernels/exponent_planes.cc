@@ -36,7 +36,8 @@ class ScalarPlaneDecoder {
       }
     }
     for (int level = 1; level < ladder_.num_levels; ++level) {
-      if (CeilDiv(cursors_[level - 1], 8) != args_.level_bytes[level - 1]) return false;
+      if (!EndsAt(args_.levels[level - 1], args_.level_bytes[level - 1], cursors_[level - 1]))
+        return false;
     }
     return next_patch_ == args_.num_patches;
   }

@@ -3,6 +3,7 @@
 #ifndef VARVE_KERNELS_EXPONENT_PLANES_TABLES_H_
 #define VARVE_KERNELS_EXPONENT_PLANES_TABLES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -18,6 +19,11 @@ struct PlaneNumbers {
 extern const PlaneNumbers kPlaneNumbers;
 inline const uint8_t* PlaneBytes(int number) {
   return kPlaneNumbers.bytes[static_cast<uint8_t>(number)];
+}
+
+// Whether a level of so many bytes ends at this bit: nothing is left but zeros in its last byte.
+inline bool EndsAt(const uint8_t* level, size_t bytes, size_t bit) {
+  return CeilDiv(bit, 8) == bytes && (bit % 8 == 0 || level[bit / 8] >> bit % 8 == 0);
 }
 
 // Best last, named as those of SimdKernels().

@@ -328,7 +328,8 @@ bool DecodeStrips(const PlaneDecodeArgs& args) {
     }
   }
   for (int level = 1; level < kLadder.num_levels; ++level) {
-    if (CeilDiv(at.bit[level - 1], 8) != args.level_bytes[level - 1]) return false;
+    if (!EndsAt(args.levels[level - 1], args.level_bytes[level - 1], at.bit[level - 1]))
+      return false;
   }
   return at.patch == patches_end;
 }

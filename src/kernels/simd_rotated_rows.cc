@@ -156,15 +156,29 @@ void RotateRow(const RotateRowArgs& args) {
   }
 }
 
-// Eight rows by eight channels at a time.
+// Eight rows by eight channels in every 128 bits: eight or sixteen rows at a time.
+using DTile = hn::CappedTag<uint16_t, 16>;
+inline constexpr int kTileLanes = static_cast<int>(hn::MaxLanes(DTile()));
+
+// Eight channels of a row and, where vectors have 256 bits, of the row eight below it.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadTileRows(D d, const uint16_t* const* rows, int channel) {
+  if constexpr (hn::MaxLanes(D()) == 8) {
+    return hn::LoadU(d, rows[0] + channel);
+  } else {
+    const hn::Half<D> half;
+    return hn::Combine(d, hn::LoadU(half, rows[8] + channel), hn::LoadU(half, rows[0] + channel));
+  }
+}
+
 void FillTile(const uint16_t* const* rows, int dim, uint16_t* out) {
-  const hn::Full128<uint16_t> d16;
-  const hn::Full128<uint32_t> d32;
-  const hn::Full128<uint64_t> d64;
+  const DTile d16;
+  const hn::Repartition<uint32_t, DTile> d32;
+  const hn::Repartition<uint64_t, DTile> d64;
   for (int channel = 0; channel < dim; channel += 8) {
-    for (int r = 0; r < 16; r += 8) {
-      hn::Vec<decltype(d16)> in[8];
-      for (int i = 0; i < 8; ++i) in[i] = hn::LoadU(d16, rows[r + i] + channel);
+    for (int r = 0; r < 16; r += kTileLanes) {
+      hn::Vec<DTile> in[8];
+      for (int i = 0; i < 8; ++i) in[i] = LoadTileRows(d16, rows + r + i, channel);
       hn::Vec<decltype(d32)> pairs[8];  // rows 2i and 2i + 1: channels 0 … 3, then 4 … 7
       for (int i = 0; i < 4; ++i) {
         pairs[i] = hn::BitCast(d32, hn::InterleaveLower(d16, in[2 * i], in[2 * i + 1]));

@@ -184,6 +184,8 @@ Status ReadBases(ByteReader& reader, const FloatPlane& plane, std::vector<uint8_
       if (2 * i + 1 < count) bases[2 * i + 1] = static_cast<uint8_t>(lowest + (both >> 4));
     }
   }
+  if (!wide && count % 2 == 1 && static_cast<int>(bytes.back()) > 15)
+    return reader.Bad("the half byte behind the last base is not 0");
   if (plane.lane != LaneType::kF16 || (!wide && lowest + kNarrowBases <= kMaxF16Base))
     return Status();
   const uint8_t highest = *std::max_element(bases.begin(), bases.end());
@@ -240,6 +242,10 @@ Status ReadPlaneStream(ByteReader& reader, const FloatPlane& plane, std::span<co
   const size_t block_bytes = AllElements(plane) / kPlaneElements * PlaneBlockBytes(args.element);
   VARVE_RETURN_IF_ERROR(reader.Take("blocks", block_bytes, blocks));
   VARVE_RETURN_IF_ERROR(reader.Take("patches", reader.left(), patches));
+  for (const std::byte patch : patches) {
+    if (args.element == PairElement::kF16 && static_cast<int>(patch) > 31)
+      return reader.Bad(fmt::format("patch {} > 31", static_cast<int>(patch)));
+  }
   // A decoder may read past a level; mostly the blocks lie there.
   std::vector<std::byte> roomy;
   const bool copy = blocks.size() + patches.size() < kPlaneReadSlack;

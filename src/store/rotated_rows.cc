@@ -92,7 +92,7 @@ Split SplitRows(const PartView& part, const Dictionary& dictionary) {
 // What the rows are: kLiteral, a row of the dictionary, or kCopied and one.
 struct Refs {
   static constexpr uint16_t kLiteral = 0xFFFF;
-  std::vector<uint16_t> of_row;  // [num_rows]
+  std::array<uint16_t, kMaxPartRows> of_row;  // [num_rows]
   size_t rotated = 0;
   size_t literals = 0;
 };
@@ -102,8 +102,8 @@ Status ReadRefs(ByteReader& reader, const PartShape& shape, const Dictionary& di
   const size_t num_rows = static_cast<size_t>(shape.num_rows);
   std::span<const std::byte> bits;
   VARVE_RETURN_IF_ERROR(reader.Take("known", num_rows / 8, bits));
-  refs.of_row.resize(num_rows, Refs::kLiteral);
   for (size_t r = 0; r < num_rows; ++r) {
+    refs.of_row[r] = Refs::kLiteral;
     if ((static_cast<int>(bits[r / 8]) >> r % 8 & 1) == 0) {
       ++refs.literals;
       continue;
@@ -180,13 +180,13 @@ void WriteTiles(const PartShape& shape, const Refs& refs, const Dictionary& dict
                 const uint16_t* rotated, const LiteralRows& literals, const PartBuffer& out) {
   const RotationKernels& kernels = ActiveRotationKernels();
   const size_t dim = static_cast<size_t>(shape.head_dim), row_words = RowWords(shape);
-  const size_t run = static_cast<size_t>(literals.run());
+  const size_t run = literals.whole() ? dim : static_cast<size_t>(literals.run());
   size_t next_literal = 0;
   std::array<size_t, kTileRows> literal;         // its number
   std::array<const uint16_t*, kTileRows> whole;  // the row, if it is none
   std::array<const uint16_t*, kTileRows> rows;   // where the next run begins
   std::array<size_t, kTileRows> step;            // from run to run
-  for (size_t first = 0; first < refs.of_row.size(); first += kTileRows) {
+  for (size_t first = 0; first < static_cast<size_t>(shape.num_rows); first += kTileRows) {
     for (size_t i = 0; i < kTileRows; ++i) {
       const uint16_t ref = refs.of_row[first + i];
       if (ref == Refs::kLiteral) {
@@ -260,7 +260,7 @@ Status ReadRotatedRows(ByteReader& reader, const PartShape& shape, const Diction
   VARVE_RETURN_IF_ERROR(ReadMisses(reader, shape, refs.rotated, goal, misses.get()));
   const RotatedRow restore(shape, *dictionary->rotation());
   size_t at = 0;
-  for (const uint16_t ref : refs.of_row) {
+  for (const uint16_t ref : std::span(refs.of_row).first(static_cast<size_t>(shape.num_rows))) {
     if (ref < kCopied) {
       restore.Restore(dictionary->row(ref), position - dictionary->position(ref), misses.get() + at,
                       rotated.get() + at);
