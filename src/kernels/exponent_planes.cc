@@ -27,8 +27,9 @@ class ScalarPlaneDecoder {
       const uint8_t* bases = args_.bases + head * static_cast<size_t>(args_.dim);
       for (size_t first = 0; first < elements; first += kPlaneElements) {
         for (size_t i = 0; i < kPlaneElements; ++i) {
-          values_[i] =
-              bases[PlaneChannel(args_.layout, args_.num_rows, args_.dim, args_.chunk, first + i)];
+          const size_t channel =
+              PlaneChannel(args_.layout, args_.num_rows, args_.dim, args_.chunk, first + i);
+          values_[i] = args_.element == PairElement::kExponent ? kMissBase : bases[channel];
         }
         if (!AddLevels(block)) return false;
         WriteBlock(block, args_.out + head * args_.head_stride + 2 * first);

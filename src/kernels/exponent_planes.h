@@ -45,6 +45,9 @@ constexpr const PlaneLadder& LadderOf(PairElement element) {
   return element == PairElement::kExponent ? kMissLadder : kExponentLadder;
 }
 
+// The base of all misses.
+inline constexpr uint8_t kMissBase = 128;
+
 inline constexpr size_t kPlaneElements = 64;  // of a block
 // A block: the raw bits of 64 elements (PairRawBlockBytes), then the planes of the first level.
 constexpr size_t PlaneBlockBytes(PairElement element) {
@@ -60,12 +63,12 @@ struct PlaneDecodeArgs {
   int num_heads = 0;
   int num_rows = 0;
   int dim = 0;
-  int chunk = 0;                                    // kChunks
-  const uint8_t* bases = nullptr;                   // [num_heads, dim]
-  const uint8_t* blocks = nullptr;                  // of all heads
+  int chunk = 0;                    // kChunks
+  const uint8_t* bases = nullptr;   // [num_heads, dim]; f16: up to 63; kExponent: none
+  const uint8_t* blocks = nullptr;  // of all heads
   const uint8_t* levels[kMaxPlaneLevels - 1] = {};  // closed planes of the levels from the second
   size_t level_bytes[kMaxPlaneLevels - 1] = {};     // on, block by block; slack behind each
-  const uint8_t* patches = nullptr;                 // [num_patches] exponents, in order
+  const uint8_t* patches = nullptr;  // [num_patches] exponents, in order; f16: up to 31
   size_t num_patches = 0;
   std::byte* out = nullptr;  // element (head, i) at head * head_stride + 2 * i
   size_t head_stride = 0;    // bytes, even

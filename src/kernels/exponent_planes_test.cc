@@ -63,7 +63,8 @@ struct Stream {
       }
       here = std::popcount(here == 64 ? on : on & ((uint64_t{1} << here) - 1));
     }
-    for (int i = 0; i < here; ++i) patches.push_back(static_cast<uint8_t>(random.Bits()));
+    const uint64_t most = args.element == PairElement::kF16 ? 32 : 256;
+    for (int i = 0; i < here; ++i) patches.push_back(static_cast<uint8_t>(random.Bits() % most));
   }
 
   void Append(int level, uint64_t bit) {

@@ -92,33 +92,33 @@ Status LiteralRows::Read(ByteReader& reader, const PartShape& shape, size_t num_
   const size_t even = form == LiteralForm::kPairs ? num_rows / 2 * 2 : 0;
   shape_ = RowPartShape(shape, even);
   run_ = ChannelRun(shape_);
-  rows_ = std::make_unique_for_overwrite<std::byte[]>(num_rows * row_bytes_);
+  rows_.Resize(num_rows * row_bytes_);
   if (form == LiteralForm::kPlanes) {
     const FloatPlane plane = RowPlane(shape, num_rows);
-    std::vector<uint8_t> bases;
+    PlaneBases bases;
     VARVE_RETURN_IF_ERROR(ReadBases(reader, plane, bases));
-    return ReadPlaneStream(reader, plane, bases, rows_.get(), 0);
+    return ReadPlaneStream(reader, plane, bases.span(), rows_.data(), 0);
   }
   std::span<const std::byte> raw;
   VARVE_RETURN_IF_ERROR(reader.Take("literals", (num_rows - even) * row_bytes_, raw));
   const size_t pair_bytes = even * row_bytes_;
-  if (!raw.empty()) std::memcpy(rows_.get() + pair_bytes, raw.data(), raw.size());
+  if (!raw.empty()) std::memcpy(rows_.data() + pair_bytes, raw.data(), raw.size());
   if (even == 0) {
     if (form == LiteralForm::kPairs) return reader.Bad("literal_form 1 without two literals");
     return reader.Finish();
   }
-  return ReadPairs(reader, shape_, dictionary, {{rows_.get(), pair_bytes}, 0});
+  return ReadPairs(reader, shape_, dictionary, {{rows_.data(), pair_bytes}, 0});
 }
 
 const std::byte* LiteralRows::At(size_t row, int head, int channel) const {
   const size_t even = static_cast<size_t>(shape_.num_rows);
   if (row < even) {
-    return rows_.get() + static_cast<size_t>(head) * shape_.StripBytes() +
+    return rows_.data() + static_cast<size_t>(head) * shape_.StripBytes() +
            FloatOffset(shape_, static_cast<int>(row), channel);
   }
   const size_t element = static_cast<size_t>(head) * static_cast<size_t>(shape_.head_dim) +
                          static_cast<size_t>(channel);
-  return rows_.get() + row * row_bytes_ + element * value_bytes_;
+  return rows_.data() + row * row_bytes_ + element * value_bytes_;
 }
 
 void LiteralRows::Copy(size_t row, std::byte* out) const {

@@ -6,11 +6,11 @@
 #define VARVE_STORE_LITERAL_ROWS_H_
 
 #include <cstddef>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/byte_io.h"
+#include "base/inline_buffer.h"
 #include "store/dictionary.h"
 #include "store/pack_goal.h"
 #include "store/part_image.h"
@@ -47,7 +47,7 @@ class LiteralRows {
   size_t row_bytes_ = 0;
   size_t value_bytes_ = 0;
   int run_ = 0;
-  std::unique_ptr<std::byte[]> rows_;  // the strips of the pairs, then row by row
+  InlineBuffer<std::byte, 8192> rows_;  // the strips of the pairs, then row by row
 };
 
 }  // namespace varve::store

@@ -123,9 +123,9 @@ bool AppendPlanes(const PartView& part, size_t limit, std::vector<std::byte>& ou
 Status ReadPlanes(ByteReader& reader, const PartShape& shape, const PartBuffer& out) {
   if (!IsFloat(shape.lane)) return reader.Bad("mode planes with blocks");
   const FloatPlane plane = PlaneOf(shape);
-  std::vector<uint8_t> bases;
+  PlaneBases bases;
   VARVE_RETURN_IF_ERROR(ReadBases(reader, plane, bases));
-  return ReadPlaneStream(reader, plane, bases, out.bytes.data(), StrideOf(shape, out));
+  return ReadPlaneStream(reader, plane, bases.span(), out.bytes.data(), StrideOf(shape, out));
 }
 
 bool AppendBlocks(const PartView& part, const Dictionary* dictionary, size_t limit,

@@ -167,14 +167,15 @@ void AppendBases(std::span<const uint8_t> bases, std::vector<std::byte>& out) {
   }
 }
 
-Status ReadBases(ByteReader& reader, const FloatPlane& plane, std::vector<uint8_t>& bases) {
+Status ReadBases(ByteReader& reader, const FloatPlane& plane, PlaneBases& buffer) {
   const size_t count = static_cast<size_t>(plane.num_heads) * static_cast<size_t>(plane.dim);
   uint8_t lowest = 0;
   VARVE_RETURN_IF_ERROR(reader.Read("lowest_base", lowest));
   const bool wide = lowest == kWideBases;
   std::span<const std::byte> bytes;
   VARVE_RETURN_IF_ERROR(reader.Take("bases", wide ? count : (count + 1) / 2, bytes));
-  bases.resize(count);
+  buffer.Resize(count);
+  const std::span<uint8_t> bases = buffer.span();
   if (wide) {
     std::memcpy(bases.data(), bytes.data(), count);
   } else {
@@ -207,7 +208,8 @@ bool AppendPlaneStream(const FloatPlane& plane, const SplitElements& split,
       const size_t channel =
           first / elements * dim +
           PlaneChannel(plane.layout, plane.num_rows, plane.dim, plane.chunk, first % elements + i);
-      of[i] = &codes[static_cast<uint8_t>(exponents[i] - bases[channel])];
+      const uint8_t base = plane.bytes ? kMissBase : bases[channel];
+      of[i] = &codes[static_cast<uint8_t>(exponents[i] - base)];
     }
     const size_t raw_at = first / kPlaneElements * raw_bytes;
     AppendBlock(element, of.data(), exponents, std::span(split.raw).subspan(raw_at, raw_bytes),
@@ -261,7 +263,7 @@ Status ReadPlaneStream(ByteReader& reader, const FloatPlane& plane, std::span<co
   args.num_rows = plane.num_rows;
   args.dim = plane.dim;
   args.chunk = plane.chunk;
-  args.bases = bases.data();
+  args.bases = plane.bytes ? nullptr : bases.data();
   args.blocks = reinterpret_cast<const uint8_t*>(blocks.data());
   args.patches = reinterpret_cast<const uint8_t*>(patches.data());
   args.num_patches = patches.size();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/byte_io.h"
+#include "base/inline_buffer.h"
 #include "kernels/exponent_planes.h"
 #include "store/exponent_coder.h"
 
@@ -25,12 +26,14 @@ std::vector<uint8_t> FitBases(const FloatPlane& plane, const SplitElements& spli
 
 // The bases as bytes: the lowest and half a byte each, or a byte each where that is too narrow.
 void AppendBases(std::span<const uint8_t> bases, std::vector<std::byte>& out);
-Status ReadBases(ByteReader& reader, const FloatPlane& plane, std::vector<uint8_t>& bases);
+using PlaneBases = InlineBuffer<uint8_t, 1024>;
+Status ReadBases(ByteReader& reader, const FloatPlane& plane, PlaneBases& bases);
 
 // Appends the stream. False, with `out` as it was, if it would take more than `limit` bytes.
 bool AppendPlaneStream(const FloatPlane& plane, const SplitElements& split,
                        std::span<const uint8_t> bases, size_t limit, std::vector<std::byte>& out);
 // Reads a stream that fills the rest of `reader`. Whatever it holds, only the strips are written.
+// Of misses, here as there, `bases` is empty.
 Status ReadPlaneStream(ByteReader& reader, const FloatPlane& plane, std::span<const uint8_t> bases,
                        std::byte* out, size_t head_stride);
 

@@ -5,10 +5,10 @@
 
 #include <array>
 #include <cstring>
-#include <memory>
 
 #include <fmt/format.h>
 
+#include "base/inline_buffer.h"
 #include "store/exponent_coder.h"
 #include "store/exponent_tables.h"
 #include "store/literal_rows.h"
@@ -20,6 +20,7 @@ namespace varve::store {
 namespace {
 
 constexpr size_t kTileRows = 16;
+static_assert(kMissBase == kRotationMissBias);
 constexpr uint16_t kCopied = 0x8000;  // + a row of the dictionary
 
 size_t RowWords(const PartShape& shape) {
@@ -118,11 +119,6 @@ Status ReadRefs(ByteReader& reader, const PartShape& shape, const Dictionary& di
   return Status();
 }
 
-// Bases of the misses as planes.
-std::vector<uint8_t> MissBases(const FloatPlane& plane) {
-  return std::vector<uint8_t>(static_cast<size_t>(plane.dim), uint8_t{kRotationMissBias});
-}
-
 bool AppendMisses(const FloatPlane& plane, std::span<const uint8_t> misses, PackGoal goal,
                   size_t limit, std::vector<std::byte>& out) {
   const size_t size_at = out.size();
@@ -130,7 +126,7 @@ bool AppendMisses(const FloatPlane& plane, std::span<const uint8_t> misses, Pack
   const SplitElements elements = {{misses.begin(), misses.end()}, {}};
   const bool appended =
       goal == PackGoal::kQuick
-          ? AppendPlaneStream(plane, elements, MissBases(plane), limit, out)
+          ? AppendPlaneStream(plane, elements, {}, limit, out)
           : AppendPairStream(plane, elements, std::vector<UnitCode>(plane.units(), kMissCode),
                              limit, out);
   const uint32_t stream_bytes = static_cast<uint32_t>(out.size() - size_at - 4);
@@ -147,8 +143,7 @@ Status ReadMisses(ByteReader& reader, const PartShape& shape, size_t num_rows, P
   const FloatPlane plane = MissPlane(shape, num_rows);
   if (goal == PackGoal::kQuick) {
     ByteReader plane_reader("packed part: misses", stream);
-    return ReadPlaneStream(plane_reader, plane, MissBases(plane),
-                           reinterpret_cast<std::byte*>(misses), 0);
+    return ReadPlaneStream(plane_reader, plane, {}, reinterpret_cast<std::byte*>(misses), 0);
   }
   const DecodeUnits code = ExpandUnits(LaneType::kF32, std::span(&kMissCode, 1));
   const DecodeUnits units = {std::vector<uint32_t>(plane.units(), code.table[0]),
@@ -255,23 +250,22 @@ Status ReadRotatedRows(ByteReader& reader, const PartShape& shape, const Diction
   VARVE_RETURN_IF_ERROR(reader.Read("first_position", position));
   VARVE_RETURN_IF_ERROR(ReadRefs(reader, shape, *dictionary, refs));
   const size_t row_words = RowWords(shape), words = refs.rotated * row_words;
-  const auto misses = std::make_unique_for_overwrite<uint16_t[]>(words);
-  const auto rotated = std::make_unique_for_overwrite<uint16_t[]>(words);
-  VARVE_RETURN_IF_ERROR(ReadMisses(reader, shape, refs.rotated, goal, misses.get()));
+  InlineBuffer<uint16_t, 4096> misses(words), rotated(words);
+  VARVE_RETURN_IF_ERROR(ReadMisses(reader, shape, refs.rotated, goal, misses.data()));
   const RotatedRow restore(shape, *dictionary->rotation());
   size_t at = 0;
   for (const uint16_t ref : std::span(refs.of_row).first(static_cast<size_t>(shape.num_rows))) {
     if (ref < kCopied) {
-      restore.Restore(dictionary->row(ref), position - dictionary->position(ref), misses.get() + at,
-                      rotated.get() + at);
+      restore.Restore(dictionary->row(ref), position - dictionary->position(ref),
+                      misses.data() + at, rotated.data() + at);
       at += row_words;
     }
     ++position;
   }
-  VARVE_RETURN_IF_ERROR(PatchListed(reader, {rotated.get(), words}));
+  VARVE_RETURN_IF_ERROR(PatchListed(reader, {rotated.data(), words}));
   LiteralRows literals;
   VARVE_RETURN_IF_ERROR(literals.Read(reader, shape, refs.literals, dictionary));
-  WriteTiles(shape, refs, *dictionary, rotated.get(), literals, out);
+  WriteTiles(shape, refs, *dictionary, rotated.data(), literals, out);
   return Status();
 }
 

@@ -3,11 +3,11 @@
 
 #include <array>
 #include <cstring>
-#include <memory>
 #include <unordered_map>
 
 #include <fmt/format.h>
 
+#include "base/inline_buffer.h"
 #include "store/literal_rows.h"
 #include "store/pack_modes.h"
 
@@ -105,13 +105,12 @@ Status ReadRowRefs(ByteReader& reader, const PartShape& shape, const Dictionary*
   VARVE_RETURN_IF_ERROR(literals.Read(reader, shape, num_literals, dictionary));
   // Literals that lie in pieces are put together first.
   const bool whole = literals.whole();
-  const auto joined =
-      std::make_unique_for_overwrite<std::byte[]>(whole ? 0 : num_literals * row_bytes);
+  InlineBuffer<std::byte, 8192> joined(whole ? 0 : num_literals * row_bytes);
   std::array<const std::byte*, kMaxPartRows> rows;
   size_t next = 0;
   for (size_t r = 0; r < num_rows; ++r) {
     if (refs[r] == kLiteral) {
-      std::byte* copy = joined.get() + next * row_bytes;
+      std::byte* copy = joined.data() + next * row_bytes;
       if (!whole) literals.Copy(next, copy);
       rows[r] = whole ? literals.At(next, 0, 0) : copy;
       ++next;
