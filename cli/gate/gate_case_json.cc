@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cli/lossless/lossless_report.h"
+
 namespace varve::cli {
 namespace {
 
@@ -79,23 +81,6 @@ Json QualityJson(const CaseFigures& figures) {
   return quality;
 }
 
-Json LosslessJson(const std::vector<LayerReport>& layers) {
-  Json rows = Json::array();
-  for (size_t i = 0; i < layers.size(); ++i) {
-    for (const size_t part : {0, 1}) {
-      const uint64_t raw = layers[i].lossless_raw_bytes[part];
-      const uint64_t packed = layers[i].lossless_packed_bytes[part];
-      if (packed == 0) continue;
-      rows.push_back({{"layer", i},
-                      {"part", part == 0 ? "k" : "v"},
-                      {"raw_bytes", raw},
-                      {"packed_bytes", packed},
-                      {"ratio", static_cast<double>(raw) / static_cast<double>(packed)}});
-    }
-  }
-  return rows;
-}
-
 void AddPictures(const PromptFigures& prompt, Json* row) {
   for (const auto& [name, value] : prompt.figures) (*row)["metrics"][name] = value;
   const Json place = {{"bucket", prompt.bucket}, {"prompt_tokens", prompt.prompt_tokens}};
@@ -103,7 +88,7 @@ void AddPictures(const PromptFigures& prompt, Json* row) {
   (*row)["memory"].update(place);
   (*row)["spans"] = prompt.spans;
   (*row)["spans"].update(place);
-  (*row)["lossless"] = LosslessJson(prompt.layers);
+  (*row)["lossless"] = LosslessRows(prompt.layers);
 }
 
 }  // namespace

@@ -41,4 +41,21 @@ void PrintLossless(const std::string& plan, const LosslessStats& stats, std::FIL
   if (!line.empty()) fmt::print(out, "{}: {}\n", plan, line);
 }
 
+nlohmann::ordered_json LosslessRows(std::span<const LayerReport> layers) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < layers.size(); ++i) {
+    for (const size_t part : {0, 1}) {
+      const uint64_t raw = layers[i].lossless_raw_bytes[part];
+      const uint64_t packed = layers[i].lossless_packed_bytes[part];
+      if (packed == 0) continue;
+      rows.push_back({{"layer", i},
+                      {"part", part == 0 ? "k" : "v"},
+                      {"raw_bytes", raw},
+                      {"packed_bytes", packed},
+                      {"ratio", static_cast<double>(raw) / static_cast<double>(packed)}});
+    }
+  }
+  return rows;
+}
+
 }  // namespace varve::cli

@@ -20,6 +20,7 @@ Json CaseOf(const ComparedPlan& plan) {
   if (!plan.pages.is_null()) one["memory"] = plan.pages;
   if (!plan.spans.is_null()) one["spans"] = plan.spans;
   if (!plan.trace.is_null()) one["trace"] = plan.trace;
+  if (!plan.lossless.empty()) one["lossless"] = plan.lossless;
   return one;
 }
 

@@ -50,9 +50,10 @@ struct ComparedPlan {
   int64_t first_difference = -1;  // index of the first token that differs from f16's; -1: none
   ComparedSpeed speed;
   // For the report; null where nothing was recorded (docs/format/report.md).
-  nlohmann::ordered_json pages;  // memory by page state
-  nlohmann::ordered_json spans;  // which tokens are where
-  nlohmann::ordered_json trace;  // what a policy decided
+  nlohmann::ordered_json pages;                                       // memory by page state
+  nlohmann::ordered_json spans;                                       // which tokens are where
+  nlohmann::ordered_json trace;                                       // what a policy decided
+  nlohmann::ordered_json lossless = nlohmann::ordered_json::array();  // what packing saved
 };
 
 struct Comparison {

@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "cli/lossless/lossless_report.h"
+
 namespace varve::cli {
 namespace compare_report_test {
 
@@ -64,6 +66,18 @@ TEST(CompareReport, WhatWasNotRecordedIsLeftOut) {
   const Json recorded = ComparisonDocument(comparison)["cases"][1];
   EXPECT_EQ(recorded["spans"]["end_tokens"], 7);
   EXPECT_FALSE(recorded.contains("trace"));
+  EXPECT_FALSE(recorded.contains("lossless"));
+}
+
+TEST(CompareReport, PackedLayersAreThere) {
+  Comparison comparison = Example();
+  std::vector<LayerReport> layers(3);
+  layers[1].lossless_raw_bytes[0] = 300;
+  layers[1].lossless_packed_bytes[0] = 200;
+  comparison.plans[1].lossless = LosslessRows(layers);
+  const Json rows = ComparisonDocument(comparison)["cases"][1]["lossless"];
+  EXPECT_EQ(rows, Json::parse(R"([{"layer": 1, "part": "k", "raw_bytes": 300, "packed_bytes": 200,
+                                   "ratio": 1.5}])"));
 }
 
 TEST(CompareReport, CodebooksAreNamedWhereTheyAreNotCounted) {

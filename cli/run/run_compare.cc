@@ -15,6 +15,7 @@
 #include "base/timer.h"
 #include "cli/bench/bench_report.h"
 #include "cli/interrupt.h"
+#include "cli/lossless/lossless_report.h"
 #include "cli/report/compare_report.h"
 #include "cli/report/output.h"
 #include "cli/report/progress.h"
@@ -226,6 +227,7 @@ Status PlanComparison::Record(ComparedLane& lane) const {
   if (HasFates(spans)) lane.result.spans = std::move(spans);
   if (!trace.events.empty()) lane.result.trace = TraceJson(trace);
   lane.result.pages = lane.memory.ByState();
+  lane.result.lossless = LosslessRows(cache.Report().by_layer);
   return Status();
 }
 

@@ -42,7 +42,7 @@ Status PackPage(const CacheShape& shape, const Page& page, const std::byte* raw,
       const Timer timer;
       VARVE_ASSIGN_OR_RETURN(std::vector<std::byte> packed,
                              job->gear.empty()
-                                 ? store::Pack(view, dictionary)
+                                 ? store::Pack(view, dictionary, store::PackGoal::kQuick)
                                  : store::PackGear(view, job->gear[part == Part::kKey ? 0 : 1]));
       job->pack_us += timer.us();
       // The raw strip is given up only after this.

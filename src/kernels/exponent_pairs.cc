@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <utility>
 #include <vector>
 
+#include "kernels/active_table.h"
 #include "kernels/exponent_pairs_tables.h"
-#include "kernels/kernels.h"
 
 namespace varve {
 
@@ -104,20 +103,7 @@ std::span<const PairKernels* const> AvailablePairKernels() {
 }
 
 bool DecodePairs(const PairDecodeArgs& args) {
-  // Names are compared only once, because a cache unpacks thousands of pages a second.
-  using Choice = std::pair<const Kernels*, const PairKernels*>;
-  static const std::vector<Choice> choices = [] {
-    std::vector<Choice> found;
-    for (const PairKernels* table : AvailablePairKernels()) {
-      found.emplace_back(FindKernels(table->name), table);
-    }
-    return found;
-  }();
-  const Kernels* active = &ActiveKernels();
-  for (const auto& [kernels, table] : choices) {
-    if (kernels == active) return table->decode(args);
-  }
-  return DecodePairsScalar(args);
+  return ActiveTable(AvailablePairKernels()).decode(args);
 }
 
 }  // namespace varve

@@ -5,10 +5,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <utility>
 #include <vector>
 
-#include "kernels/kernels.h"
+#include "kernels/active_table.h"
 #include "kernels/rotated_rows_tables.h"
 
 namespace varve {
@@ -90,21 +89,6 @@ std::span<const RotationKernels* const> AvailableRotationKernels() {
   return tables;
 }
 
-const RotationKernels& ActiveRotationKernels() {
-  // Names are compared only once, because a cache unpacks thousands of pages a second.
-  using Choice = std::pair<const Kernels*, const RotationKernels*>;
-  static const std::vector<Choice> choices = [] {
-    std::vector<Choice> found;
-    for (const RotationKernels* table : AvailableRotationKernels()) {
-      found.emplace_back(FindKernels(table->name), table);
-    }
-    return found;
-  }();
-  const Kernels* active = &ActiveKernels();
-  for (const auto& [kernels, table] : choices) {
-    if (kernels == active) return *table;
-  }
-  return kScalar;
-}
+const RotationKernels& ActiveRotationKernels() { return ActiveTable(AvailableRotationKernels()); }
 
 }  // namespace varve

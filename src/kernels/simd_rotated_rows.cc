@@ -61,8 +61,9 @@ HWY_INLINE void TurnOf(VU phase, VF& cos, VF& sin) {
   const DF df;
   const DU du;
   const DI di;
-  const VU quarter = hn::ShiftRight<30>(hn::Add(phase, hn::Set(du, 1u << 29)));
-  const auto rest = hn::BitCast(di, hn::Sub(phase, hn::ShiftLeft<30>(quarter)));
+  // The nearest quarter is in the top two bits of this; the rest is what is below, with its sign.
+  const VU nearest = hn::Add(phase, hn::Set(du, 1u << 29));
+  const auto rest = hn::ShiftRight<2>(hn::BitCast(di, hn::ShiftLeft<2>(phase)));
   const VF x = hn::Mul(hn::ConvertTo(df, rest), hn::Set(df, kRotationToRadians));
   const VF x2 = hn::Mul(x, x);
   const auto polynomial = [&](const float* c) HWY_ATTR {
@@ -70,11 +71,11 @@ HWY_INLINE void TurnOf(VU phase, VF& cos, VF& sin) {
   };
   const VF s = hn::Add(x, hn::Mul(hn::Mul(x, x2), polynomial(kRotationSin)));
   const VF c = hn::Add(hn::Set(df, 1.0f), hn::Mul(x2, polynomial(kRotationCos)));
-  const VU one = hn::Set(du, 1u);
-  const auto odd = hn::MaskFromVec(hn::BitCast(df, hn::Sub(hn::Zero(du), hn::And(quarter, one))));
+  const auto odd = hn::RebindMask(df, hn::TestBit(nearest, hn::Set(du, 1u << 30)));
   // Quarters 2 and 3 turn both signs; in quarters 1 and 3 they change places, the cosine is -sin.
-  const VU back = hn::ShiftLeft<31>(hn::ShiftRight<1>(quarter));
-  const VU flip = hn::Xor(back, hn::ShiftLeft<31>(quarter));
+  const VU sign = hn::Set(du, 1u << 31);
+  const VU back = hn::And(nearest, sign);
+  const VU flip = hn::And(hn::Xor(nearest, hn::ShiftLeft<1>(nearest)), sign);
   cos = hn::BitCast(df, hn::Xor(hn::BitCast(du, hn::IfThenElse(odd, s, c)), flip));
   sin = hn::BitCast(df, hn::Xor(hn::BitCast(du, hn::IfThenElse(odd, c, s)), back));
 }
@@ -155,15 +156,29 @@ void RotateRow(const RotateRowArgs& args) {
   }
 }
 
-// Eight rows by eight channels at a time.
+// Eight rows by eight channels in every 128 bits: eight or sixteen rows at a time.
+using DTile = hn::CappedTag<uint16_t, 16>;
+inline constexpr int kTileLanes = static_cast<int>(hn::MaxLanes(DTile()));
+
+// Eight channels of a row and, where vectors have 256 bits, of the row eight below it.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadTileRows(D d, const uint16_t* const* rows, int channel) {
+  if constexpr (hn::MaxLanes(D()) == 8) {
+    return hn::LoadU(d, rows[0] + channel);
+  } else {
+    const hn::Half<D> half;
+    return hn::Combine(d, hn::LoadU(half, rows[8] + channel), hn::LoadU(half, rows[0] + channel));
+  }
+}
+
 void FillTile(const uint16_t* const* rows, int dim, uint16_t* out) {
-  const hn::Full128<uint16_t> d16;
-  const hn::Full128<uint32_t> d32;
-  const hn::Full128<uint64_t> d64;
+  const DTile d16;
+  const hn::Repartition<uint32_t, DTile> d32;
+  const hn::Repartition<uint64_t, DTile> d64;
   for (int channel = 0; channel < dim; channel += 8) {
-    for (int r = 0; r < 16; r += 8) {
-      hn::Vec<decltype(d16)> in[8];
-      for (int i = 0; i < 8; ++i) in[i] = hn::LoadU(d16, rows[r + i] + channel);
+    for (int r = 0; r < 16; r += kTileLanes) {
+      hn::Vec<DTile> in[8];
+      for (int i = 0; i < 8; ++i) in[i] = LoadTileRows(d16, rows + r + i, channel);
       hn::Vec<decltype(d32)> pairs[8];  // rows 2i and 2i + 1: channels 0 … 3, then 4 … 7
       for (int i = 0; i < 4; ++i) {
         pairs[i] = hn::BitCast(d32, hn::InterleaveLower(d16, in[2 * i], in[2 * i + 1]));

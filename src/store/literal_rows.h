@@ -1,24 +1,25 @@
-// Rows of a part that are in no dictionary: as pairs in the layout of a page, so that they decode
-// as quickly as one does, if that pays. It needs an even number of them; of an odd number the last
-// is stored raw. Private to src/store.
+// Rows of a part that are in no dictionary. As pairs they lie in the layout of a page, so that they
+// decode as quickly as one does; that needs an even number of them, and of an odd number the last
+// is stored raw. As planes they lie row by row. If neither pays they are raw. Private to src/store.
 
 #ifndef VARVE_STORE_LITERAL_ROWS_H_
 #define VARVE_STORE_LITERAL_ROWS_H_
 
 #include <cstddef>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/byte_io.h"
+#include "base/inline_buffer.h"
 #include "store/dictionary.h"
+#include "store/pack_goal.h"
 #include "store/part_image.h"
 
 namespace varve::store {
 
 // `rows` is [num_rows][num_heads][head_dim], `shape` that of the part.
 void AppendLiteralRows(const PartShape& shape, std::span<const std::byte> rows,
-                       const Dictionary* dictionary, std::vector<std::byte>& out);
+                       const Dictionary* dictionary, PackGoal goal, std::vector<std::byte>& out);
 
 // Rows that were read.
 class LiteralRows {
@@ -36,15 +37,17 @@ class LiteralRows {
     const size_t even = static_cast<size_t>(shape_.num_rows);
     return static_cast<size_t>(run_) * (row < even ? even : 1);
   }
+  // Whether rows lie one after the other.
+  bool whole() const { return shape_.num_rows == 0; }
   // All heads.
   void Copy(size_t row, std::byte* out) const;
 
  private:
-  PartShape shape_;  // of the pairs; num_rows: how many
+  PartShape shape_;  // of the pairs; num_rows: how many, 0 if they are planes or raw
   size_t row_bytes_ = 0;
   size_t value_bytes_ = 0;
   int run_ = 0;
-  std::unique_ptr<std::byte[]> rows_;  // the strips of the pairs, then what was stored raw
+  InlineBuffer<std::byte, 8192> rows_;  // the strips of the pairs, then row by row
 };
 
 }  // namespace varve::store

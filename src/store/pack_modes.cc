@@ -7,6 +7,7 @@
 
 #include "store/exponent_coder.h"
 #include "store/float_bits.h"
+#include "store/plane_coder.h"
 #include "store/zstd_bytes.h"
 
 namespace varve::store {
@@ -104,6 +105,27 @@ Status ReadPairs(ByteReader& reader, const PartShape& shape, const Dictionary* d
   bool filled = false;
   VARVE_RETURN_IF_ERROR(ReadUnitSource(reader, shape, plane, dictionary, units, filled));
   return ReadPairStream(reader, plane, units, filled, out.bytes.data(), StrideOf(shape, out));
+}
+
+bool AppendPlanes(const PartView& part, size_t limit, std::vector<std::byte>& out) {
+  const FloatPlane plane = PlaneOf(part.shape);
+  if (!IsFloat(part.shape.lane) || !HasPlanes(plane)) return false;
+  const size_t before = out.size();
+  const SplitElements split = SplitPlane(plane, part.data, StrideOf(part));
+  const std::vector<uint8_t> bases = FitBases(plane, split);
+  AppendBases(bases, out);
+  const size_t used = out.size() - before;
+  if (used < limit && AppendPlaneStream(plane, split, bases, limit - used, out)) return true;
+  out.resize(before);
+  return false;
+}
+
+Status ReadPlanes(ByteReader& reader, const PartShape& shape, const PartBuffer& out) {
+  if (!IsFloat(shape.lane)) return reader.Bad("mode planes with blocks");
+  const FloatPlane plane = PlaneOf(shape);
+  PlaneBases bases;
+  VARVE_RETURN_IF_ERROR(ReadBases(reader, plane, bases));
+  return ReadPlaneStream(reader, plane, bases.span(), out.bytes.data(), StrideOf(shape, out));
 }
 
 bool AppendBlocks(const PartView& part, const Dictionary* dictionary, size_t limit,

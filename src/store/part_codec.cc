@@ -69,7 +69,7 @@ void FinishPart(const PartView& part, PackMode mode, std::vector<std::byte>& pac
 
 bool IsPackMode(uint8_t mode) {
   return (mode >= static_cast<uint8_t>(PackMode::kRaw) &&
-          mode <= static_cast<uint8_t>(PackMode::kRotatedRows)) ||
+          mode <= static_cast<uint8_t>(PackMode::kRotatedPlanes)) ||
          mode == static_cast<uint8_t>(PackMode::kGear);
 }
 
@@ -89,13 +89,18 @@ std::string_view PackModeName(PackMode mode) {
       return "zstd";
     case PackMode::kRotatedRows:
       return "rotated_rows";
+    case PackMode::kPlanes:
+      return "planes";
+    case PackMode::kRotatedPlanes:
+      return "rotated_planes";
     case PackMode::kGear:
       return "gear";
   }
   return "unknown";
 }
 
-Result<std::vector<std::byte>> Pack(const PartView& part, const Dictionary* dictionary) {
+Result<std::vector<std::byte>> Pack(const PartView& part, const Dictionary* dictionary,
+                                    PackGoal goal) {
   VARVE_RETURN_IF_ERROR(part.shape.Check());
   if (dictionary != nullptr && !dictionary->Serves(part.shape)) {
     return InvalidArgument("pack: the dictionary is for parts of another shape");
@@ -117,11 +122,16 @@ Result<std::vector<std::byte>> Pack(const PartView& part, const Dictionary* dict
     consider(PackMode::kBlocks, AppendBlocks(part, dictionary, limit, candidate));
   } else {
     const bool rows = dictionary == nullptr || dictionary->num_rows() > 0;
-    if (rows) consider(PackMode::kRowRefs, AppendRowRefs(part, dictionary, limit, candidate));
+    const bool quick = goal == PackGoal::kQuick;
+    if (rows) consider(PackMode::kRowRefs, AppendRowRefs(part, dictionary, goal, limit, candidate));
     if (rows)
-      consider(PackMode::kRotatedRows, AppendRotatedRows(part, dictionary, limit, candidate));
-    // Rows that repeat exactly beat pairs by far.
-    if (mode != PackMode::kRowRefs) {
+      consider(quick ? PackMode::kRotatedPlanes : PackMode::kRotatedRows,
+               AppendRotatedRows(part, dictionary, goal, limit, candidate));
+    // Rows that repeat exactly beat pairs and planes by far.
+    if (quick && mode != PackMode::kRowRefs) {
+      consider(PackMode::kPlanes, AppendPlanes(part, limit, candidate));
+    }
+    if (mode != PackMode::kRowRefs && (!quick || mode == PackMode::kRaw)) {
       consider(PackMode::kPairs, AppendPairs(part, dictionary, limit, candidate));
     }
   }
@@ -130,7 +140,7 @@ Result<std::vector<std::byte>> Pack(const PartView& part, const Dictionary* dict
   }
   FinishPart(part, mode, packed);
   // A part that does not use the dictionary must not name it.
-  if (mode == PackMode::kRaw || mode == PackMode::kZstd) {
+  if (mode == PackMode::kRaw || mode == PackMode::kZstd || mode == PackMode::kPlanes) {
     std::fill_n(packed.begin() + 24, 8, std::byte{0});
   }
   packed.shrink_to_fit();
@@ -166,7 +176,7 @@ Result<PackedInfo> ReadPackedInfo(std::span<const std::byte> packed) {
   VARVE_RETURN_IF_ERROR(reader.Read("payload_bytes", payload));
   VARVE_RETURN_IF_ERROR(reader.Read("content hash", info.content_hash));
   VARVE_RETURN_IF_ERROR(reader.Read("dictionary hash", info.dictionary_hash));
-  if (!IsPackMode(mode)) return reader.Bad(fmt::format("mode {} is not in 16 … 21 or 32", mode));
+  if (!IsPackMode(mode)) return reader.Bad(fmt::format("mode {} is not in 16 … 23 or 32", mode));
   if (reserved != 0 || reserved2 != 0) {
     return reader.Bad(fmt::format("reserved bytes {} and {} are not 0", reserved, reserved2));
   }
@@ -228,7 +238,13 @@ Status Unpack(std::span<const std::byte> packed, const Dictionary* dictionary,
       status = ReadZstd(reader, info.shape, out);
       break;
     case PackMode::kRotatedRows:
-      status = ReadRotatedRows(reader, info.shape, dictionary, out);
+      status = ReadRotatedRows(reader, info.shape, dictionary, PackGoal::kSmall, out);
+      break;
+    case PackMode::kPlanes:
+      status = ReadPlanes(reader, info.shape, out);
+      break;
+    case PackMode::kRotatedPlanes:
+      status = ReadRotatedRows(reader, info.shape, dictionary, PackGoal::kQuick, out);
       break;
     case PackMode::kGear:
       status = ReadGear(reader, info.shape, out);

@@ -2,8 +2,8 @@
 //
 // A packed part describes itself: mode, shape, the hash of the bytes that it stands for, and the
 // hash of the dictionary that it needs, if any (docs/format/packed.md). It may refer to that
-// dictionary, never to another page. Pack tries the modes that may pay and takes the smallest
-// result; a part that no mode makes smaller is stored as it is.
+// dictionary, never to another page. Pack tries the modes that serve the goal and may pay, and
+// takes the smallest result; a part that no mode makes smaller is stored as it is.
 //
 // Bytes that are read are not trusted: whatever they hold, Unpack writes only inside the buffer
 // that it was given and returns a Status that names what is wrong. (After an error the buffer's
@@ -20,6 +20,7 @@
 
 #include "store/dictionary.h"
 #include "store/gear_stream.h"
+#include "store/pack_goal.h"
 #include "store/part_image.h"
 #include "varve/status.h"
 
@@ -28,13 +29,15 @@ namespace varve::store {
 // Numbers are part of the format and never reused; below 16 are the predictors of the stream frame
 // (gear_frame.h).
 enum class PackMode : uint8_t {
-  kRaw = 16,          // as it is
-  kPairs = 17,        // floats: exponent pairs and raw bits
-  kRowRefs = 18,      // rows that are in the dictionary or came before, and the others as pairs
-  kBlocks = 19,       // blocks: scales as pairs; codes as they are, or through zstd
-  kZstd = 20,         // bytes of elements apart, through zstd
-  kRotatedRows = 21,  // K: rows of the dictionary, turned on, and the others as pairs
-  kGear = 32,         // floats: a frame of the gear format (gear_part.h); PackGear alone writes it
+  kRaw = 16,            // as it is
+  kPairs = 17,          // floats: exponent pairs and raw bits
+  kRowRefs = 18,        // rows that are in the dictionary or came before, and the others as pairs
+  kBlocks = 19,         // blocks: scales as pairs; codes as they are, or through zstd
+  kZstd = 20,           // bytes of elements apart, through zstd
+  kRotatedRows = 21,    // K: rows of the dictionary, turned on, and the others as pairs
+  kPlanes = 22,         // 16-bit floats: exponent planes and raw bits
+  kRotatedPlanes = 23,  // as rotated rows, misses and others as planes
+  kGear = 32,  // floats: a frame of the gear format (gear_part.h); PackGear alone writes it
 };
 std::string_view PackModeName(PackMode mode);
 
@@ -51,7 +54,8 @@ struct PackedInfo {
 };
 
 // Fails only on an invalid shape or a dictionary for another one. `dictionary` may be null.
-Result<std::vector<std::byte>> Pack(const PartView& part, const Dictionary* dictionary);
+Result<std::vector<std::byte>> Pack(const PartView& part, const Dictionary* dictionary,
+                                    PackGoal goal = PackGoal::kSmall);
 
 // The same with a gear frame, or raw where that is not smaller; block types and bytes as Pack does.
 Result<std::vector<std::byte>> PackGear(const PartView& part, const GearPredictorSet& set);

@@ -197,12 +197,14 @@ class PackedErrors : public testing::Test {
     std::vector<std::vector<std::byte>> all;
     all.push_back(*Pack(part_.view(), dictionary_.get()));
     all.push_back(*Pack(part_.view(), nullptr));
+    all.push_back(*Pack(part_.view(), nullptr, PackGoal::kQuick));
     all.push_back(*Pack(MakeNoise(shape_, 5).view(), nullptr));
     TestPart rows = part_;
     std::vector<std::byte> row(128);
     GatherRow(part_.view(), 0, row.data());
     for (int r = 1; r < 9; ++r) ScatterRow(shape_, row.data(), r, {rows.bytes, 0});
     all.push_back(*Pack(rows.view(), dictionary_.get()));
+    all.push_back(*Pack(rows.view(), dictionary_.get(), PackGoal::kQuick));
     EXPECT_EQ(ModeOf(*Pack(rows.view(), nullptr)), PackMode::kRowRefs);
     all.push_back(*Pack(rows.view(), nullptr));
     std::fill(rows.bytes.begin(), rows.bytes.end(), std::byte{1});
@@ -222,7 +224,8 @@ TEST_F(PackedErrors, EveryHeaderFieldIsChecked) {
   };
   ExpectError(with(0, 15), "mode 15");
   ExpectError(with(0, 21), "rows do not turn");
-  ExpectError(with(0, 22), "mode 22");
+  ExpectError(with(0, 23), "rows do not turn");
+  ExpectError(with(0, 24), "mode 24");
   ExpectError(with(1, 5), "lane type 5");
   ExpectError(with(2, 3), "layout 3");
   ExpectError(with(3, 1), "reserved");

@@ -96,26 +96,64 @@ int ChannelRun(const PartShape& shape) {
   return shape.layout == PartLayout::kRows ? shape.head_dim : ValueChunk(shape.head_dim);
 }
 
+namespace {
+
+// Where the channels of a row lie in a float strip: in runs of so many bytes, so far apart.
+struct RowRuns {
+  RowRuns(const PartShape& shape, int row)
+      : count(static_cast<size_t>(shape.head_dim / ChannelRun(shape))),
+        bytes(static_cast<size_t>(ChannelRun(shape)) * ElementBytes(shape.lane)),
+        begin(FloatOffset(shape, row, 0)),
+        step(count > 1 ? FloatOffset(shape, row, ChannelRun(shape)) - begin : 0) {}
+  size_t count, bytes, begin, step;
+};
+
+// Most runs have 64 bytes, and there are many: a cache restores rows in every step.
+void CopyRun(std::byte* to, const std::byte* from, size_t bytes) {
+  if (bytes == 64) {
+    std::memcpy(to, from, 64);
+  } else {
+    std::memcpy(to, from, bytes);
+  }
+}
+
+}  // namespace
+
 void GatherRow(const PartView& part, int row, std::byte* out) {
-  const PartShape& shape = part.shape;
-  const int run = ChannelRun(shape);
-  const size_t run_bytes = static_cast<size_t>(run) * ElementBytes(shape.lane);
-  for (int head = 0; head < shape.num_heads; ++head) {
-    const std::byte* strip = part.Strip(head);
-    for (int channel = 0; channel < shape.head_dim; channel += run, out += run_bytes) {
-      std::memcpy(out, strip + FloatOffset(shape, row, channel), run_bytes);
-    }
+  const RowRuns runs(part.shape, row);
+  for (int head = 0; head < part.shape.num_heads; ++head) {
+    const std::byte* from = part.Strip(head) + runs.begin;
+    for (size_t i = 0; i < runs.count; ++i, from += runs.step, out += runs.bytes)
+      CopyRun(out, from, runs.bytes);
   }
 }
 
 void ScatterRow(const PartShape& shape, const std::byte* row_bytes, int row,
                 const PartBuffer& out) {
-  const int run = ChannelRun(shape);
-  const size_t run_bytes = static_cast<size_t>(run) * ElementBytes(shape.lane);
+  const RowRuns runs(shape, row);
   for (int head = 0; head < shape.num_heads; ++head) {
-    std::byte* strip = out.Strip(shape, head);
-    for (int channel = 0; channel < shape.head_dim; channel += run, row_bytes += run_bytes) {
-      std::memcpy(strip + FloatOffset(shape, row, channel), row_bytes, run_bytes);
+    std::byte* to = out.Strip(shape, head) + runs.begin;
+    for (size_t i = 0; i < runs.count; ++i, to += runs.step, row_bytes += runs.bytes)
+      CopyRun(to, row_bytes, runs.bytes);
+  }
+}
+
+void ScatterRows(const PartShape& shape, std::span<const std::byte* const> rows,
+                 const PartBuffer& out) {
+  if (shape.layout == PartLayout::kKey) {
+    for (size_t r = 0; r < rows.size(); ++r) ScatterRow(shape, rows[r], static_cast<int>(r), out);
+    return;
+  }
+  // The runs of all rows lie one after the other.
+  const RowRuns runs(shape, 0);
+  size_t from = 0;
+  for (int head = 0; head < shape.num_heads; ++head) {
+    std::byte* to = out.Strip(shape, head);
+    for (size_t i = 0; i < runs.count; ++i, from += runs.bytes) {
+      for (const std::byte* row : rows) {
+        CopyRun(to, row + from, runs.bytes);
+        to += runs.bytes;
+      }
     }
   }
 }

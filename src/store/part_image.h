@@ -84,6 +84,9 @@ int ChannelRun(const PartShape& shape);
 // A row of all heads, [num_heads][head_dim] elements, out of or into float strips.
 void GatherRow(const PartView& part, int row, std::byte* out);
 void ScatterRow(const PartShape& shape, const std::byte* row_bytes, int row, const PartBuffer& out);
+// All rows of a part, [num_rows] of such rows.
+void ScatterRows(const PartShape& shape, std::span<const std::byte* const> rows,
+                 const PartBuffer& out);
 
 }  // namespace varve::store
 

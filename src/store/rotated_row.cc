@@ -18,7 +18,12 @@ RotatedRow::RotatedRow(const PartShape& shape, const KeyRotation& rotation)
     : shape_(shape),
       rotation_(rotation),
       kernels_(ActiveRotationKernels()),
-      words_(static_cast<size_t>(shape.num_heads) * static_cast<size_t>(shape.head_dim)) {}
+      width_(static_cast<size_t>(shape.num_heads) * static_cast<size_t>(shape.head_dim)) {}
+
+void RotatedRow::Predict(std::span<const std::byte> row, uint32_t distance) {
+  words_.resize(width_);
+  Restore(row, distance, nullptr, words_.data());
+}
 
 void RotatedRow::Restore(std::span<const std::byte> row, uint32_t distance, const uint16_t* misses,
                          uint16_t* out) const {
@@ -28,7 +33,7 @@ void RotatedRow::Restore(std::span<const std::byte> row, uint32_t distance, cons
   args.dim = shape_.head_dim;
   args.turns = rotation_.turns.data();
   args.distance = distance;
-  for (size_t at = 0; at < words_.size(); at += static_cast<size_t>(shape_.head_dim)) {
+  for (size_t at = 0; at < width_; at += static_cast<size_t>(shape_.head_dim)) {
     args.row = reinterpret_cast<const uint16_t*>(row.data()) + at;
     args.misses = misses != nullptr ? misses + at : nullptr;
     args.out = out + at;

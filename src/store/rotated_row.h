@@ -24,9 +24,7 @@ class RotatedRow {
 
   // The row `distance` tokens after `row`, [num_heads][head_dim]; with what that misses,
   // [heads][dim].
-  void Predict(std::span<const std::byte> row, uint32_t distance) {
-    Restore(row, distance, nullptr, words_.data());
-  }
+  void Predict(std::span<const std::byte> row, uint32_t distance);
   void Restore(std::span<const std::byte> row, uint32_t distance, const uint16_t* misses,
                uint16_t* out) const;
 
@@ -42,7 +40,8 @@ class RotatedRow {
   const PartShape& shape_;
   const KeyRotation& rotation_;
   const RotationKernels& kernels_;
-  std::vector<uint16_t> words_;
+  size_t width_;                 // elements of a row, all heads
+  std::vector<uint16_t> words_;  // the prediction
 };
 
 }  // namespace varve::store

@@ -5,20 +5,22 @@
 
 #include <array>
 #include <cstring>
-#include <memory>
 
 #include <fmt/format.h>
 
+#include "base/inline_buffer.h"
 #include "store/exponent_coder.h"
 #include "store/exponent_tables.h"
 #include "store/literal_rows.h"
 #include "store/pack_modes.h"
+#include "store/plane_coder.h"
 #include "store/rotated_row.h"
 
 namespace varve::store {
 namespace {
 
 constexpr size_t kTileRows = 16;
+static_assert(kMissBase == kRotationMissBias);
 constexpr uint16_t kCopied = 0x8000;  // + a row of the dictionary
 
 size_t RowWords(const PartShape& shape) {
@@ -91,7 +93,7 @@ Split SplitRows(const PartView& part, const Dictionary& dictionary) {
 // What the rows are: kLiteral, a row of the dictionary, or kCopied and one.
 struct Refs {
   static constexpr uint16_t kLiteral = 0xFFFF;
-  std::vector<uint16_t> of_row;  // [num_rows]
+  std::array<uint16_t, kMaxPartRows> of_row;  // [num_rows]
   size_t rotated = 0;
   size_t literals = 0;
 };
@@ -101,8 +103,8 @@ Status ReadRefs(ByteReader& reader, const PartShape& shape, const Dictionary& di
   const size_t num_rows = static_cast<size_t>(shape.num_rows);
   std::span<const std::byte> bits;
   VARVE_RETURN_IF_ERROR(reader.Take("known", num_rows / 8, bits));
-  refs.of_row.resize(num_rows, Refs::kLiteral);
   for (size_t r = 0; r < num_rows; ++r) {
+    refs.of_row[r] = Refs::kLiteral;
     if ((static_cast<int>(bits[r / 8]) >> r % 8 & 1) == 0) {
       ++refs.literals;
       continue;
@@ -117,12 +119,32 @@ Status ReadRefs(ByteReader& reader, const PartShape& shape, const Dictionary& di
   return Status();
 }
 
-Status ReadMisses(ByteReader& reader, const PartShape& shape, size_t num_rows, uint16_t* misses) {
+bool AppendMisses(const FloatPlane& plane, std::span<const uint8_t> misses, PackGoal goal,
+                  size_t limit, std::vector<std::byte>& out) {
+  const size_t size_at = out.size();
+  AppendNumber(out, uint32_t{0});
+  const SplitElements elements = {{misses.begin(), misses.end()}, {}};
+  const bool appended =
+      goal == PackGoal::kQuick
+          ? AppendPlaneStream(plane, elements, {}, limit, out)
+          : AppendPairStream(plane, elements, std::vector<UnitCode>(plane.units(), kMissCode),
+                             limit, out);
+  const uint32_t stream_bytes = static_cast<uint32_t>(out.size() - size_at - 4);
+  std::memcpy(out.data() + size_at, &stream_bytes, 4);
+  return appended;
+}
+
+Status ReadMisses(ByteReader& reader, const PartShape& shape, size_t num_rows, PackGoal goal,
+                  uint16_t* misses) {
   uint32_t stream_bytes = 0;
   std::span<const std::byte> stream;
   VARVE_RETURN_IF_ERROR(reader.Read("miss_bytes", stream_bytes));
   VARVE_RETURN_IF_ERROR(reader.Take("misses", stream_bytes, stream));
   const FloatPlane plane = MissPlane(shape, num_rows);
+  if (goal == PackGoal::kQuick) {
+    ByteReader plane_reader("packed part: misses", stream);
+    return ReadPlaneStream(plane_reader, plane, {}, reinterpret_cast<std::byte*>(misses), 0);
+  }
   const DecodeUnits code = ExpandUnits(LaneType::kF32, std::span(&kMissCode, 1));
   const DecodeUnits units = {std::vector<uint32_t>(plane.units(), code.table[0]),
                              std::vector<uint32_t>(plane.units(), code.base[0])};
@@ -153,13 +175,13 @@ void WriteTiles(const PartShape& shape, const Refs& refs, const Dictionary& dict
                 const uint16_t* rotated, const LiteralRows& literals, const PartBuffer& out) {
   const RotationKernels& kernels = ActiveRotationKernels();
   const size_t dim = static_cast<size_t>(shape.head_dim), row_words = RowWords(shape);
-  const size_t run = static_cast<size_t>(literals.run());
+  const size_t run = literals.whole() ? dim : static_cast<size_t>(literals.run());
   size_t next_literal = 0;
   std::array<size_t, kTileRows> literal;         // its number
   std::array<const uint16_t*, kTileRows> whole;  // the row, if it is none
   std::array<const uint16_t*, kTileRows> rows;   // where the next run begins
   std::array<size_t, kTileRows> step;            // from run to run
-  for (size_t first = 0; first < refs.of_row.size(); first += kTileRows) {
+  for (size_t first = 0; first < static_cast<size_t>(shape.num_rows); first += kTileRows) {
     for (size_t i = 0; i < kTileRows; ++i) {
       const uint16_t ref = refs.of_row[first + i];
       if (ref == Refs::kLiteral) {
@@ -191,31 +213,26 @@ void WriteTiles(const PartShape& shape, const Refs& refs, const Dictionary& dict
 
 }  // namespace
 
-bool AppendRotatedRows(const PartView& part, const Dictionary* dictionary, size_t limit,
-                       std::vector<std::byte>& out) {
+bool AppendRotatedRows(const PartView& part, const Dictionary* dictionary, PackGoal goal,
+                       size_t limit, std::vector<std::byte>& out) {
   if (dictionary == nullptr || !MayRotate(part.shape) || part.first_position < 0) return false;
   if (dictionary->rotation() == nullptr) return false;
   const Split split = SplitRows(part, *dictionary);
   // Two streams cost what two rows save.
   if (split.refs.size() < 3 || split.listed.size() > 0xFFFF) return false;
+  const FloatPlane plane = MissPlane(part.shape, split.misses.size() / RowWords(part.shape));
+  if (goal == PackGoal::kQuick && !HasPlanes(plane)) return false;
   const size_t before = out.size();
   AppendNumber(out, static_cast<uint32_t>(part.first_position));
   AppendBytes(out, std::as_bytes(std::span(split.is_known)));
   AppendBytes(out, std::as_bytes(std::span(split.refs)));
-  const size_t size_at = out.size();
-  AppendNumber(out, uint32_t{0});
-  const FloatPlane plane = MissPlane(part.shape, split.misses.size() / RowWords(part.shape));
-  const std::vector<UnitCode> codes(plane.units(), kMissCode);
-  const SplitElements elements = {split.misses, {}};
-  if (AppendPairStream(plane, elements, codes, limit, out)) {
-    const uint32_t stream_bytes = static_cast<uint32_t>(out.size() - size_at - 4);
-    std::memcpy(out.data() + size_at, &stream_bytes, 4);
+  if (AppendMisses(plane, split.misses, goal, limit, out)) {
     AppendNumber(out, static_cast<uint16_t>(split.listed.size()));
     for (const Listed& listed : split.listed) {
       AppendNumber(out, listed.element);
       AppendNumber(out, listed.word);
     }
-    AppendLiteralRows(part.shape, split.literals, dictionary, out);
+    AppendLiteralRows(part.shape, split.literals, dictionary, goal, out);
     if (out.size() - before <= limit) return true;
   }
   out.resize(before);
@@ -223,7 +240,7 @@ bool AppendRotatedRows(const PartView& part, const Dictionary* dictionary, size_
 }
 
 Status ReadRotatedRows(ByteReader& reader, const PartShape& shape, const Dictionary* dictionary,
-                       const PartBuffer& out) {
+                       PackGoal goal, const PartBuffer& out) {
   if (!MayRotate(shape)) return reader.Bad("mode rotated rows in a part whose rows do not turn");
   if (dictionary == nullptr || dictionary->rotation() == nullptr) {
     return reader.Bad("mode rotated rows without a dictionary that has some");
@@ -233,23 +250,22 @@ Status ReadRotatedRows(ByteReader& reader, const PartShape& shape, const Diction
   VARVE_RETURN_IF_ERROR(reader.Read("first_position", position));
   VARVE_RETURN_IF_ERROR(ReadRefs(reader, shape, *dictionary, refs));
   const size_t row_words = RowWords(shape), words = refs.rotated * row_words;
-  const auto misses = std::make_unique_for_overwrite<uint16_t[]>(words);
-  const auto rotated = std::make_unique_for_overwrite<uint16_t[]>(words);
-  VARVE_RETURN_IF_ERROR(ReadMisses(reader, shape, refs.rotated, misses.get()));
+  InlineBuffer<uint16_t, 4096> misses(words), rotated(words);
+  VARVE_RETURN_IF_ERROR(ReadMisses(reader, shape, refs.rotated, goal, misses.data()));
   const RotatedRow restore(shape, *dictionary->rotation());
   size_t at = 0;
-  for (const uint16_t ref : refs.of_row) {
+  for (const uint16_t ref : std::span(refs.of_row).first(static_cast<size_t>(shape.num_rows))) {
     if (ref < kCopied) {
-      restore.Restore(dictionary->row(ref), position - dictionary->position(ref), misses.get() + at,
-                      rotated.get() + at);
+      restore.Restore(dictionary->row(ref), position - dictionary->position(ref),
+                      misses.data() + at, rotated.data() + at);
       at += row_words;
     }
     ++position;
   }
-  VARVE_RETURN_IF_ERROR(PatchListed(reader, {rotated.get(), words}));
+  VARVE_RETURN_IF_ERROR(PatchListed(reader, {rotated.data(), words}));
   LiteralRows literals;
   VARVE_RETURN_IF_ERROR(literals.Read(reader, shape, refs.literals, dictionary));
-  WriteTiles(shape, refs, *dictionary, rotated.get(), literals, out);
+  WriteTiles(shape, refs, *dictionary, rotated.data(), literals, out);
   return Status();
 }
 

@@ -186,7 +186,7 @@ TEST_F(RotatedErrors, FieldsAreChecked) {
   ExpectError(refs + 1, 0xFF, "dictionary row");
   const size_t misses = refs + 2 * 16;  // all rows are known
   ExpectError(misses + 3, 0x7F, "misses needs");
-  ExpectError(0, 22, "mode 22");
+  ExpectError(0, 24, "mode 24");
   ExpectError(0, 18, "no rows");  // another mode
 }
 

@@ -1,11 +1,13 @@
 // The mode "row refs": each row of a part is a row of the dictionary, an earlier row of the part,
 // or a literal. The literals follow.
 
+#include <array>
 #include <cstring>
 #include <unordered_map>
 
 #include <fmt/format.h>
 
+#include "base/inline_buffer.h"
 #include "store/literal_rows.h"
 #include "store/pack_modes.h"
 
@@ -60,7 +62,7 @@ Literals FindLiterals(const PartView& part, const Dictionary* dictionary) {
 
 }  // namespace
 
-bool AppendRowRefs(const PartView& part, const Dictionary* dictionary, size_t limit,
+bool AppendRowRefs(const PartView& part, const Dictionary* dictionary, PackGoal goal, size_t limit,
                    std::vector<std::byte>& out) {
   if (!MayHaveRows(part.shape)) return false;
   const size_t row_bytes = RowBytes(part.shape);
@@ -70,7 +72,7 @@ bool AppendRowRefs(const PartView& part, const Dictionary* dictionary, size_t li
   if (8 * num_literals > 7 * static_cast<size_t>(part.shape.num_rows)) return false;
   const size_t before = out.size();
   AppendBytes(out, std::as_bytes(std::span(found.refs)));
-  AppendLiteralRows(part.shape, found.rows, dictionary, out);
+  AppendLiteralRows(part.shape, found.rows, dictionary, goal, out);
   if (out.size() - before <= limit) return true;
   out.resize(before);
   return false;
@@ -83,7 +85,7 @@ Status ReadRowRefs(ByteReader& reader, const PartShape& shape, const Dictionary*
   const size_t num_rows = static_cast<size_t>(shape.num_rows);
   std::span<const std::byte> ref_bytes;
   VARVE_RETURN_IF_ERROR(reader.Take("refs", 2 * num_rows, ref_bytes));
-  std::vector<uint16_t> refs(num_rows);
+  std::array<uint16_t, kMaxPartRows> refs;
   std::memcpy(refs.data(), ref_bytes.data(), ref_bytes.size());
   const size_t known_rows = dictionary != nullptr ? dictionary->num_rows() : 0;
   size_t num_literals = 0;
@@ -101,19 +103,24 @@ Status ReadRowRefs(ByteReader& reader, const PartShape& shape, const Dictionary*
   }
   LiteralRows literals;
   VARVE_RETURN_IF_ERROR(literals.Read(reader, shape, num_literals, dictionary));
-  std::vector<std::byte> all(shape.Bytes());  // row by row
+  // Literals that lie in pieces are put together first.
+  const bool whole = literals.whole();
+  InlineBuffer<std::byte, 8192> joined(whole ? 0 : num_literals * row_bytes);
+  std::array<const std::byte*, kMaxPartRows> rows;
   size_t next = 0;
   for (size_t r = 0; r < num_rows; ++r) {
-    std::byte* row = all.data() + r * row_bytes;
     if (refs[r] == kLiteral) {
-      literals.Copy(next++, row);
+      std::byte* copy = joined.data() + next * row_bytes;
+      if (!whole) literals.Copy(next, copy);
+      rows[r] = whole ? literals.At(next, 0, 0) : copy;
+      ++next;
     } else if (refs[r] >= kOwnRow) {
-      std::memcpy(row, all.data() + static_cast<size_t>(refs[r] - kOwnRow) * row_bytes, row_bytes);
+      rows[r] = rows[static_cast<size_t>(refs[r] - kOwnRow)];
     } else if (dictionary != nullptr) {  // without one every reference was refused above
-      std::memcpy(row, dictionary->row(refs[r]).data(), row_bytes);
+      rows[r] = dictionary->row(refs[r]).data();
     }
-    ScatterRow(shape, row, static_cast<int>(r), out);
   }
+  ScatterRows(shape, std::span(rows).first(num_rows), out);
   return Status();
 }
 

@@ -380,7 +380,7 @@ TEST(CacheFilePackedCorrupt, StripsThatDoNotFitAreNamed) {
   const size_t strips_bytes = page.stored_bytes - 8;
   expect(3, 0x7F, "end ");
   expect(4, static_cast<int>(strips_bytes % 256) ^ 1, "");
-  expect(8, 99, "K of KV head 0: packed part: mode 99 is not in 16 … 21");
+  expect(8, 99, "K of KV head 0: packed part: mode 99 is not in 16 … 23");
   expect(8 + 6, 16, "K of KV head 0: ");     // num_rows
   expect(8 + 24, 0xAB, "K of KV head 0: ");  // dictionary hash
   std::vector<std::byte> bytes = good;
