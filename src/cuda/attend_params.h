@@ -16,7 +16,8 @@ inline constexpr int kSpaceTurned = 1;
 inline constexpr int kSpacePq = 2;
 inline constexpr int kNumSpaces = 3;
 
-inline constexpr int kMaxBarriers = 8;  // of a block: K and V of four readers
+inline constexpr int kMaxRingSlots = 4;
+inline constexpr int kMaxBarriers = 8 * kMaxRingSlots;  // of a block: K and V of four warps
 
 struct AttendParams {
   DeviceAttention call;
@@ -25,9 +26,10 @@ struct AttendParams {
   int splits = 0;
   uint32_t orders = 0;  // bits of QueryOrder
   uint32_t spaces = 0;
-  int ring_slots = 0;                    // of each reader (strip_slots.cuh)
-  uint32_t slot_bytes = 0;               // a multiple of 128
-  uint32_t scratch_offset = 0;           // in shared memory; a multiple of 128
+  int ring_slots = 0;        // of each warp, for tiles (strip_slots.cuh)
+  uint32_t slot_bytes = 0;   // a multiple of 128
+  uint32_t rows_offset = 0;  // in shared memory; a multiple of 128
+  uint32_t scratch_offset = 0;
   uint32_t key_bytes[kNumRungIds] = {};  // of strips
   uint32_t value_bytes[kNumRungIds] = {};
   // Work space: of each sequence and query head, and each split of it.
@@ -41,12 +43,14 @@ struct AttendKernel {
   const void* function = nullptr;
   int warps = 0;
   int blocks_per_sm = 0;  // that registers allow
-  int readers = 0;        // of a block (strip_slots.cuh)
+  int tiles = 0;          // of 16 tokens that a warp takes at a time
   int heads = 0;          // query heads of a block
-  // Shared memory: of all calls, of each order of the queries, and the least that scratch must
-  // have.
+  // Shared memory: of all calls, of each order of the queries, of each set of their rows, of the
+  // block's sums, and the least that scratch must have.
   size_t fixed_bytes = 0;
   size_t order_bytes = 0;
+  size_t row_bytes = 0;
+  size_t total_bytes = 0;
   size_t scratch_bytes = 0;
 };
 

@@ -47,6 +47,7 @@ struct Options {
   int splits = 0;
   bool page_lse = false;
   Tiling tiling = Tiling::kAuto;
+  int ring_slots = 0;
   double seconds = 1e9;
   FILE* out = stdout;
 };
@@ -248,6 +249,7 @@ Row RunShape(const Options& options, const BenchShape& bench, DeviceRung rung) {
   call.scale = 1.0f / std::sqrt(static_cast<float>(options.head_dim));
   call.splits = options.splits;
   call.tiling = options.tiling;
+  call.ring_slots = options.ring_slots;
   if (options.page_lse) call.page_lse = page_lse.data();
   const DeviceLimits limits = Limits();
   row.splits = ChooseSplits(call, limits);
@@ -298,6 +300,8 @@ bool ParseOptions(int argc, char** argv, Options* options) {
       options->splits = std::atoi(value);
     else if (name == "--page-lse")
       options->page_lse = std::atoi(value) != 0;
+    else if (name == "--ring")
+      options->ring_slots = std::atoi(value);
     else if (name == "--tiling")
       options->tiling = value == std::string("pages")   ? Tiling::kPages
                         : value == std::string("tiles") ? Tiling::kTiles
@@ -319,8 +323,8 @@ int Main(int argc, char** argv) {
   if (!ParseOptions(argc, argv, &options)) {
     std::printf(
         "usage: cuda_bench [--set quick|wide|full] [--rungs f16,q4_0] [--page 64|128] [--dim N]\n"
-        "                  [--splits N] [--tiling auto|pages|tiles] [--page-lse 0|1] [--seconds N] "
-        "[--out FILE]\n");
+        "                  [--splits N] [--tiling auto|pages|tiles] [--ring N] [--page-lse 0|1] "
+        "[--seconds N] [--out FILE]\n");
     return 2;
   }
   int devices = 0;

@@ -68,8 +68,11 @@ AttendKernel KernelOf(const DeviceAttention& call) {
   }
 }
 
+constexpr uint32_t kTurned = kTurnedBlocks | kCells | RungBit(DeviceRung::kT4);
+
 // The largest strip that goes through a slot: where a warp takes pages of its own, those of
-// floats, of which there are few then, are read where they lie.
+// floats, of which there are few then, are read where they lie. A warp's tiles are a quarter of
+// one.
 uint32_t LargestStrip(const DeviceAttention& call) {
   const bool skip_floats = !SharesPages(call);
   size_t largest = 0;
@@ -83,12 +86,14 @@ uint32_t LargestStrip(const DeviceAttention& call) {
       largest = std::max(largest, DeviceStripBytes(rung, false, call.shape));
     }
   }
-  return static_cast<uint32_t>(AlignUp<size_t>(largest, 128));
+  return static_cast<uint32_t>(AlignUp<size_t>(SharesPages(call) ? largest / 4 : largest, 128));
 }
 
 // How a launch uses shared memory.
 struct SharedPlan {
   uint32_t slot_bytes = 0;  // 0: strips are read where they lie
+  int ring_slots = 1;
+  size_t rows_offset = 0;
   size_t scratch_offset = 0;
   size_t bytes = 0;
   int blocks_per_sm = 1;
@@ -100,12 +105,17 @@ SharedPlan PlanShared(const DeviceAttention& call, const DeviceLimits& limits) {
   SharedPlan plan;
   int orders = 0;
   for (uint32_t rest = OrdersOf(call.key_rungs); rest != 0; rest &= rest - 1) ++orders;
-  plan.scratch_offset = AlignUp<size_t>(kernel.fixed_bytes + orders * kernel.order_bytes, 128);
+  plan.rows_offset = AlignUp<size_t>(kernel.fixed_bytes + orders * kernel.order_bytes, 128);
+  const size_t row_sets = (call.key_rungs & kTurned) != 0 ? 3 : 1;
+  plan.scratch_offset = AlignUp<size_t>(
+      plan.rows_offset + std::max(row_sets * kernel.row_bytes, kernel.total_bytes), 128);
   plan.slot_bytes = LargestStrip(call);
+  if (kernel.tiles == 1) plan.ring_slots = call.ring_slots > 0 ? call.ring_slots : 1;
   const auto bytes = [&] {
-    const size_t slots = 2 * static_cast<size_t>(kernel.readers) * plan.slot_bytes;
+    const size_t slots = 2 * static_cast<size_t>(kernel.warps * plan.ring_slots) * plan.slot_bytes;
     return plan.scratch_offset + std::max(slots, kernel.scratch_bytes);
   };
+  if (bytes() > limits.shared_per_block) plan.ring_slots = 1;
   if (bytes() > limits.shared_per_block) plan.slot_bytes = 0;
   plan.bytes = bytes();
   const auto fitting =
@@ -140,8 +150,12 @@ DeviceStatus CheckCall(const DeviceAttention& call) {
     return {StatusCode::kUnimplemented, "rungs %#x and %#x: kernels are for %#x", call.key_rungs,
             call.value_rungs, kAllRungs};
   }
-  if (SharesPages(call) && ((call.key_rungs | call.value_rungs) & kCells) != 0) {
-    return {StatusCode::kUnimplemented, "tiling by tiles: no kernel for t3 and t2"};
+  if (SharesPages(call) && ((call.key_rungs | call.value_rungs) & ~kFloatRungs) != 0) {
+    return {StatusCode::kUnimplemented, "tiling by tiles: kernels are for f16 and bf16"};
+  }
+  if (call.ring_slots < 0 || call.ring_slots > kMaxRingSlots) {
+    return {StatusCode::kInvalidArgument, "ring_slots %d is not in 0 ... %d", call.ring_slots,
+            kMaxRingSlots};
   }
   if (UsesPq(call)) return {StatusCode::kUnimplemented, "pq: no kernel"};
   return {};
@@ -200,7 +214,8 @@ int ChooseSplits(const DeviceAttention& call, const DeviceLimits& limits) {
   const int64_t heads =
       static_cast<int64_t>(call.num_sequences) * call.shape.kv_heads * HeadChunks(call);
   // More blocks than there are pages for their readers stand idle.
-  const int64_t useful = CeilDiv<int64_t>(call.max_pages, kernel.readers);
+  const int64_t readers = kernel.tiles == 1 ? 1 : kernel.warps;
+  const int64_t useful = CeilDiv<int64_t>(call.max_pages, readers);
   const int64_t most = std::clamp<int64_t>(useful, 1, kMaxSplits);
   const int64_t slots =
       static_cast<int64_t>(limits.multiprocessors) * PlanShared(call, limits).blocks_per_sm;
@@ -210,7 +225,7 @@ int ChooseSplits(const DeviceAttention& call, const DeviceLimits& limits) {
   int64_t best_time = INT64_MAX;
   for (int64_t splits = 1; splits <= most; ++splits) {
     const int64_t rounds = CeilDiv(std::max<int64_t>(heads, 1) * splits, slots);
-    const int64_t pages = CeilDiv(CeilDiv<int64_t>(call.max_pages, splits), kernel.readers);
+    const int64_t pages = CeilDiv(CeilDiv<int64_t>(call.max_pages, splits), readers);
     const int64_t time = rounds * (pages + kBlockCost);
     if (time < best_time) {
       best_time = time;
@@ -244,6 +259,8 @@ DeviceStatus Attend(const DeviceAttention& call, const DeviceLimits& limits, voi
   params.spaces = SpacesOf(call.value_rungs);
   const SharedPlan plan = PlanShared(call, limits);
   params.slot_bytes = plan.slot_bytes;
+  params.ring_slots = plan.ring_slots;
+  params.rows_offset = static_cast<uint32_t>(plan.rows_offset);
   params.scratch_offset = static_cast<uint32_t>(plan.scratch_offset);
   for (int id = 0; id < kNumRungIds; ++id) {
     const auto rung = static_cast<DeviceRung>(id);

@@ -58,7 +58,7 @@ __device__ __forceinline__ void JoinWarps(int space, int warp, const LanePlace& 
     const float keep = Exp2(before.x - after), add = Exp2(reference - after);
 #pragma unroll
     for (int k = 0; k < D / 32; ++k) {
-      float& total = shared.total[head][32 * k + at.lane];
+      float& total = shared.total()[head][32 * k + at.lane];
       total = fmaf(total, keep, v[k] * add);
     }
     __syncwarp();
@@ -130,7 +130,7 @@ __device__ __forceinline__ void Finish(const AttendParams& params, int sequence,
   for (int head = warp; head < num_heads; head += kWarps) {
     float v[D / 32];
 #pragma unroll
-    for (int k = 0; k < D / 32; ++k) v[k] = shared.total[head][32 * k + lane];
+    for (int k = 0; k < D / 32; ++k) v[k] = shared.total()[head][32 * k + lane];
     const float2 most = shared.total_max[head];
     if (params.splits == 1) {
       WriteOutput<D>(params, first_row + head, lane, most.x, most.y, v);

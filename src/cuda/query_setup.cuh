@@ -12,6 +12,8 @@
 
 namespace varve::cuda {
 
+inline constexpr float kLeast = -1e30f;  // a reference below every score, and finite
+
 // Sets of offsets (QuerySet::offsets): where a block's sum starts, so that the codes' own zero is
 // taken off.
 // Orders that need turned queries.
@@ -27,24 +29,26 @@ enum OffsetSet : int {
   kNumOffsetSets
 };
 
-// Shared memory of a block: this, the fragments of the orders in use, and a scratch area, which
-// holds first the queries (Rows), then strips on their way (strip_slots.cuh), then the warps' sums
-// (Merge).
+// Shared memory of a block: this, the fragments of the orders in use, an area that holds first the
+// queries (Rows) and then the block's sums (Total), and a scratch area for strips on their way
+// (strip_slots.cuh) and then the warps' sums (Merge).
 template <int D, int NT, int kWarps>
 struct BlockShared {
   static constexpr int kHeads = 8 * NT;
-  static constexpr int kStride = D + 4;    // floats from head to head, against bank conflicts
-  using Rows = float[3][kHeads][kStride];  // queries: plain, turned, turned in bytes
+  static constexpr int kStride = D + 4;  // floats from head to head, against bank conflicts
+  static constexpr int kRowSets = 3;
+  using Rows = float[kRowSets][kHeads][kStride];  // queries: plain, turned, turned in bytes
+  using Total = float[kHeads][D];                 // plain space
   using Merge = float[kWarps][kHeads][kStride];
 
   uint64_t barriers[kMaxBarriers];
   float offsets[kNumOffsetSets][D / 32][kHeads];
   float turned_step[kHeads];  // of the bytes of turned queries
   float factor[kHeads];       // of scores, in units of log2
-  float total[kHeads][D];     // plain space
   float2 total_max[kHeads];   // reference and sum
   float2 warp_max[2][kWarps][kHeads];
-  uint32_t scratch_offset;  // bytes from here
+  uint32_t rows_offset;  // bytes from here
+  uint32_t scratch_offset;
   // Where the fragments of an order begin. Read anew for every page: kept in registers, the places
   // of all orders would cost more than they do here.
   volatile int set_begin[kNumQueryOrders];
@@ -53,8 +57,14 @@ struct BlockShared {
   static constexpr int kSetSize = NT * Steps<D>::kMost * 32;
   __device__ __forceinline__ uint2* Set(int order) { return fragments + set_begin[order]; }
   template <class T>
+  __device__ __forceinline__ T* At(uint32_t offset) {
+    return reinterpret_cast<T*>(reinterpret_cast<unsigned char*>(this) + offset);
+  }
+  __device__ __forceinline__ Rows& rows() { return *At<Rows>(rows_offset); }
+  __device__ __forceinline__ Total& total() { return *At<Total>(rows_offset); }
+  template <class T>
   __device__ __forceinline__ T* Scratch() {
-    return reinterpret_cast<T*>(reinterpret_cast<unsigned char*>(this) + scratch_offset);
+    return At<T>(scratch_offset);
   }
 };
 
@@ -96,7 +106,7 @@ template <int D, class Shared>
 __device__ void LoadQueries(const AttendParams& params, int sequence, int first_head, int num_heads,
                             int warp, int num_warps, int lane, Shared& shared) {
   const DeviceAttention& call = params.call;
-  auto& rows = *shared.template Scratch<typename Shared::Rows>();
+  auto& rows = shared.rows();
   for (int head = warp; head < Shared::kHeads; head += num_warps) {
     float v[D / 32] = {};
     float largest = 0.0f;
@@ -165,7 +175,7 @@ __device__ void LoadQueries(const AttendParams& params, int sequence, int first_
 template <int D, class Shared>
 __device__ __forceinline__ float QueryValue(Shared& shared, int order, int head, int channel) {
   if (channel >= D) return 0.0f;
-  auto& rows = *shared.template Scratch<typename Shared::Rows>();
+  auto& rows = shared.rows();
   const int space = order == kOrderBlockTurned ? 1 : 0;
   const float x = rows[space][head][channel];
   if (order == kOrderMeanLow) return x - __half2float(__float2half_rn(x));
@@ -184,7 +194,7 @@ __device__ __forceinline__ uint32_t PackQuery(int order, float x, float y) {
 
 template <int D, int NT, class Shared>
 __device__ void MakeFragments(uint32_t orders, int thread, int num_threads, Shared& shared) {
-  const auto& rows = *shared.template Scratch<typename Shared::Rows>();
+  const auto& rows = shared.rows();
   for (int order = 0; order < kNumQueryOrders; ++order) {
     if ((orders >> order & 1) == 0) continue;
     uint2* set = shared.fragments + __popc(orders & ((1u << order) - 1)) * Shared::kSetSize;
@@ -210,6 +220,14 @@ __device__ void MakeFragments(uint32_t orders, int thread, int num_threads, Shar
       set[at] = {PackQuery(order, x[0], x[1]), PackQuery(order, x[2], x[3])};
     }
   }
+}
+
+// Nothing in the block's sums yet. The queries must have been read.
+template <int D, class Shared>
+__device__ __forceinline__ void ClearTotal(int thread, int num_threads, Shared& shared) {
+  auto& total = shared.total();
+  for (int i = thread; i < Shared::kHeads * D; i += num_threads) total[i / D][i % D] = 0.0f;
+  if (thread < Shared::kHeads) shared.total_max[thread] = {kLeast, 0.0f};
 }
 
 }  // namespace varve::cuda

@@ -72,6 +72,11 @@ __device__ __forceinline__ uint32_t PermuteBytes(uint32_t a, uint32_t b, uint32_
   return d;
 }
 
+__device__ __forceinline__ float Log2(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 __device__ __forceinline__ float Exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -104,14 +109,21 @@ __device__ __forceinline__ void FenceCopies() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
+// A phase of a barrier is ExpectCopies, some StartCopy of so many bytes together, and EndCopies.
 // All lanes of a warp call. Multiples of 16 bytes.
-__device__ __forceinline__ void StartCopy(uint64_t* barrier, std::byte* to, const std::byte* from,
-                                          uint32_t bytes, int lane) {
-  const uint32_t at = SharedAddress(barrier);
+__device__ __forceinline__ void ExpectCopies(uint64_t* barrier, uint32_t bytes, int lane) {
 #if __CUDA_ARCH__ >= 900
   if (lane != 0) return;
-  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(at), "r"(bytes)
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(SharedAddress(barrier)),
+               "r"(bytes)
                : "memory");
+#endif
+}
+__device__ __forceinline__ void StartCopy(uint64_t* barrier, std::byte* to, const std::byte* from,
+                                          uint32_t bytes, int lane) {
+#if __CUDA_ARCH__ >= 900
+  const uint32_t at = SharedAddress(barrier);
+  if (lane != 0) return;
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
           "r"(SharedAddress(to)),
@@ -123,7 +135,12 @@ __device__ __forceinline__ void StartCopy(uint64_t* barrier, std::byte* to, cons
                  "l"(from + offset)
                  : "memory");
   }
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(at) : "memory");
+#endif
+}
+__device__ __forceinline__ void EndCopies(uint64_t* barrier, int /*lane*/) {
+#if __CUDA_ARCH__ < 900
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(SharedAddress(barrier))
+               : "memory");
 #endif
 }
 // Completes a phase without a copy.

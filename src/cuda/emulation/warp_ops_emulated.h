@@ -92,17 +92,19 @@ inline uint32_t PermuteBytes(uint32_t a, uint32_t b, uint32_t selector) {
 }
 
 inline float Exp2(float x) { return std::exp2(x); }
+inline float Log2(float x) { return std::log2(x); }
 
 // Copies are done at once, so nothing ever waits. A slot that is still read shows as a wrong
 // result.
 inline void InitBarrier(uint64_t* barrier) { *barrier = 0; }
 inline void DropBarrier(uint64_t*) {}
 inline void FenceCopies() {}
-inline void StartCopy(uint64_t* barrier, std::byte* to, const std::byte* from, uint32_t bytes,
-                      int lane) {
-  if (lane != 0) return;
-  std::memcpy(to, from, bytes);
-  ++*barrier;
+inline void ExpectCopies(uint64_t*, uint32_t, int) {}
+inline void StartCopy(uint64_t*, std::byte* to, const std::byte* from, uint32_t bytes, int lane) {
+  if (lane == 0) std::memcpy(to, from, bytes);
+}
+inline void EndCopies(uint64_t* barrier, int lane) {
+  if (lane == 0) ++*barrier;
 }
 inline void SkipCopy(uint64_t* barrier, int lane) {
   if (lane == 0) ++*barrier;
