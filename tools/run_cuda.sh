@@ -2,7 +2,7 @@
 # Builds varve_cuda for one GPU and runs what needs it. Each part is limited in time; a part that fails does not
 # stop the next.
 #   tools/run_cuda.sh FOLDER [PART...]      results go to FOLDER
-#   parts: build test sanitize quick wide full sdpa-quick sdpa-wide sdpa-full masses tiling ring profile   (default: build test quick)
+#   parts: build test sanitize quick wide full sdpa-quick sdpa-wide sdpa-full masses tiling profile   (default: build test quick)
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
@@ -10,7 +10,7 @@ out="${1:?usage: tools/run_cuda.sh FOLDER [PART...]}"
 shift
 mkdir -p "$out"
 build="${VARVE_CUDA_BUILD:-build-cuda-only}"
-rungs="${VARVE_CUDA_RUNGS:-f16,bf16,q8_0,q4_0,q4_0r,t4,t3,t2}"
+rungs="${VARVE_CUDA_RUNGS:-f16,bf16,q8_0,q4_0,q4_0r,t4,t3,t2,pq4,pq2}"
 failed=()
 
 part_build() {
@@ -33,18 +33,11 @@ part_quick() { bench quick 60; }
 part_wide() { bench wide 90; }
 part_full() { bench full 240; }
 part_masses() { timeout 60 "$build/cuda_bench" --set quick --rungs "$rungs" --page-lse 1 --out "$out/cuda-masses.json"; }
-part_ring() {  # how far a warp sends ahead for tiles of f16
-  local ring
-  for ring in 1 2 3 4; do
-    echo "ring of $ring"
-    timeout 60 "$build/cuda_bench" --set quick --rungs f16,bf16 --ring "$ring" --out "$out/cuda-ring-$ring.json"
-  done
-}
 part_tiling() {
   local tiling
   for tiling in pages tiles; do
     echo "tiling by $tiling"
-    timeout 60 "$build/cuda_bench" --set quick --rungs f16 --tiling "$tiling" --out "$out/cuda-tiling-$tiling.json"
+    timeout 60 "$build/cuda_bench" --set quick --rungs f16,q8_0 --tiling "$tiling" --out "$out/cuda-tiling-$tiling.json"
   done
 }
 part_profile() {

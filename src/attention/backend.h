@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "attention/split_attention.h"
@@ -113,6 +114,15 @@ using MakeDeviceBackend = Result<std::unique_ptr<Backend>> (*)(const DeviceSetup
 
 // The one for CUDA that is linked in (src/cuda/backend); null in a build without.
 MakeDeviceBackend LinkedCudaBackend();
+
+// The GPUs that it sees, by index.
+struct DeviceInfo {
+  std::string name;
+  std::string architecture;  // sm_90
+  int multiprocessors = 0;
+  uint64_t total_bytes = 0;
+};
+std::vector<DeviceInfo> LinkedCudaDevices();
 
 }  // namespace varve
 

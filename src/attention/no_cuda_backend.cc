@@ -6,4 +6,6 @@ namespace varve {
 
 MakeDeviceBackend LinkedCudaBackend() { return nullptr; }
 
+std::vector<DeviceInfo> LinkedCudaDevices() { return {}; }
+
 }  // namespace varve

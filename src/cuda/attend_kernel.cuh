@@ -1,10 +1,10 @@
 // The attention kernel. A block works on one split of the pages of one (sequence, KV head), for up
-// to 8 * NT query heads. Strips come into shared memory ahead of their use (strip_slots.cuh), the
-// first ones while the queries are prepared; from there they go to registers in the order in which
-// the matrix products want them (key_scores.cuh, value_sums.cuh). With kTiles = 4 each warp takes
-// pages of its own, 64 tokens at a time. With kTiles = 1, for floats alone, the four warps take one
-// tile of 16 tokens each of every page. Each warp keeps a softmax of its own (softmax_state.cuh).
-// At the end they are joined, and the last block of a head joins the splits (join_states.cuh).
+// to 8 * NT query heads. Strips come into shared memory ahead of their use (strip_slots.cuh); from
+// there they go to registers in the order in which the matrix products want them (key_scores.cuh,
+// value_sums.cuh). With kTiles = 4 each warp takes pages of its own, 64 tokens at a time; with
+// kTiles = 1 the four warps take one tile of 16 tokens each of every page, which suits strips too
+// large for four rings. Each warp keeps a softmax of its own (softmax_state.cuh). At the end they
+// are joined, and the last block of a head joins the splits (join_states.cuh).
 //
 // Pages of all rungs may be mixed. Values of different spaces (plain, turned, pq) are summed in
 // passes of their own over the same records; few layers have more than two.
@@ -13,7 +13,6 @@
 #define VARVE_CUDA_ATTEND_KERNEL_CUH_
 
 #include <cstdint>
-#include <type_traits>
 
 #include "cuda/attend_params.h"
 #include "cuda/join_states.cuh"
@@ -36,33 +35,13 @@ struct BlockPlace {
   LanePlace at;
 };
 
-// What one page adds to the sum of each head, of a warp that has all of it.
-template <int NT>
+// What one page adds to the sum of each head, in shared memory: of one warp, or of all for its
+// tiles.
+template <int NT, int kTiles, int kWarps, class Shared>
 __device__ __forceinline__ void WritePageLse(const AttendParams& params, const BlockPlace& place,
-                                             int page, const float (&reference)[NT][2],
+                                             int page, uint32_t round, Shared& shared,
+                                             const float (&reference)[NT][2],
                                              const float (&page_sum)[NT][2]) {
-  float* out = params.call.page_lse + static_cast<int64_t>(page) * params.call.query_heads +
-               place.first_head;
-#pragma unroll
-  for (int nt = 0; nt < NT; ++nt) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float sum = SumOverTokens(page_sum[nt][h]);
-      const int head = 8 * nt + 2 * place.at.i + h;
-      if (place.at.g == 0 && head < place.num_heads) {
-        out[head] = (reference[nt][h] + Log2(sum)) * kLn2;
-      }
-    }
-  }
-}
-
-// The same of a page that the warps of a block share: all of them call.
-template <int NT, int kWarps, class Shared>
-__device__ __forceinline__ void WriteSharedPageLse(const AttendParams& params,
-                                                   const BlockPlace& place, int page,
-                                                   uint32_t round, Shared& shared,
-                                                   const float (&reference)[NT][2],
-                                                   const float (&page_sum)[NT][2]) {
   const LanePlace& at = place.at;
   float2* mine = shared.warp_max[round % 2][place.warp];
 #pragma unroll
@@ -73,6 +52,14 @@ __device__ __forceinline__ void WriteSharedPageLse(const AttendParams& params,
       if (at.g == 0) mine[8 * nt + 2 * at.i + h] = {reference[nt][h], sum};
     }
   }
+  float* out = params.call.page_lse + static_cast<int64_t>(page) * params.call.query_heads +
+               place.first_head;
+  if constexpr (kTiles == 4) {
+    __syncwarp();
+    if (at.lane < place.num_heads) out[at.lane] = (mine[at.lane].x + log2f(mine[at.lane].y)) * kLn2;
+    __syncwarp();
+    return;
+  }
   __syncthreads();
   if (place.warp != 0 || at.lane >= place.num_heads) return;
   float most = kLeast, sum = 0.0f;
@@ -81,186 +68,110 @@ __device__ __forceinline__ void WriteSharedPageLse(const AttendParams& params,
     const float2 part = shared.warp_max[round % 2][w][at.lane];
     sum = fmaf(part.y, Exp2(part.x - most), sum);
   }
-  params.call
-      .page_lse[static_cast<int64_t>(page) * params.call.query_heads + place.first_head + at.lane] =
-      (most + Log2(sum)) * kLn2;
+  out[at.lane] = (most + log2f(sum)) * kLn2;
 }
 
-// A warp's way through its pages, one space after the other.
-template <int D, int NT, int kWarps, class Shared>
-struct PageWalk {
-  const AttendParams& params;
-  const BlockPlace& place;
-  Shared& shared;
-  StripSlots slots;
-  PageCursor cursor;
-  PageHead page;
-  int index = 0;
-  bool more = false;
-  uint32_t round = 0;  // of all spaces
-
-  __device__ __forceinline__ PageWalk(const AttendParams& p, const BlockPlace& where, Shared& s)
-      : params(p), place(where), shared(s) {
-    slots = {{&params, place.kv_head},
-             shared.barriers + 2 * place.warp,
-             shared.template Scratch<std::byte>() + 2 * place.warp * params.slot_bytes};
+// One warp's share of the pages of one space.
+template <int D, int NT, int kTiles, int kWarps, bool kPq, class Shared>
+__device__ __forceinline__ void WalkPages(const AttendParams& params, const BlockPlace& place,
+                                          int space, SharedPlace tables, Shared& shared,
+                                          WarpState<D, NT>& state) {
+  constexpr bool kOwnPages = kTiles == 4;
+  const int page_tokens = params.call.shape.page_tokens;
+  const int reader = kOwnPages ? place.warp : 0;
+  const bool sends = kOwnPages || place.warp == 0;
+  const LanePlace& at = place.at;
+  const StripSlots slots = {&params, shared.barriers + 2 * reader,
+                            shared.template Scratch<std::byte>() + 2 * reader * params.slot_bytes,
+                            place.kv_head};
+  PqReader pq = {};
+  if constexpr (kPq) {
+    const PageShape& shape = params.call.shape;
+    pq = {{shape.page_tokens, shape.pq_subspaces, shape.pq_bits},
+          D / shape.pq_subspaces,
+          tables,
+          SharedPlaceOf(shared.template Scratch<std::byte>() + 2 * kWarps * params.slot_bytes +
+                        place.warp * PqBuffer<D>::kBytes)};
   }
-
-  // Sends for the first strips. Barriers have been made, and nobody reads the slots.
-  __device__ __forceinline__ void Start(int space) {
-    cursor.Start(params.call.pages, space, place.begin + place.warp, kWarps, place.end);
-    more = cursor.Take(&page, &index);
-    if (!more) return;
-    slots.Send(page, false, place.at.lane);
-    slots.Send(page, true, place.at.lane);
+  // Every warp of a reader walks the records by itself.
+  PageCursor cursor = {params.call.pages,      space,     place.begin + reader,
+                       kOwnPages ? kWarps : 1, place.end, {}};
+  cursor.Start();
+  PageHead page, next;
+  int index = 0, next_index = 0;
+  bool more = cursor.Take(&page, &index);
+  if (more && sends) {
+    slots.Send(page, false, at.lane);
+    slots.Send(page, true, at.lane);
   }
-
-  __device__ __forceinline__ void Run(WarpState<D, NT>& state) {
-    const int page_tokens = params.call.shape.page_tokens;
-    const LanePlace& at = place.at;
-    PageHead next;
-    int next_index = 0;
-    const auto release = [&](bool value) {  // all lanes have read the strip: the next may come
-      __syncwarp();
-      if (more) slots.Send(next, value, at.lane);
-    };
-    for (; more; ++round) {
-      more = cursor.Take(&next, &next_index);
-      const ulonglong2 live_rows = LoadLive(params.call.pages + index);
-      const std::byte* keys = slots.Wait(page, false, round % 2);
-      const std::byte* values = nullptr;
-      float page_sum[NT][2] = {};
-      for (int chunk = 0; chunk < page_tokens / 64; ++chunk) {
-        const uint64_t live = chunk == 0 ? live_rows.x : live_rows.y;
-        Scores<NT, 4> s;
-        if (live != 0) {
-          ScoreKeys<D, NT>(page.key_rung(), keys, page_tokens, 4 * chunk, at, shared, s);
-        }
-        if (64 * (chunk + 1) == page_tokens) release(false);
-        if (live == 0) continue;
-        Softmax<D, NT, 4>(params, &shared.factor[2 * at.i], live, at, s, state, page_sum);
-        if (values == nullptr) values = slots.Wait(page, true, round % 2);
-        SumValues<D, NT>(page.value_rung(), values, page_tokens, 4 * chunk, at, live, s, state.o);
+  const auto release = [&](bool value) {  // all have read the strip: the next may come
+    kOwnPages ? __syncwarp() : __syncthreads();
+    if (sends && more) slots.Send(next, value, at.lane);
+  };
+  for (uint32_t round = 0; more; ++round) {
+    more = cursor.Take(&next, &next_index);
+    const ulonglong2 live_rows = LoadLive(params.call.pages + index);
+    const std::byte* keys = slots.Wait(page, false, round % 2);
+    const std::byte* values = nullptr;
+    float page_sum[NT][2] = {};
+    for (int chunk = 0; chunk < page_tokens / 64; ++chunk) {
+      const uint64_t live = chunk == 0 ? live_rows.x : live_rows.y;
+      const int first_tile = 4 * chunk + (kOwnPages ? 0 : place.warp);
+      Scores<NT, kTiles> s;
+      if (live != 0) {
+        ScoreKeys<D, NT, kTiles, kPq>(page.key_rung(), keys, page_tokens, first_tile, at, pq,
+                                      shared, s);
       }
-      // A page without a live row has not been waited for.
-      if (values == nullptr) slots.Wait(page, true, round % 2);
-      release(true);
-      if (params.call.page_lse != nullptr) {
-        WritePageLse<NT>(params, place, index, state.reference, page_sum);
-      }
-      page = next;
-      index = next_index;
+      if (64 * (chunk + 1) == page_tokens) release(false);
+      if (live == 0) continue;
+      Softmax<D, NT, kTiles>(params, &shared.factor[2 * at.i], live, first_tile, at, s, state,
+                             page_sum);
+      if (values == nullptr) values = slots.Wait(page, true, round % 2);
+      SumValues<D, NT, kTiles, kPq>(page.value_rung(), values, page_tokens, first_tile, at, pq,
+                                    live, s, state.o);
     }
-  }
-};
-
-// A warp's way through its tiles of all pages of the block. Floats have one space.
-template <int D, int NT, int kWarps, class Shared>
-struct TileWalk {
-  const AttendParams& params;
-  const BlockPlace& place;
-  Shared& shared;
-  TileSlots<D> slots;
-  PageCursor sent;  // runs ahead of the one that is read
-  PageCursor read;
-
-  __device__ __forceinline__ TileWalk(const AttendParams& p, const BlockPlace& where, Shared& s)
-      : params(p), place(where), shared(s) {
-    const int ring = 2 * params.ring_slots * place.warp;
-    slots = {{&params, place.kv_head},
-             shared.barriers + ring,
-             params.slot_bytes == 0
-                 ? nullptr
-                 : shared.template Scratch<std::byte>() + ring * params.slot_bytes,
-             place.warp};
-  }
-
-  __device__ __forceinline__ void Start(int space) {
-    sent.Start(params.call.pages, space, place.begin, 1, place.end);
-    read.Start(params.call.pages, space, place.begin, 1, place.end);
-    PageHead page;
-    int index;
-    for (int slot = 0; slot < params.ring_slots && sent.Take(&page, &index); ++slot) {
-      slots.Send(page, false, slot, place.at.lane);
-      slots.Send(page, true, slot, place.at.lane);
-    }
-  }
-
-  __device__ __forceinline__ void Run(WarpState<D, NT>& state) {
-    const int num_chunks = params.call.shape.page_tokens / 64;
-    const LanePlace& at = place.at;
-    PageHead page, next;
-    int index, next_index, slot = 0;
-    uint32_t phase = 0;
-    for (uint32_t round = 0; read.Take(&page, &index); ++round) {
-      const bool more = sent.Take(&next, &next_index);
-      const ulonglong2 live_rows = LoadLive(params.call.pages + index);
-      float page_sum[NT][2] = {};
-      for (int chunk = 0; chunk < num_chunks; ++chunk) {
-        const bool last = chunk + 1 == num_chunks;
-        const auto rows = static_cast<uint32_t>(
-            (chunk == 0 ? live_rows.x : live_rows.y) >> (16 * place.warp) & 0xFFFF);
-        const uint64_t live = rows == 0xFFFF ? ~uint64_t{0} : rows;
-        int page_tokens;
-        const std::byte* keys = slots.Wait(page, false, slot, phase, chunk, &page_tokens);
-        Scores<NT, 1> s;
-        if (live != 0) ScoreFloatKeys<D, NT>(page.key_rung(), keys, at, shared, s);
-        __syncwarp();
-        if (last && more) slots.Send(next, false, slot, at.lane);
-        const std::byte* values = slots.Wait(page, true, slot, phase, chunk, &page_tokens);
-        if (live != 0) {
-          Softmax<D, NT, 1>(params, &shared.factor[2 * at.i], live, at, s, state, page_sum);
-          SumFloatValues<D, NT>(page.value_rung(), values, page_tokens, at, live, s, state.o);
-        }
-        __syncwarp();
-        if (last && more) slots.Send(next, true, slot, at.lane);
-      }
-      if (params.call.page_lse != nullptr) {
-        WriteSharedPageLse<NT, kWarps>(params, place, index, round, shared, state.reference,
+    release(true);
+    if (params.call.page_lse != nullptr) {
+      WritePageLse<NT, kTiles, kWarps>(params, place, index, round, shared, state.reference,
                                        page_sum);
-      }
-      if (++slot == params.ring_slots) slot = 0, phase ^= 1;
     }
+    page = next;
+    index = next_index;
   }
-};
+}
 
-template <int D, int NT, int kTiles, int kWarps, class Shared>
+template <int D, int NT, int kTiles, int kWarps, bool kPq, class Shared>
 __device__ __forceinline__ void WalkSpaces(const AttendParams& params, const BlockPlace& place,
-                                           Shared& shared) {
-  using Walk = std::conditional_t<kTiles == 4, PageWalk<D, NT, kWarps, Shared>,
-                                  TileWalk<D, NT, kWarps, Shared>>;
-  Walk walk(params, place, shared);
-  int space = __ffs(params.spaces) - 1;
-  walk.Start(space);
-  LoadQueries<D>(params, place.sequence, place.first_head, place.num_heads, place.warp, kWarps,
-                 place.at.lane, shared);
+                                           std::byte* tables, Shared& shared) {
+  LoadQueries<D>(params, place.sequence, place.kv_head, place.first_head, place.num_heads,
+                 place.warp, kWarps, place.at.lane, shared);
+  if constexpr (kPq) FillPqTables<D>(params, place.kv_head, threadIdx.x, kWarps * 32, tables);
   __syncthreads();
   MakeFragments<D, NT>(params.orders, threadIdx.x, kWarps * 32, shared);
-  __syncthreads();
-  ClearTotal<D>(threadIdx.x, kWarps * 32, shared);
-  __syncthreads();
-  for (uint32_t rest = params.spaces;;) {
+  for (int space = 0; space < kNumSpaces; ++space) {
+    if ((params.spaces >> space & 1) == 0) continue;
+    __syncthreads();  // scratch memory has been read
+    if (threadIdx.x < kMaxBarriers) InitBarrier(shared.barriers + threadIdx.x);
+    FenceCopies();
+    __syncthreads();
     WarpState<D, NT> state;
     Reset<D, NT>(state);
-    walk.Run(state);
-    JoinWarps<D, NT, kWarps>(space, place.warp, place.at, shared, state);
-    rest &= rest - 1;
-    if (rest == 0) return;
-    __syncthreads();  // what was joined has been read
-    FenceCopies();
-    space = __ffs(rest) - 1;
-    walk.Start(space);
+    WalkPages<D, NT, kTiles, kWarps, kPq>(params, place, space, SharedPlaceOf(tables), shared,
+                                          state);
+    JoinWarps<D, NT, kWarps>(params, place.kv_head, space, place.warp, place.at, shared, state);
+    if (threadIdx.x < kMaxBarriers) DropBarrier(shared.barriers + threadIdx.x);
   }
 }
 
 // Grid: splits, KV heads times head_chunks, sequences.
-template <int D, int NT, int kTiles, int kBlocksPerSm>
-__global__ void __launch_bounds__(4 * 32, kBlocksPerSm)
+template <int D, int NT, int kTiles, int kBlocksPerSm, int kWarps, bool kPq>
+__global__ void __launch_bounds__(kWarps * 32, kBlocksPerSm)
     AttendPages(VARVE_KERNEL_PARAMETER(AttendParams) params) {
-  constexpr int kWarps = 4;
   using Shared = BlockShared<D, NT, kWarps>;
   VARVE_DYNAMIC_SHARED(shared_bytes);
-  Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
+  // Tables first: their place is then a constant of the code.
+  Shared& shared =
+      *reinterpret_cast<Shared*>(shared_bytes + (kPq ? params.table_bytes : uint32_t{0}));
   const int lane = threadIdx.x % 32;
   BlockPlace place;
   place.warp = threadIdx.x / 32;
@@ -275,37 +186,37 @@ __global__ void __launch_bounds__(4 * 32, kBlocksPerSm)
   place.begin = table + static_cast<int>(num_pages * blockIdx.x / params.splits);
   place.end = table + static_cast<int>(num_pages * (blockIdx.x + 1) / params.splits);
 
-  if (threadIdx.x < kMaxBarriers) InitBarrier(shared.barriers + threadIdx.x);
-  if (threadIdx.x == 0) {
-    shared.rows_offset = params.rows_offset;
-    shared.scratch_offset = params.scratch_offset;
+  for (int i = threadIdx.x; i < Shared::kHeads * D; i += kWarps * 32) {
+    shared.total[i / D][i % D] = 0.0f;
   }
-  FenceCopies();
+  if (threadIdx.x < Shared::kHeads) shared.total_max[threadIdx.x] = {kLeast, 0.0f};
+  if (threadIdx.x == 0) shared.scratch_offset = params.scratch_offset;
   __syncthreads();
   if (place.begin < place.end) {
-    WalkSpaces<D, NT, kTiles, kWarps>(params, place, shared);
-  } else {
-    ClearTotal<D>(threadIdx.x, kWarps * 32, shared);
+    WalkSpaces<D, NT, kTiles, kWarps, kPq>(params, place,
+                                           reinterpret_cast<std::byte*>(shared_bytes), shared);
   }
   __syncthreads();
   Finish<D, kWarps>(params, place.sequence, place.first_head, place.num_heads, place.warp, lane,
                     shared);
 }
 
-template <int D, int NT, int kTiles, int kBlocksPerSm>
+template <int D, int NT, int kTiles, int kBlocksPerSm, int kWarps = 4, bool kPq = false>
 AttendKernel MakeAttendKernel() {
-  using Shared = BlockShared<D, NT, 4>;
+  using Shared = BlockShared<D, NT, kWarps>;
   AttendKernel kernel;
-  kernel.function = reinterpret_cast<const void*>(&AttendPages<D, NT, kTiles, kBlocksPerSm>);
-  kernel.warps = 4;
+  kernel.function =
+      reinterpret_cast<const void*>(&AttendPages<D, NT, kTiles, kBlocksPerSm, kWarps, kPq>);
+  kernel.warps = kWarps;
   kernel.blocks_per_sm = kBlocksPerSm;
-  kernel.tiles = kTiles;
+  kernel.readers = kTiles == 4 ? kWarps : 1;
   kernel.heads = 8 * NT;
   kernel.fixed_bytes = sizeof(Shared);
   kernel.order_bytes = Shared::kSetSize * sizeof(uint2);
-  kernel.row_bytes = sizeof(typename Shared::Rows) / Shared::kRowSets;
-  kernel.total_bytes = sizeof(typename Shared::Total);
-  kernel.scratch_bytes = sizeof(typename Shared::Merge);
+  kernel.scratch_bytes = sizeof(typename Shared::Rows) > sizeof(typename Shared::Merge)
+                             ? sizeof(typename Shared::Rows)
+                             : sizeof(typename Shared::Merge);
+  if (kPq) kernel.buffer_bytes = kWarps * PqBuffer<D>::kBytes;
   return kernel;
 }
 

@@ -35,6 +35,7 @@ uint32_t OrdersOf(uint32_t key_rungs) {
   if (has(kCells | RungBit(DeviceRung::kT4))) {
     orders |= 1u << kOrderMeanHigh | 1u << kOrderMeanLow;
   }
+  if (has(kPqRung)) orders |= 1u << kOrderPq;
   return orders;
 }
 
@@ -53,7 +54,21 @@ bool SharesPages(const DeviceAttention& call) {
   return ((call.key_rungs | call.value_rungs) & ~kFloatRungs) == 0;
 }
 
+AttendKernel PqKernelOf(const DeviceAttention& call) {
+  switch (call.shape.head_dim) {
+    case 64:
+      return PqAttendKernel64();
+    case 96:
+      return PqAttendKernel96();
+    case 128:
+      return PqAttendKernel128();
+    default:
+      return PqAttendKernel256();
+  }
+}
+
 AttendKernel KernelOf(const DeviceAttention& call) {
+  if (UsesPq(call)) return PqKernelOf(call);
   const bool wide = call.query_heads / call.shape.kv_heads > 8;
   const bool tiles = SharesPages(call);
   switch (call.shape.head_dim) {
@@ -68,11 +83,8 @@ AttendKernel KernelOf(const DeviceAttention& call) {
   }
 }
 
-constexpr uint32_t kTurned = kTurnedBlocks | kCells | RungBit(DeviceRung::kT4);
-
 // The largest strip that goes through a slot: where a warp takes pages of its own, those of
-// floats, of which there are few then, are read where they lie. A warp's tiles are a quarter of
-// one.
+// floats, of which there are few then, are read where they lie.
 uint32_t LargestStrip(const DeviceAttention& call) {
   const bool skip_floats = !SharesPages(call);
   size_t largest = 0;
@@ -86,14 +98,18 @@ uint32_t LargestStrip(const DeviceAttention& call) {
       largest = std::max(largest, DeviceStripBytes(rung, false, call.shape));
     }
   }
-  return static_cast<uint32_t>(AlignUp<size_t>(SharesPages(call) ? largest / 4 : largest, 128));
+  return static_cast<uint32_t>(AlignUp<size_t>(largest, 128));
+}
+
+// A row of 256 bytes per code for K and V together; for wide heads one for each.
+size_t PqTableBytes(const PageShape& shape) {
+  return (size_t{256} << shape.pq_bits) * (shape.head_dim > 128 ? 2 : 1);
 }
 
 // How a launch uses shared memory.
 struct SharedPlan {
   uint32_t slot_bytes = 0;  // 0: strips are read where they lie
-  int ring_slots = 1;
-  size_t rows_offset = 0;
+  size_t table_bytes = 0;
   size_t scratch_offset = 0;
   size_t bytes = 0;
   int blocks_per_sm = 1;
@@ -105,23 +121,33 @@ SharedPlan PlanShared(const DeviceAttention& call, const DeviceLimits& limits) {
   SharedPlan plan;
   int orders = 0;
   for (uint32_t rest = OrdersOf(call.key_rungs); rest != 0; rest &= rest - 1) ++orders;
-  plan.rows_offset = AlignUp<size_t>(kernel.fixed_bytes + orders * kernel.order_bytes, 128);
-  const size_t row_sets = (call.key_rungs & kTurned) != 0 ? 3 : 1;
-  plan.scratch_offset = AlignUp<size_t>(
-      plan.rows_offset + std::max(row_sets * kernel.row_bytes, kernel.total_bytes), 128);
+  plan.scratch_offset = AlignUp<size_t>(kernel.fixed_bytes + orders * kernel.order_bytes, 128);
   plan.slot_bytes = LargestStrip(call);
-  if (kernel.tiles == 1) plan.ring_slots = call.ring_slots > 0 ? call.ring_slots : 1;
+  if (UsesPq(call)) plan.table_bytes = PqTableBytes(call.shape);
   const auto bytes = [&] {
-    const size_t slots = 2 * static_cast<size_t>(kernel.warps * plan.ring_slots) * plan.slot_bytes;
-    return plan.scratch_offset + std::max(slots, kernel.scratch_bytes);
+    const size_t slots = 2 * static_cast<size_t>(kernel.readers) * plan.slot_bytes;
+    return plan.table_bytes + plan.scratch_offset +
+           std::max(slots + kernel.buffer_bytes, kernel.scratch_bytes);
   };
-  if (bytes() > limits.shared_per_block) plan.ring_slots = 1;
   if (bytes() > limits.shared_per_block) plan.slot_bytes = 0;
   plan.bytes = bytes();
   const auto fitting =
       static_cast<int>(limits.shared_per_multiprocessor / (plan.bytes + kReserved));
   plan.blocks_per_sm = std::clamp(fitting, 1, kernel.blocks_per_sm);
   return plan;
+}
+
+DeviceStatus CheckPq(const DeviceAttention& call) {
+  VARVE_CUDA_RETURN_IF_ERROR(CheckPqShape(call.shape));
+  const bool keys = (call.key_rungs & kPqRung) == 0 || call.key_codebook.centroids != nullptr;
+  const bool values = (call.value_rungs & kPqRung) == 0 || call.value_codebook.centroids != nullptr;
+  if (call.shape.pq_bits == 0 || !keys || !values) {
+    return {StatusCode::kInvalidArgument, "pq pages, but %s",
+            call.shape.pq_bits == 0 ? "pq_bits is 0"
+            : keys                  ? "no value_codebook"
+                                    : "no key_codebook"};
+  }
+  return {};
 }
 
 DeviceStatus CheckCall(const DeviceAttention& call) {
@@ -150,15 +176,10 @@ DeviceStatus CheckCall(const DeviceAttention& call) {
     return {StatusCode::kUnimplemented, "rungs %#x and %#x: kernels are for %#x", call.key_rungs,
             call.value_rungs, kAllRungs};
   }
-  if (SharesPages(call) && ((call.key_rungs | call.value_rungs) & ~kFloatRungs) != 0) {
-    return {StatusCode::kUnimplemented, "tiling by tiles: kernels are for f16 and bf16"};
+  if (SharesPages(call) && ((call.key_rungs | call.value_rungs) & kCells) != 0) {
+    return {StatusCode::kUnimplemented, "tiling by tiles: no kernel for t3 and t2"};
   }
-  if (call.ring_slots < 0 || call.ring_slots > kMaxRingSlots) {
-    return {StatusCode::kInvalidArgument, "ring_slots %d is not in 0 ... %d", call.ring_slots,
-            kMaxRingSlots};
-  }
-  if (UsesPq(call)) return {StatusCode::kUnimplemented, "pq: no kernel"};
-  return {};
+  return UsesPq(call) ? CheckPq(call) : DeviceStatus();
 }
 
 int HeadChunks(const DeviceAttention& call) {
@@ -214,8 +235,7 @@ int ChooseSplits(const DeviceAttention& call, const DeviceLimits& limits) {
   const int64_t heads =
       static_cast<int64_t>(call.num_sequences) * call.shape.kv_heads * HeadChunks(call);
   // More blocks than there are pages for their readers stand idle.
-  const int64_t readers = kernel.tiles == 1 ? 1 : kernel.warps;
-  const int64_t useful = CeilDiv<int64_t>(call.max_pages, readers);
+  const int64_t useful = CeilDiv<int64_t>(call.max_pages, kernel.readers);
   const int64_t most = std::clamp<int64_t>(useful, 1, kMaxSplits);
   const int64_t slots =
       static_cast<int64_t>(limits.multiprocessors) * PlanShared(call, limits).blocks_per_sm;
@@ -225,7 +245,7 @@ int ChooseSplits(const DeviceAttention& call, const DeviceLimits& limits) {
   int64_t best_time = INT64_MAX;
   for (int64_t splits = 1; splits <= most; ++splits) {
     const int64_t rounds = CeilDiv(std::max<int64_t>(heads, 1) * splits, slots);
-    const int64_t pages = CeilDiv(CeilDiv<int64_t>(call.max_pages, splits), readers);
+    const int64_t pages = CeilDiv(CeilDiv<int64_t>(call.max_pages, splits), kernel.readers);
     const int64_t time = rounds * (pages + kBlockCost);
     if (time < best_time) {
       best_time = time;
@@ -259,8 +279,7 @@ DeviceStatus Attend(const DeviceAttention& call, const DeviceLimits& limits, voi
   params.spaces = SpacesOf(call.value_rungs);
   const SharedPlan plan = PlanShared(call, limits);
   params.slot_bytes = plan.slot_bytes;
-  params.ring_slots = plan.ring_slots;
-  params.rows_offset = static_cast<uint32_t>(plan.rows_offset);
+  params.table_bytes = static_cast<uint32_t>(plan.table_bytes);
   params.scratch_offset = static_cast<uint32_t>(plan.scratch_offset);
   for (int id = 0; id < kNumRungIds; ++id) {
     const auto rung = static_cast<DeviceRung>(id);

@@ -44,7 +44,7 @@ struct DeviceLimits {
 DeviceStatus QueryDevice(int device, DeviceLimits* limits);
 
 // Who takes a page: a warp all of it, or the warps of a block a tile of 16 tokens each. Small
-// strips want the first, strips of floats the second, which others have no kernel for.
+// strips want the first, strips of f16 the second; t3 and t2 have no kernel for it.
 enum class Tiling : uint8_t { kAuto, kPages, kTiles };
 
 struct DeviceAttention {
@@ -76,7 +76,6 @@ struct DeviceAttention {
   float soft_cap = 0.0f;      // 0: none
 
   Tiling tiling = Tiling::kAuto;
-  int ring_slots = 0;  // of tiles that a warp sends for ahead; 0: chosen
   int splits = 0;  // 0: chosen from lengths, batch and the number of multiprocessors; at most 64
 };
 

@@ -6,13 +6,13 @@
 
 #include "cuda/attend_params.h"
 #include "cuda/hadamard.cuh"
+#include "cuda/pq_rotation.cuh"
+#include "cuda/pq_strip.cuh"
 #include "cuda/query_orders.cuh"
 #include "cuda/strip_slots.cuh"
 #include "cuda/warp_ops.cuh"
 
 namespace varve::cuda {
-
-inline constexpr float kLeast = -1e30f;  // a reference below every score, and finite
 
 // Sets of offsets (QuerySet::offsets): where a block's sum starts, so that the codes' own zero is
 // taken off.
@@ -26,29 +26,29 @@ enum OffsetSet : int {
   kOffsetsQ8r,
   kOffsetsQ4r,
   kOffsetsTurned,
+  kOffsetsPq,
   kNumOffsetSets
 };
 
-// Shared memory of a block: this, the fragments of the orders in use, an area that holds first the
-// queries (Rows) and then the block's sums (Total), and a scratch area for strips on their way
-// (strip_slots.cuh) and then the warps' sums (Merge).
+// Shared memory of a block: this, the fragments of the orders in use, and a scratch area, which
+// holds first the queries (Rows), then strips on their way (strip_slots.cuh), then the warps' sums
+// (Merge).
 template <int D, int NT, int kWarps>
 struct BlockShared {
   static constexpr int kHeads = 8 * NT;
-  static constexpr int kStride = D + 4;  // floats from head to head, against bank conflicts
-  static constexpr int kRowSets = 3;
-  using Rows = float[kRowSets][kHeads][kStride];  // queries: plain, turned, turned in bytes
-  using Total = float[kHeads][D];                 // plain space
+  static constexpr int kStride = D + 4;    // floats from head to head, against bank conflicts
+  using Rows = float[4][kHeads][kStride];  // queries: plain, turned, turned in bytes, of pq
   using Merge = float[kWarps][kHeads][kStride];
 
   uint64_t barriers[kMaxBarriers];
   float offsets[kNumOffsetSets][D / 32][kHeads];
   float turned_step[kHeads];  // of the bytes of turned queries
+  float pq_step[kHeads];      // of queries for pq
   float factor[kHeads];       // of scores, in units of log2
+  float total[kHeads][D];     // plain space
   float2 total_max[kHeads];   // reference and sum
   float2 warp_max[2][kWarps][kHeads];
-  uint32_t rows_offset;  // bytes from here
-  uint32_t scratch_offset;
+  uint32_t scratch_offset;  // bytes from here
   // Where the fragments of an order begin. Read anew for every page: kept in registers, the places
   // of all orders would cost more than they do here.
   volatile int set_begin[kNumQueryOrders];
@@ -57,14 +57,8 @@ struct BlockShared {
   static constexpr int kSetSize = NT * Steps<D>::kMost * 32;
   __device__ __forceinline__ uint2* Set(int order) { return fragments + set_begin[order]; }
   template <class T>
-  __device__ __forceinline__ T* At(uint32_t offset) {
-    return reinterpret_cast<T*>(reinterpret_cast<unsigned char*>(this) + offset);
-  }
-  __device__ __forceinline__ Rows& rows() { return *At<Rows>(rows_offset); }
-  __device__ __forceinline__ Total& total() { return *At<Total>(rows_offset); }
-  template <class T>
   __device__ __forceinline__ T* Scratch() {
-    return At<T>(scratch_offset);
+    return reinterpret_cast<T*>(reinterpret_cast<unsigned char*>(this) + scratch_offset);
   }
 };
 
@@ -100,56 +94,90 @@ __device__ __forceinline__ void WriteOffsets(const float (&v)[D / 32], int head,
   }
 }
 
+// The largest of a row's values, in all lanes.
+template <int kCount>
+__device__ __forceinline__ float LargestOf(const float (&v)[kCount]) {
+  float largest = 0.0f;
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) largest = fmaxf(largest, fabsf(v[k]));
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) {
+    largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, step));
+  }
+  return largest;
+}
+
+// The power of two that brings a number to 256 … 512, as its exponent.
+__device__ __forceinline__ int ShiftOf(float largest) {
+  const int exponent = static_cast<int>(__float_as_uint(largest) >> 23) - 127;
+  return largest > 0.0f ? max(-100, min(100, 8 - exponent)) : 0;
+}
+__device__ __forceinline__ float PowerOfTwo(int exponent) {
+  return __uint_as_float(static_cast<uint32_t>(127 + exponent) << 23);
+}
+
+// The query for keys of pq: turned, in units of the centroids' bytes, brought to the same magnitude
+// as others.
+template <int D, class Shared>
+__device__ __forceinline__ void LoadPqQuery(const AttendParams& params, int kv_head, int head,
+                                            int lane, float (&v)[D / 32], Shared& shared) {
+  const PqTables pq = TablesOf(params.call.key_codebook, params.call.shape, kv_head);
+  if (pq.rotation != nullptr) TurnRow<D>(pq.rotation, lane, v);
+#pragma unroll
+  for (int k = 0; k < D / 32; ++k) v[k] *= pq.scales[(32 * k + lane) * pq.subspaces / D];
+  const int shift = ShiftOf(LargestOf(v));
+  float sum = 0.0f;
+#pragma unroll
+  for (int k = 0; k < D / 32; ++k) {
+    v[k] *= PowerOfTwo(shift);
+    (*shared.template Scratch<typename Shared::Rows>())[3][head][32 * k + lane] = v[k];
+    sum += __half2float(__float2half_rn(v[k]));
+  }
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
+  if (lane != 0) return;
+  shared.offsets[kOffsetsPq][0][head] = -(kByteMagic + 128.0f) * sum;
+  shared.pq_step[head] = PowerOfTwo(-shift);
+}
+
 // Rows of f32 in shared memory. A power of two per head brings its largest channel to 256 … 512:
 // f16 then has its full precision for all that matters, and no sum overflows.
 template <int D, class Shared>
-__device__ void LoadQueries(const AttendParams& params, int sequence, int first_head, int num_heads,
-                            int warp, int num_warps, int lane, Shared& shared) {
+__device__ void LoadQueries(const AttendParams& params, int sequence, int kv_head, int first_head,
+                            int num_heads, int warp, int num_warps, int lane, Shared& shared) {
   const DeviceAttention& call = params.call;
-  auto& rows = shared.rows();
+  auto& rows = *shared.template Scratch<typename Shared::Rows>();
   for (int head = warp; head < Shared::kHeads; head += num_warps) {
     float v[D / 32] = {};
-    float largest = 0.0f;
     if (head < num_heads) {
       const int64_t row =
           (static_cast<int64_t>(sequence) * call.query_heads + first_head + head) * D;
 #pragma unroll
       for (int k = 0; k < D / 32; ++k) {
         v[k] = LoadTensor(call.query_type, call.queries, row + 32 * k + lane);
-        largest = fmaxf(largest, fabsf(v[k]));
       }
     }
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) {
-      largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, step));
-    }
-    const int exponent = static_cast<int>(__float_as_uint(largest) >> 23) - 127;
-    const int shift = largest > 0.0f ? max(-100, min(100, 8 - exponent)) : 0;
-    const float up = __uint_as_float(static_cast<uint32_t>(127 + shift) << 23);
-    if (lane == 0) {
-      const float down = __uint_as_float(static_cast<uint32_t>(127 - shift) << 23);
-      shared.factor[head] = call.scale * 1.44269504f * down;
-    }
+    const int shift = ShiftOf(LargestOf(v));
+    if (lane == 0) shared.factor[head] = call.scale * 1.44269504f * PowerOfTwo(-shift);
 #pragma unroll
     for (int k = 0; k < D / 32; ++k) {
-      v[k] *= up;
+      v[k] *= PowerOfTwo(shift);
       rows[0][head][32 * k + lane] = v[k];
     }
     WriteOffsets<D>(v, head, lane, kOffsetsQ8, kOffsetsQ4, shared);
+    if ((params.orders >> kOrderPq & 1) != 0) {
+      float turned[D / 32];
+#pragma unroll
+      for (int k = 0; k < D / 32; ++k) turned[k] = v[k];
+      LoadPqQuery<D>(params, kv_head, head, lane, turned, shared);
+    }
     if ((params.orders & kTurnedOrders) == 0) continue;
     ApplySigns<D>(v, lane);
     Hadamard<D>(v, lane);
-    largest = 0.0f;
+    const float largest = LargestOf(v);
     bool finite = true;
 #pragma unroll
-    for (int k = 0; k < D / 32; ++k) {
-      finite = finite && fabsf(v[k]) < INFINITY;
-      largest = fmaxf(largest, fabsf(v[k]));
-    }
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) {
-      largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, step));
-    }
+    for (int k = 0; k < D / 32; ++k) finite = finite && fabsf(v[k]) < INFINITY;
     finite = __any_sync(0xFFFFFFFFu, !finite) == 0;
     // Bytes of turned queries, as on the CPU.
     const float inverse = finite && largest > 0.0f ? 127.0f / largest : 0.0f;
@@ -175,8 +203,8 @@ __device__ void LoadQueries(const AttendParams& params, int sequence, int first_
 template <int D, class Shared>
 __device__ __forceinline__ float QueryValue(Shared& shared, int order, int head, int channel) {
   if (channel >= D) return 0.0f;
-  auto& rows = shared.rows();
-  const int space = order == kOrderBlockTurned ? 1 : 0;
+  auto& rows = *shared.template Scratch<typename Shared::Rows>();
+  const int space = order == kOrderPq ? 3 : order == kOrderBlockTurned ? 1 : 0;
   const float x = rows[space][head][channel];
   if (order == kOrderMeanLow) return x - __half2float(__float2half_rn(x));
   if (order == kOrderBF16Low) return x - __bfloat162float(__float2bfloat16_rn(x));
@@ -194,7 +222,7 @@ __device__ __forceinline__ uint32_t PackQuery(int order, float x, float y) {
 
 template <int D, int NT, class Shared>
 __device__ void MakeFragments(uint32_t orders, int thread, int num_threads, Shared& shared) {
-  const auto& rows = shared.rows();
+  const auto& rows = *shared.template Scratch<typename Shared::Rows>();
   for (int order = 0; order < kNumQueryOrders; ++order) {
     if ((orders >> order & 1) == 0) continue;
     uint2* set = shared.fragments + __popc(orders & ((1u << order) - 1)) * Shared::kSetSize;
@@ -220,14 +248,6 @@ __device__ void MakeFragments(uint32_t orders, int thread, int num_threads, Shar
       set[at] = {PackQuery(order, x[0], x[1]), PackQuery(order, x[2], x[3])};
     }
   }
-}
-
-// Nothing in the block's sums yet. The queries must have been read.
-template <int D, class Shared>
-__device__ __forceinline__ void ClearTotal(int thread, int num_threads, Shared& shared) {
-  auto& total = shared.total();
-  for (int i = thread; i < Shared::kHeads * D; i += num_threads) total[i / D][i % D] = 0.0f;
-  if (thread < Shared::kHeads) shared.total_max[thread] = {kLeast, 0.0f};
 }
 
 }  // namespace varve::cuda

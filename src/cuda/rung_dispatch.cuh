@@ -4,6 +4,7 @@
 #define VARVE_CUDA_RUNG_DISPATCH_CUH_
 
 #include "cuda/key_scores.cuh"
+#include "cuda/pq_attend.cuh"
 #include "cuda/query_setup.cuh"
 #include "cuda/value_sums.cuh"
 
@@ -16,23 +17,11 @@ __device__ __forceinline__ QuerySet<D, NT> SetOf(Shared& shared, int order, int 
   return {shared.Set(order) + at.lane, &shared.offsets[offsets][0][2 * at.i]};
 }
 
-// Keys of floats, one tile.
-template <int D, int NT, class Shared>
-__device__ __forceinline__ void ScoreFloatKeys(DeviceRung rung, const std::byte* strip,
-                                               const LanePlace& at, Shared& shared,
-                                               Scores<NT, 1>& s) {
-  const auto set = [&](int order) { return SetOf<D, NT>(shared, order, 0, at); };
-  if (rung == DeviceRung::kF16) {
-    return FloatKeyScores<D, NT, 1, false>(strip, 0, at, set(kOrderF16), set(kOrderF16), s);
-  }
-  FloatKeyScores<D, NT, 1, true>(strip, 0, at, set(kOrderBF16High), set(kOrderBF16Low), s);
-}
-
-template <int D, int NT, class Shared>
+// kPq: kernels for pq have its tables in shared memory.
+template <int D, int NT, int kTiles, bool kPq, class Shared>
 __device__ __forceinline__ void ScoreKeys(DeviceRung rung, const std::byte* strip, int page_tokens,
-                                          int first_tile, const LanePlace& at, Shared& shared,
-                                          Scores<NT, 4>& s) {
-  constexpr int kTiles = 4;
+                                          int first_tile, const LanePlace& at, const PqReader& pq,
+                                          Shared& shared, Scores<NT, kTiles>& s) {
   const auto set = [&](int order, int offsets = 0) {
     return SetOf<D, NT>(shared, order, offsets, at);
   };
@@ -67,15 +56,23 @@ __device__ __forceinline__ void ScoreKeys(DeviceRung rung, const std::byte* stri
       int sums[kTiles][NT][4] = {};
       if (rung == DeviceRung::kT4) {
         Turned4KeyScores<D, NT, kTiles>(strip, page_tokens, first_tile, at, query, sums);
-      } else if (rung == DeviceRung::kT3) {
-        CellKeyScores<D, NT, kTiles, 3>(strip, page_tokens, first_tile, at, query, sums);
-      } else {
-        CellKeyScores<D, NT, kTiles, 2>(strip, page_tokens, first_tile, at, query, sums);
+      } else if constexpr (kTiles == 4) {
+        if (rung == DeviceRung::kT3) {
+          CellKeyScores<D, NT, kTiles, 3>(strip, page_tokens, first_tile, at, query, sums);
+        } else {
+          CellKeyScores<D, NT, kTiles, 2>(strip, page_tokens, first_tile, at, query, sums);
+        }
       }
       return FinishTurnedScores<D, NT, kTiles>(strip, first_tile, at, query,
                                                &shared.turned_step[2 * at.i], set(kOrderMeanHigh),
                                                set(kOrderMeanLow), sums, s);
     }
+    case DeviceRung::kPq:
+      if constexpr (kPq) {
+        return PqKeyScores<D, NT>(pq, strip, first_tile, at, set(kOrderPq, kOffsetsPq),
+                                  &shared.pq_step[2 * at.i], s);
+      }
+      [[fallthrough]];
     default:
 #pragma unroll
       for (int k = 0; k < 4 * kTiles * NT; ++k) s[k / (4 * NT)][k / 4 % NT][k % 4] = NAN;
@@ -83,25 +80,11 @@ __device__ __forceinline__ void ScoreKeys(DeviceRung rung, const std::byte* stri
   }
 }
 
-// Values of floats, one tile.
-template <int D, int NT>
-__device__ __forceinline__ void SumFloatValues(DeviceRung rung, const std::byte* strip,
-                                               int page_tokens, const LanePlace& at, uint64_t live,
-                                               const Scores<NT, 1>& p, Sums<D, NT>& o) {
-  const bool all = live == ~uint64_t{0};
-  if (rung == DeviceRung::kF16) {
-    return all ? FloatValueSums<D, NT, 1, false, true>(strip, page_tokens, 0, at, live, p, o)
-               : FloatValueSums<D, NT, 1, false, false>(strip, page_tokens, 0, at, live, p, o);
-  }
-  all ? FloatValueSums<D, NT, 1, true, true>(strip, page_tokens, 0, at, live, p, o)
-      : FloatValueSums<D, NT, 1, true, false>(strip, page_tokens, 0, at, live, p, o);
-}
-
-template <int D, int NT>
+template <int D, int NT, int kTiles, bool kPq>
 __device__ __forceinline__ void SumValues(DeviceRung rung, const std::byte* strip, int page_tokens,
-                                          int first_tile, const LanePlace& at, uint64_t live,
-                                          const Scores<NT, 4>& p, Sums<D, NT>& o) {
-  constexpr int kTiles = 4;
+                                          int first_tile, const LanePlace& at, const PqReader& pq,
+                                          uint64_t live, const Scores<NT, kTiles>& p,
+                                          Sums<D, NT>& o) {
   switch (rung) {
     case DeviceRung::kF16:
       return live == ~uint64_t{0} ? FloatValueSums<D, NT, kTiles, false, true>(
@@ -122,9 +105,18 @@ __device__ __forceinline__ void SumValues(DeviceRung rung, const std::byte* stri
     case DeviceRung::kT4:
       return Turned4ValueSums<D, NT, kTiles>(strip, page_tokens, first_tile, at, p, o);
     case DeviceRung::kT3:
-      return CellValueSums<D, NT, kTiles, 3>(strip, page_tokens, first_tile, at, p, o);
+      if constexpr (kTiles == 4) {
+        CellValueSums<D, NT, kTiles, 3>(strip, page_tokens, first_tile, at, p, o);
+      }
+      return;
     case DeviceRung::kT2:
-      return CellValueSums<D, NT, kTiles, 2>(strip, page_tokens, first_tile, at, p, o);
+      if constexpr (kTiles == 4) {
+        CellValueSums<D, NT, kTiles, 2>(strip, page_tokens, first_tile, at, p, o);
+      }
+      return;
+    case DeviceRung::kPq:
+      if constexpr (kPq) PqValueSums<D, NT>(pq, strip, first_tile, at, p, o);
+      return;
     default:
       return;
   }

@@ -10,11 +10,11 @@
 
 #include "cuda/attend_params.h"
 #include "cuda/key_scores.cuh"
-#include "cuda/query_setup.cuh"
 #include "cuda/value_sums.cuh"
 
 namespace varve::cuda {
 
+inline constexpr float kLeast = -1e30f;  // a reference below every score, and finite
 inline constexpr float kHeadroom = 3.0f;
 inline constexpr float kLn2 = 0.693147181f;
 
@@ -51,8 +51,9 @@ __device__ __forceinline__ void Reset(WarpState<D, NT>& state) {
 // it.
 template <int D, int NT, int kTiles>
 __device__ __forceinline__ void Softmax(const AttendParams& params, const float* factors,
-                                        uint64_t live, const LanePlace& at, Scores<NT, kTiles>& s,
-                                        WarpState<D, NT>& state, float (&page_sum)[NT][2]) {
+                                        uint64_t live, int first_tile, const LanePlace& at,
+                                        Scores<NT, kTiles>& s, WarpState<D, NT>& state,
+                                        float (&page_sum)[NT][2]) {
   float factor[NT][2];
   float alpha[NT][2];
   bool moved = false;
@@ -77,7 +78,8 @@ __device__ __forceinline__ void Softmax(const AttendParams& params, const float*
   if (live != ~uint64_t{0}) {
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
-      const uint32_t rows = static_cast<uint32_t>(live >> (16 * tile + 2 * at.g));
+      const uint32_t rows =
+          static_cast<uint32_t>(live >> (16 * (first_tile % 4 + tile) + 2 * at.g));
 #pragma unroll
       for (int nt = 0; nt < NT; ++nt) {
 #pragma unroll

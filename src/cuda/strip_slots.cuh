@@ -1,7 +1,8 @@
-// Strips on their way into shared memory. A *reader* is a warp. It takes whole pages (small strips)
-// or its tile of 16 in every 64 tokens of all pages of the block (strips of floats). It has slots
-// of its own for K and V: as soon as one has been read, the next strip or tile is sent for. So
-// while one is worked on, others are on their way, and no warp waits for another.
+// Strips on their way into shared memory. A *reader* is a warp that takes whole pages, or all warps
+// of a block that take a tile of each page. It has a slot for K and one for V. As soon as the K
+// strip of a page has been read, that of the next page is sent for, and likewise V: while one of
+// them is worked on, the other is on its way. A strip that is larger than a slot is read where it
+// lies.
 
 #ifndef VARVE_CUDA_STRIP_SLOTS_CUH_
 #define VARVE_CUDA_STRIP_SLOTS_CUH_
@@ -62,13 +63,7 @@ struct PageCursor {
   int end;
   PageHead upcoming;  // its head, which is on its way
 
-  __device__ __forceinline__ void Start(const DevicePage* records, int of_space, int first, int by,
-                                        int last) {
-    pages = records;
-    space = of_space;
-    at = first;
-    step = by;
-    end = last;
+  __device__ __forceinline__ void Start() {
     if (at < end) upcoming = LoadHead(pages + at);
   }
   __device__ __forceinline__ bool Take(PageHead* page, int* index) {
@@ -83,9 +78,11 @@ struct PageCursor {
   }
 };
 
-// Where the strips of a page lie.
-struct StripPlaces {
+// The slots of a reader. All lanes of the warp that sends call Send.
+struct StripSlots {
   const AttendParams* params;
+  uint64_t* barriers;  // of K and V
+  std::byte* slots;    // [2][slot_bytes]
   int kv_head;
 
   __device__ __forceinline__ uint32_t BytesOf(const PageHead& page, bool value) const {
@@ -97,23 +94,11 @@ struct StripPlaces {
     return page.bytes + static_cast<size_t>(kv_head) * (keys + BytesOf(page, true)) +
            (value ? keys : 0);
   }
-};
-
-// Slots for whole strips: one for K and one for V. A strip that is larger is read where it lies.
-// All lanes of the warp call Send.
-struct StripSlots {
-  StripPlaces places;
-  uint64_t* barriers;  // of K and V
-  std::byte* slots;    // [2][slot_bytes]
-
-  __device__ __forceinline__ uint32_t slot_bytes() const { return places.params->slot_bytes; }
   __device__ __forceinline__ void Send(const PageHead& page, bool value, int lane) const {
-    const uint32_t bytes = places.BytesOf(page, value);
-    if (bytes <= slot_bytes()) {
-      ExpectCopies(barriers + value, bytes, lane);
-      StartCopy(barriers + value, slots + (value ? slot_bytes() : 0), places.StripOf(page, value),
+    const uint32_t bytes = BytesOf(page, value);
+    if (bytes <= params->slot_bytes) {
+      StartCopy(barriers + value, slots + (value ? params->slot_bytes : 0), StripOf(page, value),
                 bytes, lane);
-      EndCopies(barriers + value, lane);
     } else {
       SkipCopy(barriers + value, lane);
     }
@@ -122,59 +107,8 @@ struct StripSlots {
   __device__ __forceinline__ const std::byte* Wait(const PageHead& page, bool value,
                                                    uint32_t phase) const {
     WaitCopy(barriers + value, phase);
-    return places.BytesOf(page, value) <= slot_bytes() ? slots + (value ? slot_bytes() : 0)
-                                                       : places.StripOf(page, value);
-  }
-};
-
-// Slots for a warp's tiles of float strips: rings for K and V. K of a tile is one piece, V a piece
-// per block of 32 channels. In a slot the tiles of the page's 64 tokens lie one after the other,
-// each as in a page of 16 tokens.
-template <int D>
-struct TileSlots {
-  static constexpr int kTileBytes = D * 32;
-  static constexpr int kBlockBytes = 16 * 64;  // of V: 16 tokens of 32 channels
-
-  StripPlaces places;
-  uint64_t* barriers;  // [ring_slots][K, V]
-  std::byte* slots;    // [ring_slots][K, V][slot_bytes]; null: tiles are read where they lie
-  int tile;            // of each 64 tokens
-
-  __device__ __forceinline__ std::byte* Slot(int slot, bool value) const {
-    return slots + (2 * slot + value) * places.params->slot_bytes;
-  }
-  __device__ __forceinline__ void Send(const PageHead& page, bool value, int slot, int lane) const {
-    uint64_t* barrier = barriers + 2 * slot + value;
-    if (slots == nullptr) return SkipCopy(barrier, lane);
-    const int page_tokens = places.params->call.shape.page_tokens;
-    const std::byte* strip = places.StripOf(page, value);
-    ExpectCopies(barrier, static_cast<uint32_t>(page_tokens / 64 * kTileBytes), lane);
-    for (int chunk = 0; chunk < page_tokens / 64; ++chunk) {
-      std::byte* to = Slot(slot, value) + chunk * kTileBytes;
-      if (value) {
-#pragma unroll
-        for (int block = 0; block < D / 32; ++block) {
-          StartCopy(barrier, to + block * kBlockBytes,
-                    strip + (block * (page_tokens / 16) + 4 * chunk + tile) * kBlockBytes,
-                    kBlockBytes, lane);
-        }
-      } else {
-        StartCopy(barrier, to, strip + (4 * chunk + tile) * kTileBytes, kTileBytes, lane);
-      }
-    }
-    EndCopies(barrier, lane);
-  }
-  // Tile of a chunk of 64 tokens, once it is there: as tile 0 of a strip of *page_tokens tokens.
-  __device__ __forceinline__ const std::byte* Wait(const PageHead& page, bool value, int slot,
-                                                   uint32_t phase, int chunk,
-                                                   int* page_tokens) const {
-    WaitCopy(barriers + 2 * slot + value, phase);
-    if (slots != nullptr) {
-      *page_tokens = 16;
-      return Slot(slot, value) + chunk * kTileBytes;
-    }
-    *page_tokens = places.params->call.shape.page_tokens;
-    return places.StripOf(page, value) + (4 * chunk + tile) * (value ? kBlockBytes : kTileBytes);
+    return BytesOf(page, value) <= params->slot_bytes ? slots + (value ? params->slot_bytes : 0)
+                                                      : StripOf(page, value);
   }
 };
 

@@ -98,7 +98,7 @@ __device__ __forceinline__ void FloatValueSums(const std::byte* strip, int page_
       if constexpr (!kAllLive) {
 #pragma unroll
         for (int t = 0; t < 4; ++t) {
-          const bool is_live = live >> (16 * tile + 4 * at.i + t) & 1;
+          const bool is_live = live >> (16 * (first_tile % 4 + tile) + 4 * at.i + t) & 1;
           w[t][0] = is_live ? w[t][0] : 0;
           w[t][1] = is_live ? w[t][1] : 0;
         }

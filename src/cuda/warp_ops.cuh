@@ -57,6 +57,32 @@ __device__ __forceinline__ uint32_t Transpose(uint32_t x) {
   return y;
 }
 
+// Four such matrices from shared memory: lane 8m + r names row r (16 bytes) of matrix m. r[m] is
+// this lane's part of it, as it lies or transposed.
+using SharedPlace = uint32_t;  // an address in shared memory
+__device__ __forceinline__ SharedPlace SharedPlaceOf(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+__device__ __forceinline__ void LoadMatrices(SharedPlace row, uint32_t (&r)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(row));
+}
+__device__ __forceinline__ void LoadMatricesTransposed(SharedPlace row, uint32_t (&r)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(row));
+}
+// One word there, of what does not change while the kernel reads it: loads may move across stores.
+__device__ __forceinline__ uint32_t LoadShared(SharedPlace at) {
+  uint32_t x;
+  asm("ld.shared.b32 %0, [%1];" : "=r"(x) : "r"(at));
+  return x;
+}
+__device__ __forceinline__ void StoreShared(SharedPlace at, uint32_t x) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(x) : "memory");
+}
+
 // (a & mask) | bits in one instruction.
 __device__ __forceinline__ uint32_t MaskOr(uint32_t a, uint32_t mask, uint32_t bits) {
   uint32_t d;
@@ -72,11 +98,6 @@ __device__ __forceinline__ uint32_t PermuteBytes(uint32_t a, uint32_t b, uint32_
   return d;
 }
 
-__device__ __forceinline__ float Log2(float x) {
-  float y;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 __device__ __forceinline__ float Exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -109,21 +130,14 @@ __device__ __forceinline__ void FenceCopies() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
-// A phase of a barrier is ExpectCopies, some StartCopy of so many bytes together, and EndCopies.
 // All lanes of a warp call. Multiples of 16 bytes.
-__device__ __forceinline__ void ExpectCopies(uint64_t* barrier, uint32_t bytes, int lane) {
-#if __CUDA_ARCH__ >= 900
-  if (lane != 0) return;
-  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(SharedAddress(barrier)),
-               "r"(bytes)
-               : "memory");
-#endif
-}
 __device__ __forceinline__ void StartCopy(uint64_t* barrier, std::byte* to, const std::byte* from,
                                           uint32_t bytes, int lane) {
-#if __CUDA_ARCH__ >= 900
   const uint32_t at = SharedAddress(barrier);
+#if __CUDA_ARCH__ >= 900
   if (lane != 0) return;
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(at), "r"(bytes)
+               : "memory");
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
           "r"(SharedAddress(to)),
@@ -135,12 +149,7 @@ __device__ __forceinline__ void StartCopy(uint64_t* barrier, std::byte* to, cons
                  "l"(from + offset)
                  : "memory");
   }
-#endif
-}
-__device__ __forceinline__ void EndCopies(uint64_t* barrier, int /*lane*/) {
-#if __CUDA_ARCH__ < 900
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(SharedAddress(barrier))
-               : "memory");
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(at) : "memory");
 #endif
 }
 // Completes a phase without a copy.

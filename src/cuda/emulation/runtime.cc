@@ -107,6 +107,11 @@ cudaError_t cudaGetDevice(int* device) {
   *device = 0;
   return Answer();
 }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  *properties = {};
+  std::strcpy(properties->name, "emulated");
+  return Answer();
+}
 cudaError_t cudaSetDevice(int) { return Answer(); }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   *value = attribute == cudaDevAttrMultiProcessorCount                ? 4
