@@ -16,7 +16,7 @@ inline constexpr int kSpaceTurned = 1;
 inline constexpr int kSpacePq = 2;
 inline constexpr int kNumSpaces = 3;
 
-inline constexpr int kMaxBarriers = 32;  // of a block: K and V of its readers
+inline constexpr int kMaxBarriers = 16;  // of a block: K and V of its readers
 
 struct AttendParams {
   DeviceAttention call;

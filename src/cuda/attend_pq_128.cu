@@ -2,6 +2,6 @@
 
 namespace varve::cuda {
 
-AttendKernel PqAttendKernel128() { return MakeAttendKernel<128, 1, 4, 1, 12, true>(); }
+AttendKernel PqAttendKernel128() { return MakeAttendKernel<128, 1, 4, 1, 8, true>(); }
 
 }  // namespace varve::cuda

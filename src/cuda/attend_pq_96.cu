@@ -2,6 +2,6 @@
 
 namespace varve::cuda {
 
-AttendKernel PqAttendKernel96() { return MakeAttendKernel<96, 1, 4, 1, 12, true>(); }
+AttendKernel PqAttendKernel96() { return MakeAttendKernel<96, 1, 4, 1, 8, true>(); }
 
 }  // namespace varve::cuda

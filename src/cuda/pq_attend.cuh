@@ -75,7 +75,7 @@ __device__ __forceinline__ void FillPqTables(const AttendParams& params, int kv_
 // so that neither the rows of a matrix nor the words of a row meet in a bank.
 template <int D>
 struct PqBuffer {
-  static constexpr int kTokens = D == 256 ? 16 : D == 64 ? 64 : 32;  // of a pass
+  static constexpr int kTokens = D == 256 ? 16 : 64;  // of a pass
   static constexpr int kRowBytes = D == 64 ? 64 : D == 256 ? 256 : 128;
   static constexpr int kBytes = kTokens * kRowBytes;
 
