@@ -143,14 +143,6 @@ __device__ __forceinline__ void WalkPages(const AttendParams& params, const Bloc
 template <int D, int NT, int kTiles, int kWarps, bool kPq, class Shared>
 __device__ __forceinline__ void WalkSpaces(const AttendParams& params, const BlockPlace& place,
                                            std::byte* tables, Shared& shared) {
-  // The first page of a warp comes nearer while the queries are prepared.
-  const int first = place.begin + (kTiles == 4 ? place.warp : 0);
-  if (first < place.end && (kTiles == 4 || place.warp == 0)) {
-    const PageHead page = LoadHead(params.call.pages + first);
-    const StripSlots slots = {&params, nullptr, nullptr, place.kv_head};
-    PrefetchCopy(slots.StripOf(page, false), slots.BytesOf(page, false) + slots.BytesOf(page, true),
-                 place.at.lane);
-  }
   LoadQueries<D>(params, place.sequence, place.kv_head, place.first_head, place.num_heads,
                  place.warp, kWarps, place.at.lane, shared);
   if constexpr (kPq) FillPqTables<D>(params, place.kv_head, threadIdx.x, kWarps * 32, tables);

@@ -152,13 +152,6 @@ __device__ __forceinline__ void StartCopy(uint64_t* barrier, std::byte* to, cons
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(at) : "memory");
 #endif
 }
-// A copy as far as the second-level cache, which nobody waits for. Multiples of 16 bytes.
-__device__ __forceinline__ void PrefetchCopy(const std::byte* from, uint32_t bytes, int lane) {
-#if __CUDA_ARCH__ >= 900
-  if (lane != 0) return;
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-#endif
-}
 // Completes a phase without a copy.
 __device__ __forceinline__ void SkipCopy(uint64_t* barrier, int lane) {
 #if __CUDA_ARCH__ >= 900

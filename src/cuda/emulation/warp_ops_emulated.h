@@ -138,7 +138,6 @@ inline void StartCopy(uint64_t* barrier, std::byte* to, const std::byte* from, u
   std::memcpy(to, from, bytes);
   ++*barrier;
 }
-inline void PrefetchCopy(const std::byte*, uint32_t, int) {}
 inline void SkipCopy(uint64_t* barrier, int lane) {
   if (lane == 0) ++*barrier;
 }
