@@ -1,5 +1,5 @@
-# The GPU kernels of src/cuda: the library varve_cuda, its tests and its benchmark, beside the CPU's targets, which
-# do not change. AUTO builds them where nvcc is, ON insists, OFF leaves them out.
+# The GPU kernels of src/cuda: the library varve_cuda, its tests and its benchmark, and the back end that libvarve has
+# with them. AUTO builds them where nvcc is, ON insists, OFF leaves them out: libvarve then is as on a machine without.
 set(VARVE_CUDA AUTO CACHE STRING "Build the GPU kernels of src/cuda: AUTO (where nvcc is found), ON or OFF")
 set_property(CACHE VARVE_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(VARVE_NVCC_NAME nvcc CACHE STRING "Name of the CUDA compiler, to look for on PATH and under CUDA's folders")
@@ -14,7 +14,7 @@ if(VARVE_CUDA)
                         "Leave VARVE_CUDA at AUTO to build for the CPU alone.")
   endif()
 endif()
-# Sanitizers of the host and libFuzzer see nothing of device code, and nothing but tests uses it yet.
-if(VARVE_CUDA STREQUAL "AUTO" AND (VARVE_SANITIZE OR VARVE_BUILD_FUZZERS OR NOT VARVE_BUILD_TESTS))
+# Sanitizers of the host and libFuzzer see nothing of device code.
+if(VARVE_KERNELS_ONLY OR (VARVE_CUDA STREQUAL "AUTO" AND (VARVE_SANITIZE OR VARVE_BUILD_FUZZERS)))
   set(VARVE_BUILD_CUDA OFF)
 endif()

@@ -10,7 +10,7 @@ out="${1:?usage: tools/run_cuda.sh FOLDER [PART...]}"
 shift
 mkdir -p "$out"
 build="${VARVE_CUDA_BUILD:-build-cuda-only}"
-rungs="${VARVE_CUDA_RUNGS:-f16,bf16,q8_0,q4_0,q4_0r,t4,t3,t2}"
+rungs="${VARVE_CUDA_RUNGS:-f16,bf16,q8_0,q4_0,q4_0r,t4,t3,t2,pq4,pq2}"
 failed=()
 
 part_build() {

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "attention/backend.h"
 #include "base/machine.h"
 #include "cli/commands.h"
 #include "cli/fold/fold_command.h"
@@ -51,6 +52,31 @@ Json MachineRows(bool print) {
   Json row = MachineJson();
   row["topic"] = "machine";
   return Json::array({row});
+}
+
+Json DeviceRows(bool print) {
+  Json rows = Json::array();
+  TextTable table({"device", "name", "architecture", "multiprocessors", "memory"});
+  const std::vector<DeviceInfo> devices = LinkedCudaDevices();
+  for (size_t i = 0; i < devices.size(); ++i) {
+    const DeviceInfo& device = devices[i];
+    table.AddRow({fmt::format("cuda:{}", i), device.name, device.architecture,
+                  std::to_string(device.multiprocessors),
+                  HumanBytes(static_cast<double>(device.total_bytes))});
+    rows.push_back({{"topic", "device"},
+                    {"device", fmt::format("cuda:{}", i)},
+                    {"name", device.name},
+                    {"architecture", device.architecture},
+                    {"multiprocessors", device.multiprocessors},
+                    {"memory_bytes", device.total_bytes}});
+  }
+  if (!print) return rows;
+  if (devices.empty()) {
+    fmt::print("no GPU{}\n", LinkedCudaBackend() == nullptr ? ": this build has no CUDA" : "");
+  } else {
+    table.Print(stdout);
+  }
+  return rows;
 }
 
 // Why the active table is the active one.
@@ -165,7 +191,7 @@ void AddInspect(CLI::App& app, int* exit_code) {
   CLI::App* command = app.add_subcommand(
       "inspect",
       "say what a model file, a cache file, a codebook, a compressor, a trace, the "
-      "machine, the instruction sets, the rungs or a plan are");
+      "machine, its GPUs, the instruction sets, the rungs or a plan are");
   auto options = std::make_shared<InspectOptions>();
   command->require_subcommand(0, 1);
   command
@@ -185,6 +211,7 @@ void AddInspect(CLI::App& app, int* exit_code) {
   command->add_option("--json", options->json, "write JSON to FILE (- is stdout)");
   command->footer(kInspectFooter);
   AddTopic(command, "machine", "processor, caches, memory", MachineRows, options, exit_code);
+  AddTopic(command, "device", "GPUs that a cache may live on", DeviceRows, options, exit_code);
   AddTopic(command, "isa", "kernel tables, and which one is in use", IsaRows, options, exit_code);
   AddTopic(command, "rungs", "representations and their size", RungRows, options, exit_code);
   CLI::App* plan = command->add_subcommand("plan", "what a plan means, as `varve plan`");

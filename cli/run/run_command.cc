@@ -129,6 +129,12 @@ void AddMachineOptions(CLI::App* command, RunOptions* options) {
       },
       "Cap of each cache, such as 64MiB; 0: none");
   command
+      ->add_option("--device", options->device,
+                   "Where the cache lives and attention runs: cpu or cuda. The model's products "
+                   "are the CPU's")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  command
       ->add_option(
           "--precision", options->precision,
           "Products of the prompt: f32, i16 (integers, activations of 14 bits), bf16 (rounds "

@@ -95,6 +95,7 @@ Result<RunSetup> PrepareRun(const RunOptions& options) {
   setup.generate = std::move(generate);
   setup.chat_format = std::move(chat_format);
   setup.max_bytes = options.max_bytes;
+  setup.device = options.device == "cuda" ? Device::kCuda : Device::kCpu;
   setup.out = options.json == "-" ? stderr : stdout;
   return setup;
 }
@@ -103,6 +104,7 @@ Result<RunSetup::Lane> RunSetup::MakeLane(const Plan& plan, RetentionObserver* o
   CacheOptions cache_options = CacheOptionsFor(*model.model);
   cache_options.plan = plan;
   cache_options.max_bytes = max_bytes;
+  cache_options.device = device;
   cache_options.executor = executor.get();
   cache_options.retention_observer = observer;
   static StderrLog log;

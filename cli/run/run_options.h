@@ -51,6 +51,7 @@ struct RunOptions {
   SamplerOptions sampler;  // the rest of it
   int threads = 0;
   uint64_t max_bytes = 0;  // of each cache; 0: no cap
+  std::string device = "cpu";
   std::string precision = "auto";
   std::string repack = "auto";
   bool probe = true;  // run_probe.h
@@ -70,7 +71,8 @@ struct RunSetup {
   std::string chat_format;   // empty: the prompt is text to continue
   bool is_chat() const { return !chat_format.empty(); }
   uint64_t max_bytes = 0;
-  std::FILE* out = nullptr;  // where text goes: stdout, unless JSON goes there
+  Device device = Device::kCpu;  // of caches
+  std::FILE* out = nullptr;      // where text goes: stdout, unless JSON goes there
 
   // A cache with one empty sequence.
   struct Lane {

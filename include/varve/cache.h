@@ -84,6 +84,16 @@ struct CacheOptions {
   RetentionObserver* retention_observer = nullptr;  // not owned
   LogSink* log = nullptr;                           // not owned; for plans with log_stats=1
   bool time_stages = false;  // fill CacheReport::stages; results do not change
+  // Where pages live and attention runs. On a GPU the pages' memory is taken at once, max_bytes of
+  // it or, with 0, most of what is free; `memory` and `pool` must be left null. A shape, a rung or
+  // a clause without kernels there is refused (kUnimplemented), as is any GPU in a build without
+  // CUDA. Results agree with the CPU's to the rounding of f16; files move between both.
+  Device device = Device::kCpu;
+  int device_index = 0;  // which GPU
+  // A cudaStream_t that all work goes to, in order; null: one of the cache's own. Calls with
+  // tensors of the GPU do not wait for it, unless a policy or an observer wants to know the
+  // attention mass.
+  void* stream = nullptr;
 };
 
 struct StepEntry {

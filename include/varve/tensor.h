@@ -2,8 +2,8 @@
 //
 // These are views: pointer, sizes, strides, the type of the numbers and the device that they are
 // on. They own nothing, and the cache keeps no pointer after the call. Numbers are f32, f16 or
-// bf16; the cache converts where it must. Today every tensor is in the memory of the CPU; another
-// device is refused with kUnimplemented.
+// bf16; the cache converts where it must. A tensor is in the memory of the CPU or, for a cache on a
+// GPU (CacheOptions::device), in that GPU's; another device is refused with kUnimplemented.
 
 #ifndef VARVE_TENSOR_H_
 #define VARVE_TENSOR_H_
@@ -18,6 +18,8 @@ namespace varve {
 // Numbers are those of the C ABI and are never reused.
 enum class DType : int { kF32 = 0, kF16 = 1, kBF16 = 2 };
 enum class Device : int { kCpu = 0, kCuda = 1 };
+
+constexpr size_t DTypeBytes(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
 
 // Rows [num_tokens, num_kv_heads, dim]. Strides count values, not bytes; 0 means dense.
 struct RowsView {

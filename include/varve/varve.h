@@ -143,6 +143,10 @@ typedef struct varve_cache_options {
   varve_page_pool* pool;            // has its own cap: max_bytes must be 0, memory null
   varve_log_sink log;               // for plans with log_stats=1
   void* log_data;
+  // Where pages live and attention runs: varve/cache.h has the terms of a GPU.
+  int32_t device;        // varve_device
+  int32_t device_index;  // which GPU
+  void* stream;          // cudaStream_t, or null
 } varve_cache_options;
 
 // Makes a cache. `plan` may be null or "" (f16 everywhere), `options` may be null (defaults).
@@ -251,7 +255,8 @@ typedef struct varve_attend_options {
   int32_t reserved;      // zero
 } varve_attend_options;
 
-// Numbers of a tensor, and where they are. Another device than the CPU is VARVE_UNIMPLEMENTED.
+// Numbers of a tensor, and where they are: on the CPU, or on the device of the cache. Another is
+// VARVE_UNIMPLEMENTED.
 typedef enum varve_dtype { VARVE_F32 = 0, VARVE_F16 = 1, VARVE_BF16 = 2 } varve_dtype;
 typedef enum varve_device { VARVE_CPU = 0, VARVE_CUDA = 1 } varve_device;
 

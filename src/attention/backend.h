@@ -6,6 +6,9 @@
 //
 // A back end owns no page. It reads and writes the bytes that the page store has taken from the
 // back end's memory, through `Page`. One thread at a time may call it; it spreads its own work.
+//
+// On a device work may still be under way when a call returns. It is done in the order of calls,
+// and what goes to the host's memory is there on return.
 
 #ifndef VARVE_ATTENTION_BACKEND_H_
 #define VARVE_ATTENTION_BACKEND_H_
@@ -14,9 +17,12 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "attention/split_attention.h"
 #include "attention/stage_clock.h"
+#include "pages/device_bytes.h"
 #include "pages/page.h"
 #include "pages/page_table.h"
 #include "varve/cache.h"
@@ -24,7 +30,8 @@
 
 namespace varve {
 
-// Rows that go behind those of a page, K and V.
+// Rows that go behind those of a page, K and V. f32 in the host's memory, or anything where the
+// back end is.
 struct AppendJob {
   Page* page = nullptr;  // raw, open
   int first_row = 0;
@@ -37,7 +44,8 @@ struct EncodeJob {
   const Page* from = nullptr;  // in memory, raw or packed
   Page* to = nullptr;          // raw
   uint64_t replaced = 0;       // out: values that were not finite, or out of the format's range
-  Status status;               // out: not ok if packed bytes could not be restored
+  Status status;               // out: not ok if packed bytes could not be restored, or the device
+                               // failed
 };
 
 struct AttentionRequest {
@@ -60,8 +68,13 @@ class Backend {
   // The memory that pages of this back end live in. Not owned by the caller.
   virtual PageMemory* memory() = 0;
 
+  // That it has in all; 0: as much as the system gives.
+  virtual uint64_t pool_bytes() const { return 0; }
+  // How the host reaches the bytes; null where it addresses them.
+  virtual DeviceBytes* device_bytes() { return nullptr; }
+
   // Writes rows of one layer into open pages.
-  virtual void Append(int layer, std::span<const AppendJob> jobs) = 0;
+  virtual Status Append(int layer, std::span<const AppendJob> jobs) = 0;
   // Encodes pages, all in one call.
   virtual void Encode(std::span<EncodeJob> jobs) = 0;
   // Attention of all requests over one layer. They have been checked by the cache. Reports to
@@ -70,10 +83,6 @@ class Backend {
   virtual Status Attend(int layer, const LayerSpaces& spaces,
                         std::span<const AttentionRequest> requests, const AttendOptions& options,
                         AttentionObserver* observer) = 0;
-  // The page's raw strips, copied to the host; and a whole page's worth of bytes from there.
-  virtual Status CopyOut(const Page& page, std::byte* to) = 0;
-  virtual Status CopyIn(const std::byte* from, Page* page) = 0;
-
   virtual size_t scratch_bytes() const = 0;
   virtual UnpackedStrips unpacked() const = 0;
 };
@@ -82,6 +91,38 @@ class Backend {
 std::unique_ptr<Backend> MakeCpuBackend(const CacheShape& shape, const Kernels& kernels,
                                         PageMemory* memory, Executor* executor,
                                         StageTotals* stages);
+
+// A rung that pages of a layer may have, for K or for V.
+struct RungUse {
+  int layer = 0;
+  Part part = Part::kKey;
+  const Rung* rung = nullptr;
+};
+
+// What a back end on a device is made for.
+struct DeviceSetup {
+  CacheShape shape;
+  int device_index = 0;
+  void* stream = nullptr;   // cudaStream_t of the caller; null: one of the back end's own
+  uint64_t pool_bytes = 0;  // for pages, taken at once; 0: most of what is free
+  std::vector<RungUse> rungs;
+};
+
+// A back end that has taken its memory, or why it cannot: a shape or a rung without kernels, no
+// device, too little memory.
+using MakeDeviceBackend = Result<std::unique_ptr<Backend>> (*)(const DeviceSetup& setup);
+
+// The one for CUDA that is linked in (src/cuda/backend); null in a build without.
+MakeDeviceBackend LinkedCudaBackend();
+
+// The GPUs that it sees, by index.
+struct DeviceInfo {
+  std::string name;
+  std::string architecture;  // sm_90
+  int multiprocessors = 0;
+  uint64_t total_bytes = 0;
+};
+std::vector<DeviceInfo> LinkedCudaDevices();
 
 }  // namespace varve
 

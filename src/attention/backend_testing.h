@@ -17,7 +17,7 @@ namespace varve {
 class NotingBackend final : public Backend {
  public:
   PageMemory* memory() override { return SystemPageMemory(); }
-  void Append(int, std::span<const AppendJob>) override {}
+  Status Append(int, std::span<const AppendJob>) override { return Status(); }
   void Encode(std::span<EncodeJob> jobs) override {
     batches.push_back(jobs.size());
     for (EncodeJob& job : jobs) {
@@ -29,8 +29,6 @@ class NotingBackend final : public Backend {
                 AttentionObserver*) override {
     return Status();
   }
-  Status CopyOut(const Page&, std::byte*) override { return Status(); }
-  Status CopyIn(const std::byte*, Page*) override { return Status(); }
   size_t scratch_bytes() const override { return 0; }
   UnpackedStrips unpacked() const override { return {}; }
 

@@ -27,16 +27,11 @@ class CpuBackend final : public Backend {
         attention_(shape_, kernels, executor, stages) {}
 
   PageMemory* memory() override { return memory_; }
-  void Append(int layer, std::span<const AppendJob> jobs) override;
+  Status Append(int layer, std::span<const AppendJob> jobs) override;
   void Encode(std::span<EncodeJob> jobs) override;
   Status Attend(int layer, const LayerSpaces& spaces, std::span<const AttentionRequest> requests,
                 const AttendOptions& options, AttentionObserver* observer) override {
     return attention_.Run(layer, spaces, requests, options, observer);
-  }
-  Status CopyOut(const Page& page, std::byte* to) override;
-  Status CopyIn(const std::byte* from, Page* page) override {
-    std::memcpy(page->raw(), from, page->bytes);
-    return Status();
   }
   size_t scratch_bytes() const override { return attention_.scratch_bytes(); }
   UnpackedStrips unpacked() const override { return attention_.unpacked(); }
@@ -69,7 +64,7 @@ void CpuBackend::AppendHead(int layer, const AppendJob& job, int head) const {
   }
 }
 
-void CpuBackend::Append(int layer, std::span<const AppendJob> jobs) {
+Status CpuBackend::Append(int layer, std::span<const AppendJob> jobs) {
   const auto heads = static_cast<size_t>(shape_.num_kv_heads);
   int tokens = 0;
   for (const AppendJob& job : jobs) tokens += job.keys.num_tokens;
@@ -85,6 +80,7 @@ void CpuBackend::Append(int layer, std::span<const AppendJob> jobs) {
   } else {
     for (size_t task = 0; task < jobs.size() * heads; ++task) write(task, 0);
   }
+  return Status();
 }
 
 Status CpuBackend::EncodeStrip(const EncodeJob& job, Part part, int head,
@@ -126,12 +122,6 @@ void CpuBackend::Encode(std::span<EncodeJob> jobs) {
     job.replaced += replaced;
     if (job.status.ok()) job.status = std::move(status);
   });
-}
-
-Status CpuBackend::CopyOut(const Page& page, std::byte* to) {
-  if (!page.HasRaw()) return RestorePage(shape_, page, *page.packed()->packed, to);
-  std::memcpy(to, page.raw(), page.bytes);
-  return Status();
 }
 
 }  // namespace

@@ -191,22 +191,6 @@ TEST_F(CpuBackendTest, APackedPageThatIsDamagedFailsItsOwnJobAlone) {
   EXPECT_NE(jobs[1].status.message().find("page at 16"), std::string::npos);
 }
 
-TEST_F(CpuBackendTest, CopiesPagesOutAndInPackedOnesToo) {
-  GrowTable(store_, shape_, 0, 16, f16_, random_, &table_);
-  Page* page = table_.entries()[0].page.get();
-  std::vector<std::byte> raw(page->bytes);
-  ASSERT_OK(backend_->CopyOut(*page, raw.data()));
-  EXPECT_EQ(std::memcmp(raw.data(), page->raw(), page->bytes), 0);
-  const PageRef copy = *store_.Make(0, 0, PageState::kFull, f16_, f16_);
-  ASSERT_OK(backend_->CopyIn(raw.data(), copy.get()));
-  copy->rows = 16;
-  EXPECT_EQ(RowsOf(store_, *copy, Part::kValue, 1), RowsOf(store_, *page, Part::kValue, 1));
-  ASSERT_OK(store_.Pack(page, PackStrips(store_, 2, *page)));
-  std::vector<std::byte> unpacked(raw.size());
-  ASSERT_OK(backend_->CopyOut(*page, unpacked.data()));
-  EXPECT_EQ(unpacked, raw);
-}
-
 // --- attention ---
 
 TEST_F(CpuBackendTest, AttendsAsDoublePrecisionDoes) {

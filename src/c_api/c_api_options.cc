@@ -88,6 +88,9 @@ Status ReadCacheOptions(const varve_cache_options* given, varve_cache* handle, C
   to->num_threads = from.num_threads;
   to->model_fingerprint = from.model_fingerprint;
   to->time_stages = from.time_stages == 1;
+  to->device = static_cast<Device>(from.device);
+  to->device_index = from.device_index;
+  to->stream = from.stream;
   if (from.codebook != nullptr) to->codebook = from.codebook->held;
   if (from.compressor != nullptr) to->compressor = from.compressor->held;
   if (from.pool != nullptr) to->pool = from.pool->held;

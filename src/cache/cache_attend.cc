@@ -64,10 +64,16 @@ AttendRequest CacheImpl::Piece(const AttendRequest& whole, int first, int count)
   };
   AttendRequest piece = whole;
   piece.num_queries = count;
-  piece.queries = whole.f32_queries() +
-                  first * stride(whole.query_token_stride, whole.query_head_stride, shape_.key_dim);
-  piece.output = whole.f32_output() + first * stride(whole.output_token_stride,
-                                                     whole.output_head_stride, shape_.value_dim);
+  const auto bytes = [first](ptrdiff_t values, DType dtype) {
+    return first * values * static_cast<ptrdiff_t>(DTypeBytes(dtype));
+  };
+  piece.queries = static_cast<const std::byte*>(whole.queries) +
+                  bytes(stride(whole.query_token_stride, whole.query_head_stride, shape_.key_dim),
+                        whole.query_dtype);
+  piece.output =
+      static_cast<std::byte*>(whole.output) +
+      bytes(stride(whole.output_token_stride, whole.output_head_stride, shape_.value_dim),
+            whole.output_dtype);
   if (whole.log_sum_exp != nullptr) piece.log_sum_exp += first * heads;
   return piece;
 }

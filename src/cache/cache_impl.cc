@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "cache/cache_device.h"
 #include "pages/strip_reader.h"
 
 namespace varve {
@@ -49,9 +50,9 @@ Status CheckPool(const CacheOptions& options) {
   return InvalidArgument("cache options: memory is not null; hand it to MakePagePool");
 }
 
-PoolShare PoolOf(const CacheOptions& options, PageMemory* memory) {
+PoolShare PoolOf(const CacheOptions& options, Backend* backend) {
   if (options.pool != nullptr) return PoolShare(options.pool);
-  return {memory, options.max_bytes};
+  return {backend->memory(), options.max_bytes != 0 ? options.max_bytes : backend->pool_bytes()};
 }
 
 }  // namespace
@@ -73,20 +74,23 @@ Result<std::unique_ptr<Cache>> CreateCache(const CacheShape& shape, CacheOptions
     return InvalidArgument("cache options: num_threads " + std::to_string(options.num_threads) +
                            " is outside 0 … 1024");
   }
+  CacheParts parts;
+  VARVE_ASSIGN_OR_RETURN(parts.device,
+                         MakeBackendOfDevice(resolved.shape, options, rungs->Bind(resolved.layers),
+                                             services.make_cuda));
   const PackSettings& packing = resolved.packing;
-  std::unique_ptr<SpillFile> spill;
   if (!packing.spill_file.empty()) {
     VARVE_ASSIGN_OR_RETURN(
-        spill, SpillFile::Create(packing.spill_file, packing.spill_bytes, services.disk));
+        parts.spill, SpillFile::Create(packing.spill_file, packing.spill_bytes, services.disk));
   }
   return std::unique_ptr<Cache>(
       std::make_unique<CacheImpl>(std::move(options), services, std::move(resolved),
-                                  std::move(rungs), std::move(compressors), std::move(spill)));
+                                  std::move(rungs), std::move(compressors), std::move(parts)));
 }
 
 CacheImpl::CacheImpl(CacheOptions options, const CacheServices& services, ResolvedPlan plan,
                      std::unique_ptr<PlanRungs> rungs, std::unique_ptr<PlanCompressors> compressors,
-                     std::unique_ptr<SpillFile> spill)
+                     CacheParts parts)
     : shape_(plan.shape),
       options_(std::move(options)),
       services_(services),
@@ -97,14 +101,16 @@ CacheImpl::CacheImpl(CacheOptions options, const CacheServices& services, Resolv
       own_executor_(options_.executor == nullptr ? MakeThreadPool(options_.num_threads) : nullptr),
       executor_(options_.executor != nullptr ? options_.executor : own_executor_.get()),
       stages_(options_.time_stages, executor_->num_threads()),
-      backend_(MakeCpuBackend(shape_, *services_.kernels, options_.memory, executor_, &stages_)),
-      store_(shape_, PoolOf(options_, backend_->memory())),
+      backend_(parts.device != nullptr ? std::move(parts.device)
+                                       : MakeCpuBackend(shape_, *services_.kernels, options_.memory,
+                                                        executor_, &stages_)),
+      store_(shape_, PoolOf(options_, backend_.get()), backend_->device_bytes()),
       ageing_(&store_, backend_.get(), executor_, store_.pool().has_cap() ? 1 : kEncodeBatch),
       retention_(shape_, layer_plans_, sequences_, &store_, &ageing_, options_.retention_observer),
       folding_(shape_, layer_plans_, *services_.kernels, &store_, executor_),
       packing_(shape_, layer_plans_, plan.packing, &store_, executor_, services_.pack_work) {
   plan_notes_ = std::move(plan.notes);
-  if (spill != nullptr) store_.SetSpill(std::move(spill));
+  if (parts.spill != nullptr) store_.SetSpill(std::move(parts.spill));
   for (const LayerPlan& layer : layer_plans_) {
     layer_spaces_.push_back(SpacesOf(layer));
     schedules_.push_back(ScheduleOf(layer, shape_.page_tokens));

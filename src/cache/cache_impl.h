@@ -29,11 +29,17 @@
 
 namespace varve {
 
+// What a cache may have besides; null: it has none.
+struct CacheParts {
+  std::unique_ptr<Backend> device;  // in place of the CPU's
+  std::unique_ptr<SpillFile> spill;
+};
+
 class CacheImpl final : public Cache {
  public:
   CacheImpl(CacheOptions options, const CacheServices& services, ResolvedPlan plan,
             std::unique_ptr<PlanRungs> rungs, std::unique_ptr<PlanCompressors> compressors,
-            std::unique_ptr<SpillFile> spill);
+            CacheParts parts);
   ~CacheImpl() override;
 
   const CacheShape& shape() const override { return shape_; }
@@ -145,6 +151,7 @@ class CacheImpl final : public Cache {
   // Queries and outputs of any dtype, converted or as they are; then all f32.
   Status AttendTensors(int layer, std::span<const AttendRequest> requests,
                        const AttendOptions& options);
+  Status CheckTensor(const char* field, DType dtype, Device device) const;
   Status AttendWidened(int layer, std::span<const AttendRequest> requests,
                        const AttendOptions& options);
   Status AttendLayer(int layer, std::span<const AttendRequest> requests,

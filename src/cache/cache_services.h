@@ -9,6 +9,7 @@
 
 #include <memory>
 
+#include "attention/backend.h"
 #include "base/atomic_file.h"
 #include "cache/pack_work.h"
 #include "kernels/kernels.h"
@@ -22,6 +23,7 @@ struct CacheServices {
   FileOps* files = SystemFileOps();     // of Save
   DiskSpace* disk = SystemDiskSpace();  // of the spill file
   PackWork* pack_work = CodecPackWork();
+  MakeDeviceBackend make_cuda = LinkedCudaBackend();  // null: none
 };
 
 Result<std::unique_ptr<Cache>> CreateCache(const CacheShape& shape, CacheOptions options,

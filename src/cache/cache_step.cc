@@ -20,7 +20,8 @@ RowsView Slice(const RowsView& rows, int first, int count, int dim, int kv_heads
   RowsView slice = rows;
   slice.head_stride = head_stride;
   slice.token_stride = rows.token_stride != 0 ? rows.token_stride : head_stride * kv_heads;
-  slice.data = rows.f32() + first * slice.token_stride;
+  slice.data = static_cast<const std::byte*>(rows.data) +
+               first * slice.token_stride * static_cast<ptrdiff_t>(DTypeBytes(rows.dtype));
   slice.num_tokens = count;
   return slice;
 }
@@ -76,7 +77,7 @@ Status CacheImpl::ReopenLast(LayerTable& table, int layer, StepLayer* step) {
     const Rung& open = *layer_plans_[static_cast<size_t>(layer)].open_rung;
     VARVE_ASSIGN_OR_RETURN(
         PageRef copy, store_.Make(layer, page->first_position, PageState::kFilling, open, open));
-    store_.CopyContent(*page, copy.get());
+    VARVE_RETURN_IF_ERROR(store_.CopyContent(*page, copy.get()));
     copy->rows = table.back().rows;
     step->original = table.back().page;
     table.Replace(last, std::move(copy));
@@ -212,7 +213,7 @@ Status CacheImpl::AppendRows(int layer, SequenceId id, const RowsView& keys,
     entry.page->rows = entry.rows;
     done += count;
   }
-  backend_->Append(layer, jobs);
+  VARVE_RETURN_IF_ERROR(backend_->Append(layer, jobs));
   step_layer.appended += keys.num_tokens;
   return Status();
 }

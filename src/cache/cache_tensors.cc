@@ -58,21 +58,15 @@ void Narrow(const Kernels& kernels, const Layout& layout, const float* from, DTy
              [&](ptrdiff_t at, ptrdiff_t dense) { narrow(from + dense, layout.dim, bits + at); });
 }
 
-Status CheckTensor(const char* field, DType dtype, Device device) {
-  if (device != Device::kCpu) {
-    return Unimplemented(std::string(field) + ".device " +
-                         std::to_string(static_cast<int>(device)) +
-                         " is not 0 (CPU), the only one that this build computes on");
-  }
-  if (dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16) return Status();
-  return InvalidArgument(std::string(field) + ".dtype " + std::to_string(static_cast<int>(dtype)) +
-                         " is not 0 (f32), 1 (f16) or 2 (bf16)");
+// Needs no conversion: f32, or on the device of the cache, which converts by itself.
+bool IsPlain(const RowsView& rows) {
+  return rows.dtype == DType::kF32 || rows.device != Device::kCpu;
 }
 
-// `rows` if it is f32, otherwise a dense f32 copy of it in `scratch`.
+// `rows` if it is plain, otherwise a dense f32 copy of it in `scratch`.
 RowsView WidenRows(const Kernels& kernels, const RowsView& rows, int heads, int dim,
                    std::vector<float>* scratch) {
-  if (rows.dtype == DType::kF32) return rows;
+  if (IsPlain(rows)) return rows;
   const Layout layout = LayoutOf(rows.num_tokens, heads, dim, rows.token_stride, rows.head_stride);
   if (scratch->size() < layout.size()) scratch->resize(layout.size());
   Widen(kernels, layout, rows.data, rows.dtype, scratch->data());
@@ -80,10 +74,23 @@ RowsView WidenRows(const Kernels& kernels, const RowsView& rows, int heads, int 
 }
 
 bool IsPlain(const AttendRequest& request) {
-  return request.query_dtype == DType::kF32 && request.output_dtype == DType::kF32;
+  return request.device != Device::kCpu ||
+         (request.query_dtype == DType::kF32 && request.output_dtype == DType::kF32);
 }
 
 }  // namespace
+
+Status CacheImpl::CheckTensor(const char* field, DType dtype, Device device) const {
+  if (device != Device::kCpu && device != options_.device) {
+    return Unimplemented(std::string(field) + ".device " +
+                         std::to_string(static_cast<int>(device)) +
+                         " is not 0 (CPU), or that of the cache, " +
+                         std::to_string(static_cast<int>(options_.device)));
+  }
+  if (dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16) return Status();
+  return InvalidArgument(std::string(field) + ".dtype " + std::to_string(static_cast<int>(dtype)) +
+                         " is not 0 (f32), 1 (f16) or 2 (bf16)");
+}
 
 Status CacheImpl::Append(int layer, SequenceId id, const RowsView& keys, const RowsView& values) {
   if (!step_open_) return FailedPrecondition("Append: no step is open");
@@ -94,7 +101,11 @@ Status CacheImpl::AppendTensors(int layer, SequenceId id, const RowsView& keys,
                                 const RowsView& values) {
   VARVE_RETURN_IF_ERROR(CheckTensor("Append: keys", keys.dtype, keys.device));
   VARVE_RETURN_IF_ERROR(CheckTensor("Append: values", values.dtype, values.device));
-  if (keys.dtype == DType::kF32 && values.dtype == DType::kF32) {
+  if (keys.device != values.device) {
+    return InvalidArgument("Append: keys.device " + std::to_string(static_cast<int>(keys.device)) +
+                           " != values.device " + std::to_string(static_cast<int>(values.device)));
+  }
+  if (IsPlain(keys) && IsPlain(values)) {
     return AppendRows(layer, id, keys, values);
   }
   // What is wrong in another way AppendRows refuses before it reads a row.
@@ -141,6 +152,7 @@ Status CacheImpl::AttendWidened(int layer, std::span<const AttendRequest> reques
   size_t query_floats = 0;
   size_t output_floats = 0;
   for (const AttendRequest& request : requests) {
+    if (IsPlain(request)) continue;
     if (request.query_dtype != DType::kF32) query_floats += queries_of(request).size();
     if (request.output_dtype != DType::kF32) output_floats += output_of(request).size();
   }
@@ -151,23 +163,26 @@ Status CacheImpl::AttendWidened(int layer, std::span<const AttendRequest> reques
   float* next_output = tensors_.output.data();
   std::vector<AttendRequest> widened(requests.begin(), requests.end());
   for (AttendRequest& request : widened) {
+    if (IsPlain(request)) continue;
     if (request.query_dtype != DType::kF32) {
       const Layout layout = queries_of(request);
       Widen(*services_.kernels, layout, request.queries, request.query_dtype, next_query);
       request.queries = next_query;
+      request.query_dtype = DType::kF32;
       request.query_token_stride = request.query_head_stride = 0;
       next_query += layout.size();
     }
     if (request.output_dtype != DType::kF32) {
       const Layout layout = output_of(request);
       request.output = next_output;
+      request.output_dtype = DType::kF32;
       request.output_token_stride = request.output_head_stride = 0;
       next_output += layout.size();
     }
   }
   VARVE_RETURN_IF_ERROR(AttendLayer(layer, widened, options));
   for (size_t i = 0; i < requests.size(); ++i) {
-    if (requests[i].output_dtype == DType::kF32) continue;
+    if (IsPlain(requests[i]) || requests[i].output_dtype == DType::kF32) continue;
     Narrow(*services_.kernels, output_of(requests[i]), widened[i].f32_output(),
            requests[i].output_dtype, requests[i].output);
   }

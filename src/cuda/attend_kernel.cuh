@@ -72,9 +72,10 @@ __device__ __forceinline__ void WritePageLse(const AttendParams& params, const B
 }
 
 // One warp's share of the pages of one space.
-template <int D, int NT, int kTiles, int kWarps, class Shared>
+template <int D, int NT, int kTiles, int kWarps, bool kPq, class Shared>
 __device__ __forceinline__ void WalkPages(const AttendParams& params, const BlockPlace& place,
-                                          int space, Shared& shared, WarpState<D, NT>& state) {
+                                          int space, SharedPlace tables, Shared& shared,
+                                          WarpState<D, NT>& state) {
   constexpr bool kOwnPages = kTiles == 4;
   const int page_tokens = params.call.shape.page_tokens;
   const int reader = kOwnPages ? place.warp : 0;
@@ -83,6 +84,15 @@ __device__ __forceinline__ void WalkPages(const AttendParams& params, const Bloc
   const StripSlots slots = {&params, shared.barriers + 2 * reader,
                             shared.template Scratch<std::byte>() + 2 * reader * params.slot_bytes,
                             place.kv_head};
+  PqReader pq = {};
+  if constexpr (kPq) {
+    const PageShape& shape = params.call.shape;
+    pq = {{shape.page_tokens, shape.pq_subspaces, shape.pq_bits},
+          D / shape.pq_subspaces,
+          tables,
+          SharedPlaceOf(shared.template Scratch<std::byte>() + 2 * kWarps * params.slot_bytes +
+                        place.warp * PqBuffer<D>::kBytes)};
+  }
   // Every warp of a reader walks the records by itself.
   PageCursor cursor = {params.call.pages,      space,     place.begin + reader,
                        kOwnPages ? kWarps : 1, place.end, {}};
@@ -109,15 +119,16 @@ __device__ __forceinline__ void WalkPages(const AttendParams& params, const Bloc
       const int first_tile = 4 * chunk + (kOwnPages ? 0 : place.warp);
       Scores<NT, kTiles> s;
       if (live != 0) {
-        ScoreKeys<D, NT, kTiles>(page.key_rung(), keys, page_tokens, first_tile, at, shared, s);
+        ScoreKeys<D, NT, kTiles, kPq>(page.key_rung(), keys, page_tokens, first_tile, at, pq,
+                                      shared, s);
       }
       if (64 * (chunk + 1) == page_tokens) release(false);
       if (live == 0) continue;
       Softmax<D, NT, kTiles>(params, &shared.factor[2 * at.i], live, first_tile, at, s, state,
                              page_sum);
       if (values == nullptr) values = slots.Wait(page, true, round % 2);
-      SumValues<D, NT, kTiles>(page.value_rung(), values, page_tokens, first_tile, at, live, s,
-                               state.o);
+      SumValues<D, NT, kTiles, kPq>(page.value_rung(), values, page_tokens, first_tile, at, pq,
+                                    live, s, state.o);
     }
     release(true);
     if (params.call.page_lse != nullptr) {
@@ -129,11 +140,12 @@ __device__ __forceinline__ void WalkPages(const AttendParams& params, const Bloc
   }
 }
 
-template <int D, int NT, int kTiles, int kWarps, class Shared>
+template <int D, int NT, int kTiles, int kWarps, bool kPq, class Shared>
 __device__ __forceinline__ void WalkSpaces(const AttendParams& params, const BlockPlace& place,
-                                           Shared& shared) {
-  LoadQueries<D>(params, place.sequence, place.first_head, place.num_heads, place.warp, kWarps,
-                 place.at.lane, shared);
+                                           std::byte* tables, Shared& shared) {
+  LoadQueries<D>(params, place.sequence, place.kv_head, place.first_head, place.num_heads,
+                 place.warp, kWarps, place.at.lane, shared);
+  if constexpr (kPq) FillPqTables<D>(params, place.kv_head, threadIdx.x, kWarps * 32, tables);
   __syncthreads();
   MakeFragments<D, NT>(params.orders, threadIdx.x, kWarps * 32, shared);
   for (int space = 0; space < kNumSpaces; ++space) {
@@ -144,20 +156,22 @@ __device__ __forceinline__ void WalkSpaces(const AttendParams& params, const Blo
     __syncthreads();
     WarpState<D, NT> state;
     Reset<D, NT>(state);
-    WalkPages<D, NT, kTiles, kWarps>(params, place, space, shared, state);
-    JoinWarps<D, NT, kWarps>(space, place.warp, place.at, shared, state);
+    WalkPages<D, NT, kTiles, kWarps, kPq>(params, place, space, SharedPlaceOf(tables), shared,
+                                          state);
+    JoinWarps<D, NT, kWarps>(params, place.kv_head, space, place.warp, place.at, shared, state);
     if (threadIdx.x < kMaxBarriers) DropBarrier(shared.barriers + threadIdx.x);
   }
 }
 
 // Grid: splits, KV heads times head_chunks, sequences.
-template <int D, int NT, int kTiles, int kBlocksPerSm>
-__global__ void __launch_bounds__(4 * 32, kBlocksPerSm)
+template <int D, int NT, int kTiles, int kBlocksPerSm, int kWarps, bool kPq>
+__global__ void __launch_bounds__(kWarps * 32, kBlocksPerSm)
     AttendPages(VARVE_KERNEL_PARAMETER(AttendParams) params) {
-  constexpr int kWarps = 4;
   using Shared = BlockShared<D, NT, kWarps>;
   VARVE_DYNAMIC_SHARED(shared_bytes);
-  Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
+  // Tables first: their place is then a constant of the code.
+  Shared& shared =
+      *reinterpret_cast<Shared*>(shared_bytes + (kPq ? params.table_bytes : uint32_t{0}));
   const int lane = threadIdx.x % 32;
   BlockPlace place;
   place.warp = threadIdx.x / 32;
@@ -178,26 +192,31 @@ __global__ void __launch_bounds__(4 * 32, kBlocksPerSm)
   if (threadIdx.x < Shared::kHeads) shared.total_max[threadIdx.x] = {kLeast, 0.0f};
   if (threadIdx.x == 0) shared.scratch_offset = params.scratch_offset;
   __syncthreads();
-  if (place.begin < place.end) WalkSpaces<D, NT, kTiles, kWarps>(params, place, shared);
+  if (place.begin < place.end) {
+    WalkSpaces<D, NT, kTiles, kWarps, kPq>(params, place,
+                                           reinterpret_cast<std::byte*>(shared_bytes), shared);
+  }
   __syncthreads();
   Finish<D, kWarps>(params, place.sequence, place.first_head, place.num_heads, place.warp, lane,
                     shared);
 }
 
-template <int D, int NT, int kTiles, int kBlocksPerSm>
+template <int D, int NT, int kTiles, int kBlocksPerSm, int kWarps = 4, bool kPq = false>
 AttendKernel MakeAttendKernel() {
-  using Shared = BlockShared<D, NT, 4>;
+  using Shared = BlockShared<D, NT, kWarps>;
   AttendKernel kernel;
-  kernel.function = reinterpret_cast<const void*>(&AttendPages<D, NT, kTiles, kBlocksPerSm>);
-  kernel.warps = 4;
+  kernel.function =
+      reinterpret_cast<const void*>(&AttendPages<D, NT, kTiles, kBlocksPerSm, kWarps, kPq>);
+  kernel.warps = kWarps;
   kernel.blocks_per_sm = kBlocksPerSm;
-  kernel.readers = kTiles == 4 ? 4 : 1;
+  kernel.readers = kTiles == 4 ? kWarps : 1;
   kernel.heads = 8 * NT;
   kernel.fixed_bytes = sizeof(Shared);
   kernel.order_bytes = Shared::kSetSize * sizeof(uint2);
   kernel.scratch_bytes = sizeof(typename Shared::Rows) > sizeof(typename Shared::Merge)
                              ? sizeof(typename Shared::Rows)
                              : sizeof(typename Shared::Merge);
+  if (kPq) kernel.buffer_bytes = kWarps * PqBuffer<D>::kBytes;
   return kernel;
 }
 

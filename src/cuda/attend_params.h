@@ -16,7 +16,7 @@ inline constexpr int kSpaceTurned = 1;
 inline constexpr int kSpacePq = 2;
 inline constexpr int kNumSpaces = 3;
 
-inline constexpr int kMaxBarriers = 8;  // of a block: K and V of four readers
+inline constexpr int kMaxBarriers = 16;  // of a block: K and V of its readers
 
 struct AttendParams {
   DeviceAttention call;
@@ -25,9 +25,9 @@ struct AttendParams {
   int splits = 0;
   uint32_t orders = 0;  // bits of QueryOrder
   uint32_t spaces = 0;
-  int ring_slots = 0;                    // of each reader (strip_slots.cuh)
   uint32_t slot_bytes = 0;               // a multiple of 128
-  uint32_t scratch_offset = 0;           // in shared memory; a multiple of 128
+  uint32_t table_bytes = 0;              // of pq, at the beginning of shared memory
+  uint32_t scratch_offset = 0;           // behind them; a multiple of 128
   uint32_t key_bytes[kNumRungIds] = {};  // of strips
   uint32_t value_bytes[kNumRungIds] = {};
   // Work space: of each sequence and query head, and each split of it.
@@ -48,14 +48,19 @@ struct AttendKernel {
   size_t fixed_bytes = 0;
   size_t order_bytes = 0;
   size_t scratch_bytes = 0;
+  size_t buffer_bytes = 0;  // for pages of pq, behind the slots
 };
 
 // The table of kernels. `wide`: more than 8 query heads. `tiles`: the warps of a block share each
-// page.
+// page. Those for pq take other pages, too.
 AttendKernel AttendKernel64(bool wide, bool tiles);
 AttendKernel AttendKernel96(bool wide, bool tiles);
 AttendKernel AttendKernel128(bool wide, bool tiles);
 AttendKernel AttendKernel256(bool wide, bool tiles);
+AttendKernel PqAttendKernel64();
+AttendKernel PqAttendKernel96();
+AttendKernel PqAttendKernel128();
+AttendKernel PqAttendKernel256();
 
 }  // namespace varve::cuda
 

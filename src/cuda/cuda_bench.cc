@@ -21,6 +21,7 @@
 #include "cuda/device_attention.h"
 #include "cuda/testing/cpu_rungs.h"
 #include "cuda/testing/device_buffer.h"
+#include "cuda/testing/pq_book.h"
 #include "cuda/testing/read_all.h"
 
 namespace varve::cuda::testing {
@@ -38,10 +39,16 @@ struct BenchShape {
   int context;
 };
 
+// pqN: N bits per value, two channels a code.
+struct BenchRung {
+  std::string name;
+  DeviceRung rung;
+  int pq_bits = 0;
+};
+
 struct Options {
   std::string set = "quick";
-  std::vector<DeviceRung> rungs = {DeviceRung::kF16, DeviceRung::kQ8_0, DeviceRung::kQ4_0,
-                                   DeviceRung::kT4,  DeviceRung::kT3,   DeviceRung::kT2};
+  std::vector<BenchRung> rungs;
   int page_tokens = 64;
   int head_dim = 128;
   int splits = 0;
@@ -75,6 +82,19 @@ struct PageContent {
   std::vector<std::byte> bytes;
   std::vector<float> keys, values;  // [kPeriod * page_tokens, dim]
 };
+
+PageContent MakePqContent(const PqBook& book, const PageShape& shape) {
+  SplitMix64 random(7);
+  PageContent content;
+  for (int i = 0; i < kPeriod * shape.kv_heads * 2; ++i) {
+    const Strip strip = MakePqStrip(book, shape.page_tokens, random);
+    content.bytes.insert(content.bytes.end(), strip.bytes.begin(), strip.bytes.end());
+    if (i / 2 % shape.kv_heads != 0) continue;
+    std::vector<float>& decoded = i % 2 == 0 ? content.keys : content.values;
+    decoded.insert(decoded.end(), strip.rows.begin(), strip.rows.end());
+  }
+  return content;
+}
 
 PageContent MakeContent(DeviceRung id, const PageShape& shape) {
   SplitMix64 random(7);
@@ -188,9 +208,14 @@ struct Row {
   int splits = 0;
 };
 
-Row RunShape(const Options& options, const BenchShape& bench, DeviceRung rung) {
-  const PageShape shape = {options.head_dim, bench.kv_heads, options.page_tokens, 0, 0};
-  const PageContent content = MakeContent(rung, shape);
+Row RunShape(const Options& options, const BenchShape& bench, const BenchRung& bench_rung) {
+  const DeviceRung rung = bench_rung.rung;
+  const int pq_bits = bench_rung.pq_bits;
+  const PageShape shape = {options.head_dim, bench.kv_heads, options.page_tokens,
+                           pq_bits > 0 ? options.head_dim / 2 : 0, pq_bits};
+  const PqBook book = MakePqBook(options.head_dim, options.head_dim / 2, std::max(pq_bits, 4),
+                                 options.page_tokens, false, 5);
+  const PageContent content = pq_bits > 0 ? MakePqContent(book, shape) : MakeContent(rung, shape);
   const size_t page_bytes = content.bytes.size() / kPeriod;
   const size_t slot_bytes = (page_bytes + 255) / 256 * 256;
   const int pages_each = bench.context / options.page_tokens;
@@ -235,9 +260,13 @@ Row RunShape(const Options& options, const BenchShape& bench, DeviceRung rung) {
   DeviceBuffer<DevicePage> pages(records);
   DeviceBuffer<int32_t> page_begin(begin);
   DeviceBuffer<uint16_t> queries(query_values), output(query_values.size());
+  DeviceBuffer<uint8_t> centroids(book.centroids);
+  DeviceBuffer<float> scales(book.scales);
   DeviceBuffer<float> page_lse(options.page_lse ? num_pages * bench.query_heads : 1);
   DeviceAttention call;
   call.shape = shape;
+  call.key_codebook.centroids = call.value_codebook.centroids = centroids.data();
+  call.key_codebook.scales = call.value_codebook.scales = scales.data();
   call.num_sequences = bench.batch;
   call.query_heads = bench.query_heads;
   call.page_begin = page_begin.data();
@@ -269,17 +298,21 @@ Row RunShape(const Options& options, const BenchShape& bench, DeviceRung rung) {
   return row;
 }
 
-bool ParseRungs(const char* list, std::vector<DeviceRung>* rungs) {
+bool ParseRungs(const char* list, std::vector<BenchRung>* rungs) {
   rungs->clear();
   std::string rest = list;
   while (!rest.empty()) {
     const size_t comma = std::min(rest.find(','), rest.size());
     const std::string name = rest.substr(0, comma);
     rest.erase(0, std::min(comma + 1, rest.size()));
+    if (name == "pq4" || name == "pq3" || name == "pq2") {
+      rungs->push_back({name, DeviceRung::kPq, 2 * (name[2] - '0')});
+      continue;
+    }
     int id = 2;
     while (id < kNumRungIds && name != DeviceRungName(static_cast<DeviceRung>(id))) ++id;
     if (id == kNumRungIds) return false;
-    rungs->push_back(static_cast<DeviceRung>(id));
+    rungs->push_back({name, static_cast<DeviceRung>(id)});
   }
   return true;
 }
@@ -316,11 +349,12 @@ bool ParseOptions(int argc, char** argv, Options* options) {
 
 int Main(int argc, char** argv) {
   Options options;
+  ParseRungs("f16,q8_0,q4_0,t4,t3,t2,pq4", &options.rungs);
   if (!ParseOptions(argc, argv, &options)) {
     std::printf(
         "usage: cuda_bench [--set quick|wide|full] [--rungs f16,q4_0] [--page 64|128] [--dim N]\n"
-        "                  [--splits N] [--tiling auto|pages|tiles] [--page-lse 0|1] [--seconds N] "
-        "[--out FILE]\n");
+        "                  [--splits N] [--tiling auto|pages|tiles] [--page-lse 0|1] "
+        "[--seconds N] [--out FILE]\n");
     return 2;
   }
   int devices = 0;
@@ -340,13 +374,13 @@ int Main(int argc, char** argv) {
   const auto start = std::chrono::steady_clock::now();
   const char* comma = "";
   for (const BenchShape& shape : Shapes(options.set)) {
-    for (const DeviceRung rung : options.rungs) {
+    for (const BenchRung& rung : options.rungs) {
       const double elapsed =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       if (elapsed > options.seconds) continue;
       const Row row = RunShape(options, shape, rung);
       const double gbps = static_cast<double>(row.bytes) / row.time.median_us * 1e-3;
-      std::printf("%-6s %5d %3d/%-3d %7d %6d %9.1f %9.1f %7.0f %6.2f %9.2g\n", DeviceRungName(rung),
+      std::printf("%-6s %5d %3d/%-3d %7d %6d %9.1f %9.1f %7.0f %6.2f %9.2g\n", rung.name.c_str(),
                   shape.batch, shape.query_heads, shape.kv_heads, shape.context, row.splits,
                   row.time.median_us, row.time.min_us, gbps, gbps / read_gbps, row.error);
       std::fflush(stdout);
@@ -356,7 +390,7 @@ int Main(int argc, char** argv) {
                    "\"head_dim\": %d, \"page_tokens\": %d, \"splits\": %d, \"median_us\": %.2f, "
                    "\"min_us\": %.2f, "
                    "\"bytes\": %zu, \"gbps\": %.1f, \"read_fraction\": %.4f, \"error\": %.3g}",
-                   comma, DeviceRungName(rung), shape.batch, shape.query_heads, shape.kv_heads,
+                   comma, rung.name.c_str(), shape.batch, shape.query_heads, shape.kv_heads,
                    shape.context, options.head_dim, options.page_tokens, row.splits,
                    row.time.median_us, row.time.min_us, row.bytes, gbps, gbps / read_gbps,
                    row.error);

@@ -35,6 +35,7 @@ uint32_t OrdersOf(uint32_t key_rungs) {
   if (has(kCells | RungBit(DeviceRung::kT4))) {
     orders |= 1u << kOrderMeanHigh | 1u << kOrderMeanLow;
   }
+  if (has(kPqRung)) orders |= 1u << kOrderPq;
   return orders;
 }
 
@@ -53,7 +54,21 @@ bool SharesPages(const DeviceAttention& call) {
   return ((call.key_rungs | call.value_rungs) & ~kFloatRungs) == 0;
 }
 
+AttendKernel PqKernelOf(const DeviceAttention& call) {
+  switch (call.shape.head_dim) {
+    case 64:
+      return PqAttendKernel64();
+    case 96:
+      return PqAttendKernel96();
+    case 128:
+      return PqAttendKernel128();
+    default:
+      return PqAttendKernel256();
+  }
+}
+
 AttendKernel KernelOf(const DeviceAttention& call) {
+  if (UsesPq(call)) return PqKernelOf(call);
   const bool wide = call.query_heads / call.shape.kv_heads > 8;
   const bool tiles = SharesPages(call);
   switch (call.shape.head_dim) {
@@ -86,9 +101,15 @@ uint32_t LargestStrip(const DeviceAttention& call) {
   return static_cast<uint32_t>(AlignUp<size_t>(largest, 128));
 }
 
+// A row of 256 bytes per code for K and V together; for wide heads one for each.
+size_t PqTableBytes(const PageShape& shape) {
+  return (size_t{256} << shape.pq_bits) * (shape.head_dim > 128 ? 2 : 1);
+}
+
 // How a launch uses shared memory.
 struct SharedPlan {
   uint32_t slot_bytes = 0;  // 0: strips are read where they lie
+  size_t table_bytes = 0;
   size_t scratch_offset = 0;
   size_t bytes = 0;
   int blocks_per_sm = 1;
@@ -102,9 +123,11 @@ SharedPlan PlanShared(const DeviceAttention& call, const DeviceLimits& limits) {
   for (uint32_t rest = OrdersOf(call.key_rungs); rest != 0; rest &= rest - 1) ++orders;
   plan.scratch_offset = AlignUp<size_t>(kernel.fixed_bytes + orders * kernel.order_bytes, 128);
   plan.slot_bytes = LargestStrip(call);
+  if (UsesPq(call)) plan.table_bytes = PqTableBytes(call.shape);
   const auto bytes = [&] {
     const size_t slots = 2 * static_cast<size_t>(kernel.readers) * plan.slot_bytes;
-    return plan.scratch_offset + std::max(slots, kernel.scratch_bytes);
+    return plan.table_bytes + plan.scratch_offset +
+           std::max(slots + kernel.buffer_bytes, kernel.scratch_bytes);
   };
   if (bytes() > limits.shared_per_block) plan.slot_bytes = 0;
   plan.bytes = bytes();
@@ -112,6 +135,19 @@ SharedPlan PlanShared(const DeviceAttention& call, const DeviceLimits& limits) {
       static_cast<int>(limits.shared_per_multiprocessor / (plan.bytes + kReserved));
   plan.blocks_per_sm = std::clamp(fitting, 1, kernel.blocks_per_sm);
   return plan;
+}
+
+DeviceStatus CheckPq(const DeviceAttention& call) {
+  VARVE_CUDA_RETURN_IF_ERROR(CheckPqShape(call.shape));
+  const bool keys = (call.key_rungs & kPqRung) == 0 || call.key_codebook.centroids != nullptr;
+  const bool values = (call.value_rungs & kPqRung) == 0 || call.value_codebook.centroids != nullptr;
+  if (call.shape.pq_bits == 0 || !keys || !values) {
+    return {StatusCode::kInvalidArgument, "pq pages, but %s",
+            call.shape.pq_bits == 0 ? "pq_bits is 0"
+            : keys                  ? "no value_codebook"
+                                    : "no key_codebook"};
+  }
+  return {};
 }
 
 DeviceStatus CheckCall(const DeviceAttention& call) {
@@ -143,8 +179,7 @@ DeviceStatus CheckCall(const DeviceAttention& call) {
   if (SharesPages(call) && ((call.key_rungs | call.value_rungs) & kCells) != 0) {
     return {StatusCode::kUnimplemented, "tiling by tiles: no kernel for t3 and t2"};
   }
-  if (UsesPq(call)) return {StatusCode::kUnimplemented, "pq: no kernel"};
-  return {};
+  return UsesPq(call) ? CheckPq(call) : DeviceStatus();
 }
 
 int HeadChunks(const DeviceAttention& call) {
@@ -244,6 +279,7 @@ DeviceStatus Attend(const DeviceAttention& call, const DeviceLimits& limits, voi
   params.spaces = SpacesOf(call.value_rungs);
   const SharedPlan plan = PlanShared(call, limits);
   params.slot_bytes = plan.slot_bytes;
+  params.table_bytes = static_cast<uint32_t>(plan.table_bytes);
   params.scratch_offset = static_cast<uint32_t>(plan.scratch_offset);
   for (int id = 0; id < kNumRungIds; ++id) {
     const auto rung = static_cast<DeviceRung>(id);

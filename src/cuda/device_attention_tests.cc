@@ -127,6 +127,26 @@ VARVE_CUDA_TEST(Attention, IsTheSameHoweverPagesAreSharedOut) {
   }
 }
 
+VARVE_CUDA_TEST(Attention, TakesEverySizeOfPq) {
+  uint64_t seed = 470;
+  for (const int dim : {64, 96, 128, 256}) {
+    for (const auto& [part, bits] : {std::pair{2, 8}, {2, 4}, {4, 8}, {1, 4}, {2, 6}, {4, 7}}) {
+      CaseSpec spec;
+      spec.seed = ++seed;
+      spec.head_dim = dim;
+      spec.pq_subspaces = dim / part;
+      spec.pq_bits = bits;
+      spec.pq_rotated = bits % 4 == 0;
+      spec.page_tokens = dim == 96 ? 128 : 64;
+      spec.sequences = {Pages(DeviceRung::kPq, DeviceRung::kPq, 64 * 3 + 17, spec.page_tokens),
+                        Pages(DeviceRung::kPq, kF16, 40, spec.page_tokens, true)};
+      spec.sequences[0].push_back({kF16, kF16, 30, false});
+      spec.sequences[0].push_back({kT4, DeviceRung::kPq, 64, true});
+      Expect(spec, "pq, head_dim * 100 + sub_dim * 10 + bits", dim * 100 + part * 10 + bits);
+    }
+  }
+}
+
 VARVE_CUDA_TEST(Attention, LeavesDeadRowsOut) {
   uint64_t seed = 500;
   for (const DeviceRung rung : kRungs) {

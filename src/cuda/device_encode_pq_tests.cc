@@ -11,6 +11,7 @@
 #include "cuda/testing/check.h"
 #include "cuda/testing/cpu_rungs.h"
 #include "cuda/testing/device_buffer.h"
+#include "cuda/testing/pq_book.h"
 #include "kernels/pq_kernels.h"
 
 namespace varve::cuda::testing {
@@ -22,33 +23,8 @@ float Uniform(SplitMix64& random) {
   return static_cast<float>(static_cast<int64_t>(random.Next())) * 0x1p-63f;
 }
 
-// A codebook of one group. The rotation moves channels and changes signs, which is exact.
-struct Book {
-  PqShape shape;
-  std::vector<uint8_t> centroids;
-  std::vector<float> scales;
-  std::vector<uint16_t> rotation;
-};
-
-Book MakeBook(int dim, int subspaces, int bits, bool rotated, uint64_t seed) {
-  SplitMix64 random(seed);
-  Book book;
-  book.shape = {dim, subspaces, bits, kTokens};
-  book.centroids.resize(static_cast<size_t>(dim) << bits);
-  for (uint8_t& x : book.centroids) x = static_cast<uint8_t>(1 + random.Next() % 255);
-  for (int m = 0; m < subspaces; ++m)
-    book.scales.push_back(0.001f + 0.0002f * static_cast<float>(m % 5));
-  if (!rotated) return book;
-  book.rotation.assign(static_cast<size_t>(dim) * dim, 0);
-  for (int i = 0; i < dim; ++i) {
-    const int from = (i * 5 + 3) % dim;  // 5 has no factor with any head_dim
-    book.rotation[static_cast<size_t>(i) * dim + from] = F32ToF16(i % 3 == 0 ? -1.0f : 1.0f);
-  }
-  return book;
-}
-
 // As PqRung::Encode does it.
-std::vector<std::byte> CpuStrip(const Book& book, const std::vector<float>& rows, int num_rows) {
+std::vector<std::byte> CpuStrip(const PqBook& book, const std::vector<float>& rows, int num_rows) {
   const int dim = book.shape.dim, sub_dim = book.shape.sub_dim(),
             codes_each = book.shape.num_codes();
   std::vector<std::byte> strip(book.shape.strip_bytes(), std::byte{0});
@@ -100,7 +76,7 @@ std::vector<std::byte> CpuStrip(const Book& book, const std::vector<float>& rows
 
 void ExpectEncoded(int dim, int subspaces, int bits, bool rotated, int num_rows, uint64_t seed) {
   SplitMix64 random(seed);
-  const Book book = MakeBook(dim, subspaces, bits, rotated, seed + 1);
+  const PqBook book = MakePqBook(dim, subspaces, bits, kTokens, rotated, seed + 1);
   const StripShape float_shape = {0, 0, dim, kTokens};
   std::vector<std::byte> source;
   std::vector<std::byte> expected;

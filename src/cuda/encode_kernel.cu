@@ -317,6 +317,14 @@ __global__ void __launch_bounds__(kEncodeThreads)
   };
   const std::byte* source = job.from + strip_offset(job.from_key, job.from_value);
   std::byte* strip = job.to + strip_offset(job.to_key, job.to_value);
+  if (from == to) {  // one part of the page goes on as it is
+    const uint32_t bytes =
+        key ? params.key_bytes[static_cast<int>(to)] : params.value_bytes[static_cast<int>(to)];
+    for (uint32_t word = threadIdx.x; word < bytes / 4; word += kEncodeThreads) {
+      reinterpret_cast<uint32_t*>(strip)[word] = reinterpret_cast<const uint32_t*>(source)[word];
+    }
+    return;
+  }
   PqTables pq;
   if (from == DeviceRung::kPq || to == DeviceRung::kPq) {
     pq = TablesOf(key ? call.key_codebook : call.value_codebook, call.shape, kv_head);

@@ -12,7 +12,8 @@ namespace varve::cuda {
 
 // The warps' states of one space into the block's total, which is in the plain space.
 template <int D, int NT, int kWarps, class Shared>
-__device__ __forceinline__ void JoinWarps(int space, int warp, const LanePlace& at, Shared& shared,
+__device__ __forceinline__ void JoinWarps(const AttendParams& params, int kv_head, int space,
+                                          int warp, const LanePlace& at, Shared& shared,
                                           const WarpState<D, NT>& state) {
   auto& merge = *shared.template Scratch<typename Shared::Merge>();
   __syncthreads();  // all pages have been read
@@ -52,6 +53,12 @@ __device__ __forceinline__ void JoinWarps(int space, int warp, const LanePlace& 
     if (space == kSpaceTurned) {
       Hadamard<D>(v, at.lane);
       ApplySigns<D>(v, at.lane);
+    }
+    if (space == kSpacePq) {
+      const PqTables pq = TablesOf(params.call.value_codebook, params.call.shape, kv_head);
+#pragma unroll
+      for (int k = 0; k < D / 32; ++k) v[k] *= pq.scales[(32 * k + at.lane) * pq.subspaces / D];
+      if (pq.rotation != nullptr) TurnRowBack<D>(pq.rotation, at.lane, v);
     }
     const float2 before = shared.total_max[head];
     const float after = fmaxf(before.x, reference);
@@ -108,14 +115,26 @@ __device__ __forceinline__ void JoinSplits(const AttendParams& params, int64_t r
   for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
   float v[D / 32] = {};
   const float* sums = params.part_sums + row * params.splits * D + lane;
+  // Many loads at once: one split after the other would wait for memory as often, which took a
+  // quarter of a microsecond per split.
+  constexpr int kBatch = 512 / D * 4 < 16 ? 512 / D * 4 : 16;  // 8 … 16, divides 32
+  for (int first = 0; first < params.splits; first += kBatch) {
+    float part[kBatch][D / 32];
 #pragma unroll
-  for (int k = 0; k < kMaxSplits / 32; ++k) {
-    for (int split = 32 * k; split < min(params.splits, 32 * k + 32); ++split) {
-      const float factor = __shfl_sync(0xFFFFFFFFu, weight[k], split % 32);
+    for (int i = 0; i < kBatch; ++i) {
 #pragma unroll
       for (int d = 0; d < D / 32; ++d) {
-        v[d] = fmaf(__ldcg(sums + static_cast<int64_t>(split) * D + 32 * d), factor, v[d]);
+        part[i][d] = first + i < params.splits
+                         ? __ldcg(sums + static_cast<int64_t>(first + i) * D + 32 * d)
+                         : 0.0f;
       }
+    }
+    const float weights = first < 32 ? weight[0] : weight[1];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const float factor = __shfl_sync(0xFFFFFFFFu, weights, (first + i) % 32);
+#pragma unroll
+      for (int d = 0; d < D / 32; ++d) v[d] = fmaf(part[i][d], factor, v[d]);
     }
   }
   WriteOutput<D>(params, row, lane, reference, sum, v);

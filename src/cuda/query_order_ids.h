@@ -17,7 +17,8 @@ enum QueryOrder : int {
   kOrderT2 = 7,
   kOrderMeanHigh = 8,  // plain, as the sum of two f16: for the mean of a page
   kOrderMeanLow = 9,
-  kNumQueryOrders = 10,
+  kOrderPq = 10,  // turned and scaled as the codebook says
+  kNumQueryOrders = 11,
 };
 
 }  // namespace varve::cuda

@@ -6,6 +6,8 @@
 
 #include "cuda/attend_params.h"
 #include "cuda/hadamard.cuh"
+#include "cuda/pq_rotation.cuh"
+#include "cuda/pq_strip.cuh"
 #include "cuda/query_orders.cuh"
 #include "cuda/strip_slots.cuh"
 #include "cuda/warp_ops.cuh"
@@ -24,6 +26,7 @@ enum OffsetSet : int {
   kOffsetsQ8r,
   kOffsetsQ4r,
   kOffsetsTurned,
+  kOffsetsPq,
   kNumOffsetSets
 };
 
@@ -34,12 +37,13 @@ template <int D, int NT, int kWarps>
 struct BlockShared {
   static constexpr int kHeads = 8 * NT;
   static constexpr int kStride = D + 4;    // floats from head to head, against bank conflicts
-  using Rows = float[3][kHeads][kStride];  // queries: plain, turned, turned in bytes
+  using Rows = float[4][kHeads][kStride];  // queries: plain, turned, turned in bytes, of pq
   using Merge = float[kWarps][kHeads][kStride];
 
   uint64_t barriers[kMaxBarriers];
   float offsets[kNumOffsetSets][D / 32][kHeads];
   float turned_step[kHeads];  // of the bytes of turned queries
+  float pq_step[kHeads];      // of queries for pq
   float factor[kHeads];       // of scores, in units of log2
   float total[kHeads][D];     // plain space
   float2 total_max[kHeads];   // reference and sum
@@ -90,56 +94,90 @@ __device__ __forceinline__ void WriteOffsets(const float (&v)[D / 32], int head,
   }
 }
 
+// The largest of a row's values, in all lanes.
+template <int kCount>
+__device__ __forceinline__ float LargestOf(const float (&v)[kCount]) {
+  float largest = 0.0f;
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) largest = fmaxf(largest, fabsf(v[k]));
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) {
+    largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, step));
+  }
+  return largest;
+}
+
+// The power of two that brings a number to 256 … 512, as its exponent.
+__device__ __forceinline__ int ShiftOf(float largest) {
+  const int exponent = static_cast<int>(__float_as_uint(largest) >> 23) - 127;
+  return largest > 0.0f ? max(-100, min(100, 8 - exponent)) : 0;
+}
+__device__ __forceinline__ float PowerOfTwo(int exponent) {
+  return __uint_as_float(static_cast<uint32_t>(127 + exponent) << 23);
+}
+
+// The query for keys of pq: turned, in units of the centroids' bytes, brought to the same magnitude
+// as others.
+template <int D, class Shared>
+__device__ __forceinline__ void LoadPqQuery(const AttendParams& params, int kv_head, int head,
+                                            int lane, float (&v)[D / 32], Shared& shared) {
+  const PqTables pq = TablesOf(params.call.key_codebook, params.call.shape, kv_head);
+  if (pq.rotation != nullptr) TurnRow<D>(pq.rotation, lane, v);
+#pragma unroll
+  for (int k = 0; k < D / 32; ++k) v[k] *= pq.scales[(32 * k + lane) * pq.subspaces / D];
+  const int shift = ShiftOf(LargestOf(v));
+  float sum = 0.0f;
+#pragma unroll
+  for (int k = 0; k < D / 32; ++k) {
+    v[k] *= PowerOfTwo(shift);
+    (*shared.template Scratch<typename Shared::Rows>())[3][head][32 * k + lane] = v[k];
+    sum += __half2float(__float2half_rn(v[k]));
+  }
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
+  if (lane != 0) return;
+  shared.offsets[kOffsetsPq][0][head] = -(kByteMagic + 128.0f) * sum;
+  shared.pq_step[head] = PowerOfTwo(-shift);
+}
+
 // Rows of f32 in shared memory. A power of two per head brings its largest channel to 256 … 512:
 // f16 then has its full precision for all that matters, and no sum overflows.
 template <int D, class Shared>
-__device__ void LoadQueries(const AttendParams& params, int sequence, int first_head, int num_heads,
-                            int warp, int num_warps, int lane, Shared& shared) {
+__device__ void LoadQueries(const AttendParams& params, int sequence, int kv_head, int first_head,
+                            int num_heads, int warp, int num_warps, int lane, Shared& shared) {
   const DeviceAttention& call = params.call;
   auto& rows = *shared.template Scratch<typename Shared::Rows>();
   for (int head = warp; head < Shared::kHeads; head += num_warps) {
     float v[D / 32] = {};
-    float largest = 0.0f;
     if (head < num_heads) {
       const int64_t row =
           (static_cast<int64_t>(sequence) * call.query_heads + first_head + head) * D;
 #pragma unroll
       for (int k = 0; k < D / 32; ++k) {
         v[k] = LoadTensor(call.query_type, call.queries, row + 32 * k + lane);
-        largest = fmaxf(largest, fabsf(v[k]));
       }
     }
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) {
-      largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, step));
-    }
-    const int exponent = static_cast<int>(__float_as_uint(largest) >> 23) - 127;
-    const int shift = largest > 0.0f ? max(-100, min(100, 8 - exponent)) : 0;
-    const float up = __uint_as_float(static_cast<uint32_t>(127 + shift) << 23);
-    if (lane == 0) {
-      const float down = __uint_as_float(static_cast<uint32_t>(127 - shift) << 23);
-      shared.factor[head] = call.scale * 1.44269504f * down;
-    }
+    const int shift = ShiftOf(LargestOf(v));
+    if (lane == 0) shared.factor[head] = call.scale * 1.44269504f * PowerOfTwo(-shift);
 #pragma unroll
     for (int k = 0; k < D / 32; ++k) {
-      v[k] *= up;
+      v[k] *= PowerOfTwo(shift);
       rows[0][head][32 * k + lane] = v[k];
     }
     WriteOffsets<D>(v, head, lane, kOffsetsQ8, kOffsetsQ4, shared);
+    if ((params.orders >> kOrderPq & 1) != 0) {
+      float turned[D / 32];
+#pragma unroll
+      for (int k = 0; k < D / 32; ++k) turned[k] = v[k];
+      LoadPqQuery<D>(params, kv_head, head, lane, turned, shared);
+    }
     if ((params.orders & kTurnedOrders) == 0) continue;
     ApplySigns<D>(v, lane);
     Hadamard<D>(v, lane);
-    largest = 0.0f;
+    const float largest = LargestOf(v);
     bool finite = true;
 #pragma unroll
-    for (int k = 0; k < D / 32; ++k) {
-      finite = finite && fabsf(v[k]) < INFINITY;
-      largest = fmaxf(largest, fabsf(v[k]));
-    }
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) {
-      largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, step));
-    }
+    for (int k = 0; k < D / 32; ++k) finite = finite && fabsf(v[k]) < INFINITY;
     finite = __any_sync(0xFFFFFFFFu, !finite) == 0;
     // Bytes of turned queries, as on the CPU.
     const float inverse = finite && largest > 0.0f ? 127.0f / largest : 0.0f;
@@ -166,7 +204,7 @@ template <int D, class Shared>
 __device__ __forceinline__ float QueryValue(Shared& shared, int order, int head, int channel) {
   if (channel >= D) return 0.0f;
   auto& rows = *shared.template Scratch<typename Shared::Rows>();
-  const int space = order == kOrderBlockTurned ? 1 : 0;
+  const int space = order == kOrderPq ? 3 : order == kOrderBlockTurned ? 1 : 0;
   const float x = rows[space][head][channel];
   if (order == kOrderMeanLow) return x - __half2float(__float2half_rn(x));
   if (order == kOrderBF16Low) return x - __bfloat162float(__float2bfloat16_rn(x));

@@ -4,6 +4,7 @@
 #define VARVE_CUDA_RUNG_DISPATCH_CUH_
 
 #include "cuda/key_scores.cuh"
+#include "cuda/pq_attend.cuh"
 #include "cuda/query_setup.cuh"
 #include "cuda/value_sums.cuh"
 
@@ -16,10 +17,11 @@ __device__ __forceinline__ QuerySet<D, NT> SetOf(Shared& shared, int order, int 
   return {shared.Set(order) + at.lane, &shared.offsets[offsets][0][2 * at.i]};
 }
 
-template <int D, int NT, int kTiles, class Shared>
+// kPq: kernels for pq have its tables in shared memory.
+template <int D, int NT, int kTiles, bool kPq, class Shared>
 __device__ __forceinline__ void ScoreKeys(DeviceRung rung, const std::byte* strip, int page_tokens,
-                                          int first_tile, const LanePlace& at, Shared& shared,
-                                          Scores<NT, kTiles>& s) {
+                                          int first_tile, const LanePlace& at, const PqReader& pq,
+                                          Shared& shared, Scores<NT, kTiles>& s) {
   const auto set = [&](int order, int offsets = 0) {
     return SetOf<D, NT>(shared, order, offsets, at);
   };
@@ -65,6 +67,12 @@ __device__ __forceinline__ void ScoreKeys(DeviceRung rung, const std::byte* stri
                                                &shared.turned_step[2 * at.i], set(kOrderMeanHigh),
                                                set(kOrderMeanLow), sums, s);
     }
+    case DeviceRung::kPq:
+      if constexpr (kPq) {
+        return PqKeyScores<D, NT>(pq, strip, first_tile, at, set(kOrderPq, kOffsetsPq),
+                                  &shared.pq_step[2 * at.i], s);
+      }
+      [[fallthrough]];
     default:
 #pragma unroll
       for (int k = 0; k < 4 * kTiles * NT; ++k) s[k / (4 * NT)][k / 4 % NT][k % 4] = NAN;
@@ -72,10 +80,11 @@ __device__ __forceinline__ void ScoreKeys(DeviceRung rung, const std::byte* stri
   }
 }
 
-template <int D, int NT, int kTiles>
+template <int D, int NT, int kTiles, bool kPq>
 __device__ __forceinline__ void SumValues(DeviceRung rung, const std::byte* strip, int page_tokens,
-                                          int first_tile, const LanePlace& at, uint64_t live,
-                                          const Scores<NT, kTiles>& p, Sums<D, NT>& o) {
+                                          int first_tile, const LanePlace& at, const PqReader& pq,
+                                          uint64_t live, const Scores<NT, kTiles>& p,
+                                          Sums<D, NT>& o) {
   switch (rung) {
     case DeviceRung::kF16:
       return live == ~uint64_t{0} ? FloatValueSums<D, NT, kTiles, false, true>(
@@ -104,6 +113,9 @@ __device__ __forceinline__ void SumValues(DeviceRung rung, const std::byte* stri
       if constexpr (kTiles == 4) {
         CellValueSums<D, NT, kTiles, 2>(strip, page_tokens, first_tile, at, p, o);
       }
+      return;
+    case DeviceRung::kPq:
+      if constexpr (kPq) PqValueSums<D, NT>(pq, strip, first_tile, at, p, o);
       return;
     default:
       return;

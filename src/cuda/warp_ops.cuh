@@ -57,6 +57,32 @@ __device__ __forceinline__ uint32_t Transpose(uint32_t x) {
   return y;
 }
 
+// Four such matrices from shared memory: lane 8m + r names row r (16 bytes) of matrix m. r[m] is
+// this lane's part of it, as it lies or transposed.
+using SharedPlace = uint32_t;  // an address in shared memory
+__device__ __forceinline__ SharedPlace SharedPlaceOf(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+__device__ __forceinline__ void LoadMatrices(SharedPlace row, uint32_t (&r)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(row));
+}
+__device__ __forceinline__ void LoadMatricesTransposed(SharedPlace row, uint32_t (&r)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(row));
+}
+// One word there, of what does not change while the kernel reads it: loads may move across stores.
+__device__ __forceinline__ uint32_t LoadShared(SharedPlace at) {
+  uint32_t x;
+  asm("ld.shared.b32 %0, [%1];" : "=r"(x) : "r"(at));
+  return x;
+}
+__device__ __forceinline__ void StoreShared(SharedPlace at, uint32_t x) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(x) : "memory");
+}
+
 // (a & mask) | bits in one instruction.
 __device__ __forceinline__ uint32_t MaskOr(uint32_t a, uint32_t mask, uint32_t bits) {
   uint32_t d;

@@ -9,6 +9,7 @@
 
 #include "file/cache_file_format.h"
 #include "file/cache_file_packed.h"
+#include "pages/page_store.h"
 #include "pages/strip_reader.h"
 
 namespace varve {
@@ -100,9 +101,15 @@ class Writer {
       return std::span<const std::byte>(buffer_);
     }
     const bool open = page.rung(Part::kKey).can_append() || page.rung(Part::kValue).can_append();
-    if (page.rows == content_.shape.page_tokens || !open)
-      return std::span<const std::byte>(page.raw(), page.bytes);
-    buffer_.assign(page.raw(), page.raw() + page.bytes);
+    const bool whole = page.rows == content_.shape.page_tokens || !open;
+    if (DeviceBytes* device = page.store->device()) {
+      buffer_.resize(page.bytes);
+      VARVE_RETURN_IF_ERROR(device->ToHost(page.raw(), page.bytes, buffer_.data()));
+    } else {
+      if (whole) return std::span<const std::byte>(page.raw(), page.bytes);
+      buffer_.assign(page.raw(), page.raw() + page.bytes);
+    }
+    if (whole) return std::span<const std::byte>(buffer_);
     std::byte* strip = buffer_.data();
     for (int head = 0; head < content_.shape.num_kv_heads; ++head) {
       for (const Part part : kParts) {

@@ -80,13 +80,18 @@ Status PageStore::Read(std::span<Page* const> pages, Executor* executor) {
     }
     jobs.push_back({page, slot, {}, Status()});
   }
-  RunParallel(*executor, jobs.size(), [&jobs](size_t i, int) {
+  const auto read = [&](size_t i, int) {
     Job& job = jobs[i];
     const UnreadBytes& unread = *job.page->unread();
     job.status = job.page->IsPacked()
                      ? unread.source->ReadPacked(unread.index, *job.page, &job.strips)
-                     : unread.source->Read(unread.index, *job.page, job.slot.data);
-  });
+                     : ReadRaw(unread, *job.page, job.slot.data);
+  };
+  if (device_ == nullptr) {
+    RunParallel(*executor, jobs.size(), read);
+  } else {
+    for (size_t i = 0; i < jobs.size(); ++i) read(i, 0);
+  }
   for (Job& job : jobs) {
     // A page that was named twice has its bytes by now.
     const bool still_unread = job.page->unread() != nullptr;
@@ -102,6 +107,13 @@ Status PageStore::Read(std::span<Page* const> pages, Executor* executor) {
     if (first_error.ok()) first_error = std::move(job.status);
   }
   return first_error;
+}
+
+Status PageStore::ReadRaw(const UnreadBytes& unread, const Page& page, std::byte* slot) const {
+  if (device_ == nullptr) return unread.source->Read(unread.index, page, slot);
+  std::vector<std::byte> payload(page.bytes);
+  VARVE_RETURN_IF_ERROR(unread.source->Read(unread.index, page, payload.data()));
+  return device_->FromHost(payload.data(), payload.size(), slot);
 }
 
 Status PageStore::PlaceRead(Page* page, const PackedStrips& strips) {
@@ -141,10 +153,15 @@ void PageStore::SetLife(Page* page, PageState life) {
   Count(*page, +1);
 }
 
-void PageStore::CopyContent(const Page& from, Page* to) {
-  std::memcpy(to->raw(), from.raw(), from.bytes);
+Status PageStore::CopyContent(const Page& from, Page* to) {
+  if (device_ != nullptr) {
+    VARVE_RETURN_IF_ERROR(device_->Copy(from.raw(), from.bytes, to->raw()));
+  } else {
+    std::memcpy(to->raw(), from.raw(), from.bytes);
+  }
   to->rows = from.rows;
   bytes_copied_ += from.bytes;
+  return Status();
 }
 
 void PageStore::Count(const Page& page, int sign) {

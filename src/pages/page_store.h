@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "pages/device_bytes.h"
 #include "pages/packed_arena.h"
 #include "pages/page.h"
 #include "pages/page_pool.h"
@@ -27,8 +28,12 @@ namespace varve {
 
 class PageStore {
  public:
-  PageStore(const CacheShape& shape, PoolShare pool)
-      : shape_(shape), pool_(std::move(pool)), arena_(pool_.memory(), pool_.outside_bytes()) {}
+  // `device` is not owned; null: the host addresses the memory of the pool.
+  PageStore(const CacheShape& shape, PoolShare pool, DeviceBytes* device = nullptr)
+      : shape_(shape),
+        pool_(std::move(pool)),
+        device_(device),
+        arena_(pool_.memory(), pool_.outside_bytes()) {}
 
   StripShape ShapeOf(Part part, int layer, int head) const {
     return {layer, head, part == Part::kKey ? shape_.key_dim : shape_.value_dim,
@@ -53,7 +58,7 @@ class PageStore {
   // `to` has been encoded from `from`: whoever shares `from` may adopt it.
   static void SetSuccessor(Page* from, Page* to);
   // Copies all strips of `from` (same rungs) and its row count.
-  void CopyContent(const Page& from, Page* to);
+  Status CopyContent(const Page& from, Page* to);
 
   // --- packed pages ---
 
@@ -85,6 +90,7 @@ class PageStore {
   // A page in the spill file has been read; its bytes need not stay in memory.
   void ForgetSpilled(const Page& page) const;
 
+  DeviceBytes* device() const { return device_; }
   PoolShare& pool() { return pool_; }
   const PoolShare& pool() const { return pool_; }
   // Fills the page parts of the statistics.
@@ -112,6 +118,8 @@ class PageStore {
   // Adds the page to the accounts, or takes it out. Cannot fail: NewPage has made its account.
   void Count(const Page& page, int sign);
   Status PlaceRead(Page* page, const PackedStrips& strips);
+  // The payload of an unread page into its slot.
+  Status ReadRaw(const UnreadBytes& unread, const Page& page, std::byte* slot) const;
   // Strips of a packed page in an arena's memory.
   static Result<std::shared_ptr<const PackedPage>> Place(
       PackedArena* arena, std::span<const std::byte> bytes, const std::vector<uint32_t>& ends,
@@ -121,6 +129,7 @@ class PageStore {
 
   CacheShape shape_;
   PoolShare pool_;
+  DeviceBytes* device_;
   PackedArena arena_;
   std::unique_ptr<SpillFile> spill_;          // null: none
   std::unique_ptr<PackedArena> spill_arena_;  // in it

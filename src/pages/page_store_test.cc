@@ -250,7 +250,7 @@ TEST_F(PageStoreTest, ACopyHasTheRowsAndIsCounted) {
   from->rows = 11;
   from->raw()[77] = std::byte{0x42};
   const PageRef to = Make(PageState::kFilling);
-  store_.CopyContent(*from, to.get());
+  ASSERT_TRUE(store_.CopyContent(*from, to.get()).ok());
   EXPECT_EQ(to->rows, 11);
   EXPECT_EQ(to->raw()[77], std::byte{0x42});
   EXPECT_EQ(ReportOf(store_).bytes_copied, 4096u);

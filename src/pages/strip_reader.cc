@@ -4,6 +4,7 @@
 
 #include "base/timer.h"
 #include "pages/packed_page.h"
+#include "pages/page_store.h"
 #include "store/part_codec.h"
 
 namespace varve {
@@ -31,17 +32,28 @@ Status RestorePage(const CacheShape& shape, const Page& page, const PackedPage& 
   return Status();
 }
 
-const std::byte* StripReader::Get(const Page& page, Part part, int head, size_t slot) {
-  if (page.HasRaw()) return page.Strip(part, head);
-  const Timer timer;
-  const size_t strip_bytes = page.part(part).strip_bytes;
+std::byte* StripReader::Buffer(size_t slot, size_t bytes) {
   // The kernels read whole vectors, aligned.
   constexpr size_t kAlign = 64;
   if (buffers_.size() <= slot) buffers_.resize(slot + 1);
   std::vector<std::byte>& buffer = buffers_[slot];
-  if (buffer.size() < strip_bytes + kAlign) buffer.resize(strip_bytes + kAlign);
+  if (buffer.size() < bytes + kAlign) buffer.resize(bytes + kAlign);
   const size_t misaligned = reinterpret_cast<uintptr_t>(buffer.data()) % kAlign;
-  std::byte* out = buffer.data() + (misaligned == 0 ? 0 : kAlign - misaligned);
+  return buffer.data() + (misaligned == 0 ? 0 : kAlign - misaligned);
+}
+
+const std::byte* StripReader::Get(const Page& page, Part part, int head, size_t slot) {
+  const size_t strip_bytes = page.part(part).strip_bytes;
+  if (page.HasRaw()) {
+    DeviceBytes* device = page.store->device();
+    if (device == nullptr) return page.Strip(part, head);
+    std::byte* copy = Buffer(slot, strip_bytes);
+    Status copied = device->ToHost(page.Strip(part, head), strip_bytes, copy);
+    if (!copied.ok() && status_.ok()) status_ = std::move(copied);
+    return copy;
+  }
+  const Timer timer;
+  std::byte* out = Buffer(slot, strip_bytes);
   const Status status = UnpackStrip(*shape_, page, *page.packed()->packed, part, head, out);
   if (!status.ok() && status_.ok()) status_ = status;
   ++strips_;

@@ -1,9 +1,9 @@
 // StripReader: the raw bytes of a strip, wherever they are. A strip of a page that has them is
-// given as it lies; one of a packed page is unpacked into a buffer of the reader's own, which the
-// next call with the same slot overwrites.
+// given as it lies; one of a packed page is unpacked, and one on a device copied, into a buffer of
+// the reader's own, which the next call with the same slot overwrites.
 //
-// One reader per thread. A strip that cannot be unpacked is an error that names the page: the
-// reader keeps the first one, and what it returned for it must not be used.
+// One reader per thread; of pages on a device one at a time. A strip that cannot be had is an
+// error: the reader keeps the first one, and what it returned for it must not be used.
 
 #ifndef VARVE_PAGES_STRIP_READER_H_
 #define VARVE_PAGES_STRIP_READER_H_
@@ -33,6 +33,9 @@ class StripReader {
   void Reset();
 
  private:
+  // At least `bytes`, aligned as the kernels want it.
+  std::byte* Buffer(size_t slot, size_t bytes);
+
   const CacheShape* shape_;
   std::vector<std::vector<std::byte>> buffers_;  // by slot
   Status status_;

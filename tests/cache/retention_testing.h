@@ -102,6 +102,10 @@ struct RetentionRun {
     const float* values = work->values[layer].data() + first * shape.num_kv_heads * shape.value_dim;
     ASSERT_OK(cache->Append(layer, id, {keys, count, 0, 0}, {values, count, 0, 0}));
     if (!attends) return;
+    if (last_queries > 0 && count > last_queries) {
+      first += count - last_queries;
+      count = last_queries;
+    }
     std::vector<float> out(count * heads * shape.value_dim);
     const AttendRequest request = {
         id,
@@ -147,6 +151,7 @@ struct RetentionRun {
   RetentionLog log;
   std::unique_ptr<Cache> cache;
   bool attends = true;
+  int last_queries = 0;    // of each step that attend; 0: all
   bool records = true;     // outputs
   bool backwards = false;  // layers from last to first
   std::function<void()> after_step;

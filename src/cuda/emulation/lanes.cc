@@ -1,5 +1,6 @@
 #include "cuda/emulation/lanes.h"
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstdlib>
@@ -20,10 +21,14 @@ struct Warp {
   uint64_t values[2][32] = {};  // of this round and the one before, which some lanes still read
 };
 
+// A context starts a fiber; from then on it is entered and left by jumps, which unlike contexts
+// save no signal mask and so need no system call.
 struct Fiber {
   ucontext_t context;
+  jmp_buf jump;
   std::unique_ptr<char[]> stack;
   Place place;
+  bool started = false;
   bool done = false;
 };
 
@@ -34,13 +39,26 @@ struct Block {
   int alive = 0;
   int arrived = 0;
   uint64_t round = 0;
-  ucontext_t scheduler;
+  jmp_buf scheduler;
   size_t running = 0;
   void (*kernel)(const void*) = nullptr;
   const void* argument = nullptr;
 };
 
 Block* g_block = nullptr;
+
+// From the running fiber to whoever resumed it, and back when it is resumed again.
+__attribute__((noinline)) void Leave() {
+  if (_setjmp(g_block->fibers[g_block->running].jump) == 0) _longjmp(g_block->scheduler, 1);
+}
+
+__attribute__((noinline)) void Resume() {
+  if (_setjmp(g_block->scheduler) != 0) return;
+  Fiber& fiber = g_block->fibers[g_block->running];
+  if (fiber.started) _longjmp(fiber.jump, 1);
+  fiber.started = true;
+  setcontext(&fiber.context);
+}
 
 void Enter() {
   g_block->kernel(g_block->argument);
@@ -53,25 +71,20 @@ void Enter() {
     g_block->arrived = 0;
     ++g_block->round;
   }
-  swapcontext(&fiber.context, &g_block->scheduler);
+  Leave();
 }
 
 void RunBlock(Block& block) {
   while (block.alive > 0) {
-    for (size_t i = 0; i < block.fibers.size(); ++i) {
-      if (block.fibers[i].done) continue;
-      block.running = i;
-      swapcontext(&block.scheduler, &block.fibers[i].context);
+    for (block.running = 0; block.running < block.fibers.size(); ++block.running) {
+      if (!block.fibers[block.running].done) Resume();
     }
   }
 }
 
 }  // namespace
 
-void Yield() {
-  Fiber& fiber = g_block->fibers[g_block->running];
-  swapcontext(&fiber.context, &g_block->scheduler);
-}
+void Yield() { Leave(); }
 
 const Place& Here() { return g_block->fibers[g_block->running].place; }
 
@@ -107,7 +120,8 @@ void RunKernel(void (*kernel)(const void*), const void* argument, dim3 grid, dim
   state.kernel = kernel;
   state.argument = argument;
   state.fibers.resize(block.x);
-  for (Fiber& fiber : state.fibers) fiber.stack = std::make_unique<char[]>(kStackBytes);
+  for (Fiber& fiber : state.fibers)
+    fiber.stack = std::make_unique_for_overwrite<char[]>(kStackBytes);
   for (unsigned z = 0; z < grid.z; ++z) {
     for (unsigned y = 0; y < grid.y; ++y) {
       for (unsigned x = 0; x < grid.x; ++x) {
@@ -119,6 +133,7 @@ void RunKernel(void (*kernel)(const void*), const void* argument, dim3 grid, dim
           ++state.warps[i / 32].alive;
           fiber.place = {{i, 0, 0}, {x, y, z}, grid};
           fiber.done = false;
+          fiber.started = false;
           getcontext(&fiber.context);
           fiber.context.uc_stack.ss_sp = fiber.stack.get();
           fiber.context.uc_stack.ss_size = kStackBytes;

@@ -77,6 +77,40 @@ inline uint32_t Transpose(uint32_t x) {
   return y;
 }
 
+using SharedPlace = uint64_t;
+inline SharedPlace SharedPlaceOf(const void* pointer) {
+  return reinterpret_cast<uint64_t>(pointer);
+}
+
+namespace emulation {
+inline void CopyRows(SharedPlace row, uint16_t (&rows)[4][8][8]) {
+  uint64_t from[32];
+  std::memcpy(from, Exchange(row), sizeof(from));
+  for (int lane = 0; lane < 32; ++lane) {
+    std::memcpy(rows[lane / 8][lane % 8], reinterpret_cast<const void*>(from[lane]), 16);
+  }
+}
+}  // namespace emulation
+
+inline void LoadMatrices(SharedPlace row, uint32_t (&r)[4]) {
+  uint16_t rows[4][8][8];
+  emulation::CopyRows(row, rows);
+  const int lane = static_cast<int>(threadIdx.x % 32), g = lane / 4, i = lane % 4;
+  for (int m = 0; m < 4; ++m) {
+    r[m] = rows[m][g][2 * i] | static_cast<uint32_t>(rows[m][g][2 * i + 1]) << 16;
+  }
+}
+inline void LoadMatricesTransposed(SharedPlace row, uint32_t (&r)[4]) {
+  uint16_t rows[4][8][8];
+  emulation::CopyRows(row, rows);
+  const int lane = static_cast<int>(threadIdx.x % 32), g = lane / 4, i = lane % 4;
+  for (int m = 0; m < 4; ++m) {
+    r[m] = rows[m][2 * i][g] | static_cast<uint32_t>(rows[m][2 * i + 1][g]) << 16;
+  }
+}
+inline uint32_t LoadShared(SharedPlace at) { return *reinterpret_cast<const uint32_t*>(at); }
+inline void StoreShared(SharedPlace at, uint32_t x) { *reinterpret_cast<uint32_t*>(at) = x; }
+
 inline uint32_t MaskOr(uint32_t a, uint32_t mask, uint32_t bits) { return (a & mask) | bits; }
 
 inline uint32_t PermuteBytes(uint32_t a, uint32_t b, uint32_t selector) {

@@ -10,6 +10,7 @@
 #include "cuda/testing/check.h"
 #include "cuda/testing/cpu_rungs.h"
 #include "cuda/testing/device_buffer.h"
+#include "cuda/testing/pq_book.h"
 
 namespace varve::cuda::testing {
 namespace {
@@ -27,12 +28,6 @@ class Gaussian {
 
  private:
   SplitMix64 random_;
-};
-
-// The rows of one strip as the CPU reads them back, and its bytes.
-struct Strip {
-  std::vector<std::byte> bytes;
-  std::vector<float> rows;
 };
 
 Strip MakeStrip(DeviceRung id, bool key, const CaseSpec& spec, int num_rows, Gaussian& random) {
@@ -69,11 +64,53 @@ struct Batch {
   // [page][kv_head] of K and V
   std::vector<Strip> keys, values;
   std::vector<uint16_t> queries;  // f16
+  std::vector<PqBook> books[2];   // of K and V, by KV head
+};
+
+// The codebooks of a part, one behind the other.
+struct DeviceBooks {
+  DeviceBuffer<uint8_t> centroids;
+  DeviceBuffer<float> scales;
+  DeviceBuffer<uint16_t> rotation;
+
+  template <class T>
+  static std::vector<T> Join(const std::vector<PqBook>& books, std::vector<T> PqBook::*values) {
+    std::vector<T> all;
+    for (const PqBook& book : books)
+      all.insert(all.end(), (book.*values).begin(), (book.*values).end());
+    return all;
+  }
+  explicit DeviceBooks(const std::vector<PqBook>& books)
+      : centroids(Join(books, &PqBook::centroids)),
+        scales(Join(books, &PqBook::scales)),
+        rotation(Join(books, &PqBook::rotation)) {}
+  DeviceCodebook Get(size_t heads) const {
+    DeviceCodebook codebook;
+    if (heads == 0) return codebook;
+    codebook.centroids = centroids.data();
+    codebook.scales = scales.data();
+    codebook.rotation = rotation.size() > 0 ? rotation.data() : nullptr;
+    codebook.centroid_stride = static_cast<int64_t>(centroids.size() / heads);
+    codebook.scale_stride = static_cast<int64_t>(scales.size() / heads);
+    codebook.rotation_stride = static_cast<int64_t>(rotation.size() / heads);
+    return codebook;
+  }
 };
 
 Batch MakeBatch(const CaseSpec& spec) {
   Gaussian random(spec.seed);
   Batch batch;
+  SplitMix64 codes(spec.seed);
+  for (int head = 0; spec.pq_bits > 0 && head < spec.kv_heads; ++head) {
+    for (auto& books : batch.books) {
+      books.push_back(MakePqBook(spec.head_dim, spec.pq_subspaces, spec.pq_bits, spec.page_tokens,
+                                 spec.pq_rotated, codes.Next()));
+    }
+  }
+  const auto make = [&](DeviceRung rung, bool key, int head, int rows) {
+    if (rung != DeviceRung::kPq) return MakeStrip(rung, key, spec, rows, random);
+    return MakePqStrip(batch.books[key ? 0 : 1][static_cast<size_t>(head)], rows, codes);
+  };
   for (const auto& sequence : spec.sequences) {
     for (const PageSpec& page_spec : sequence) {
       DevicePage page;
@@ -87,8 +124,8 @@ Batch MakeBatch(const CaseSpec& spec) {
       batch.pool.resize((batch.pool.size() + 255) / 256 * 256);
       batch.offsets.push_back(batch.pool.size());
       for (int head = 0; head < spec.kv_heads; ++head) {
-        batch.keys.push_back(MakeStrip(page.key_rung, true, spec, page_spec.rows, random));
-        batch.values.push_back(MakeStrip(page.value_rung, false, spec, page_spec.rows, random));
+        batch.keys.push_back(make(page.key_rung, true, head, page_spec.rows));
+        batch.values.push_back(make(page.value_rung, false, head, page_spec.rows));
         for (const Strip* strip : {&batch.keys.back(), &batch.values.back()}) {
           batch.pool.insert(batch.pool.end(), strip->bytes.begin(), strip->bytes.end());
         }
@@ -269,7 +306,10 @@ CaseResult RunCase(const CaseSpec& spec) {
   Batch batch = MakeBatch(spec);
   DeviceBuffer<std::byte> pool(batch.pool);
   DeviceAttention call;
-  call.shape = {spec.head_dim, spec.kv_heads, spec.page_tokens, 0, 0};
+  call.shape = {spec.head_dim, spec.kv_heads, spec.page_tokens, spec.pq_subspaces, spec.pq_bits};
+  const DeviceBooks key_books(batch.books[0]), value_books(batch.books[1]);
+  call.key_codebook = key_books.Get(batch.books[0].size());
+  call.value_codebook = value_books.Get(batch.books[1].size());
   call.num_sequences = static_cast<int>(spec.sequences.size());
   call.query_heads = spec.kv_heads * spec.group;
   for (size_t p = 0; p < batch.pages.size(); ++p) {

@@ -26,6 +26,10 @@ struct CaseSpec {
   int splits = 0;
   Tiling tiling = Tiling::kAuto;
   float soft_cap = 0.0f;
+  // Of pq pages: a codebook for each part and KV head.
+  int pq_subspaces = 0;
+  int pq_bits = 0;
+  bool pq_rotated = false;
   std::vector<std::vector<PageSpec>> sequences;
   uint64_t seed = 1;
   bool compare_cpu = false;  // all pages full

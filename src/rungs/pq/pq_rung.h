@@ -33,6 +33,7 @@ class PqRung final : public Rung {
   // be there. The codebook has passed CheckCodebook.
   PqRung(const PqDescriptor& descriptor, const RungBinding& binding);
 
+  const PqSize& size() const { return size_; }
   const Codebook* codebook() const { return codebook_.get(); }
   uint64_t codebook_hash() const override { return codebook_hash_; }
   uint64_t TableBytes(Part part) const override;

@@ -1,0 +1,40 @@
+// AttendBatch: the requests of an Attend as the kernel takes them: a table of page records for
+// every query. Rows that a query must not see (those behind it, or before its window) are not live
+// in its records; pages without a row that it may see are left out.
+
+#ifndef VARVE_CUDA_BACKEND_ATTEND_BATCH_H_
+#define VARVE_CUDA_BACKEND_ATTEND_BATCH_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "attention/backend.h"
+#include "cuda/device_pages.h"
+
+namespace varve::cuda {
+
+struct AttendBatch {
+  std::vector<DevicePage> pages;    // of all queries, one after the other
+  std::vector<int32_t> page_begin;  // [num_queries + 1]
+  std::vector<int32_t> first_page;  // [num_queries]: where a query's records begin in its table
+  int max_pages = 0;                // of a query
+  uint32_t key_rungs = 0;           // bits of DeviceRung
+  uint32_t value_rungs = 0;
+
+  int num_queries() const { return static_cast<int>(first_page.size()); }
+};
+
+// Clears *batch and fills it. Every page is raw.
+void FillBatch(std::span<const AttentionRequest> requests, const AttendOptions& options,
+               AttendBatch* batch);
+
+// Tells `observer` the masses of every request, from what the kernel has written:
+// page_lse [records of the batch, num_heads] and lse [queries, num_heads].
+void ReportMasses(int layer, std::span<const AttentionRequest> requests, const AttendBatch& batch,
+                  int num_heads, const float* page_lse, const float* lse,
+                  AttentionObserver* observer);
+
+}  // namespace varve::cuda
+
+#endif  // VARVE_CUDA_BACKEND_ATTEND_BATCH_H_
