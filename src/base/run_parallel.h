@@ -18,7 +18,7 @@ void RunParallel(Executor& executor, size_t count, const Task& task) {
   struct Work {
     const Task& task;
     std::atomic<bool> failed = false;
-    std::exception_ptr first;  // written by whoever set `failed`
+    std::exception_ptr first = nullptr;  // written by whoever set `failed`
 
     void Run(size_t index, int worker) noexcept {
       if (failed.load(std::memory_order_relaxed)) return;
