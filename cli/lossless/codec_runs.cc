@@ -19,9 +19,11 @@ namespace {
 
 using store::LaneType;
 
-bool IsVarve(CodecKind kind) {
-  return kind == CodecKind::kVarve || kind == CodecKind::kVarveNoTables;
+bool HasDictionary(CodecKind kind) {
+  return kind == CodecKind::kVarve || kind == CodecKind::kVarveQuick;
 }
+
+bool IsVarve(CodecKind kind) { return HasDictionary(kind) || kind == CodecKind::kVarveNoTables; }
 
 double EntropyBits(std::span<const uint32_t> counts) {
   double sum = 0, bits = 0;
@@ -38,6 +40,8 @@ const char* CodecName(CodecKind kind) {
   switch (kind) {
     case CodecKind::kVarve:
       return "varve";
+    case CodecKind::kVarveQuick:
+      return "varve-quick";
     case CodecKind::kVarveNoTables:
       return "varve-alone";
     case CodecKind::kGear:
@@ -128,7 +132,7 @@ Status CodecRun::MakeRunningDictionaries() {
 }
 
 Status CodecRun::MakeDictionaries() {
-  if (kind_ != CodecKind::kVarve) return Status();
+  if (!HasDictionary(kind_)) return Status();
   if (scope_ == DictionaryScope::kRunning) {
     VARVE_RETURN_IF_ERROR(MakeRunningDictionaries());
   } else if (scope_ == DictionaryScope::kAll) {
@@ -152,7 +156,9 @@ Status CodecRun::MakeDictionaries() {
 
 Status CodecRun::PackItem(Item& item) const {
   if (IsVarve(kind_)) {
-    VARVE_ASSIGN_OR_RETURN(item.packed, store::Pack(item.page.view(), item.dictionary));
+    const store::PackGoal goal =
+        kind_ == CodecKind::kVarveQuick ? store::PackGoal::kQuick : store::PackGoal::kSmall;
+    VARVE_ASSIGN_OR_RETURN(item.packed, store::Pack(item.page.view(), item.dictionary, goal));
     return Status();
   }
   if (kind_ == CodecKind::kGear) {

@@ -19,6 +19,7 @@ namespace varve::cli {
 
 enum class CodecKind {
   kVarve,          // pages of 64 tokens with a dictionary
+  kVarveQuick,     // the same in the form that unpacks quickly, as a running cache has it
   kVarveNoTables,  // pages of 64 tokens, each by itself
   kGear,           // the gear frame: predictors, RLE and zstd
   kZstd,           // zstd-3 on the bytes as they are
@@ -35,7 +36,7 @@ struct TokenSpan {
 // `first` tokens, if that is not 0.
 std::vector<TokenSpan> CutSpans(int64_t begin, int64_t end, int64_t first, int64_t size);
 
-// Where dictionaries come from; kVarve alone looks at it.
+// Where dictionaries come from; only kVarve and kVarveQuick look at it.
 enum class DictionaryScope {
   kAll,       // one, from all pages
   kEachSpan,  // one for each span, from its pages

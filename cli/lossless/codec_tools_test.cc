@@ -74,8 +74,8 @@ TEST(CodecRun, SpansCoverAllTokens) {
 
 TEST(CodecRun, EveryCodecGivesItsBytesBack) {
   const DumpRows rows = MakeRows(200);
-  for (const CodecKind kind : {CodecKind::kVarve, CodecKind::kVarveNoTables, CodecKind::kGear,
-                               CodecKind::kZstd, CodecKind::kLz4}) {
+  for (const CodecKind kind : {CodecKind::kVarve, CodecKind::kVarveQuick, CodecKind::kVarveNoTables,
+                               CodecKind::kGear, CodecKind::kZstd, CodecKind::kLz4}) {
     CodecRun run(kind, rows, CutSpans(0, 200, 0, 64));
     const Status status = run.Check();
     EXPECT_TRUE(status.ok()) << CodecName(kind) << ": " << status.message();

@@ -71,11 +71,15 @@ const std::array<PlaneCode, 256>& CodesOf(PairElement element) {
 // Bits one after the other, lowest first.
 class BitWriter {
  public:
+  // Up to 64; those above `count` are 0.
   void Append(uint64_t bits, int count) {
-    for (int i = 0; i < count; ++i) {
+    while (count > 0) {
       if (used_ % 8 == 0) bytes_.push_back(std::byte{0});
-      bytes_.back() |= static_cast<std::byte>((bits >> i & 1) << used_ % 8);
-      ++used_;
+      const int room = 8 - static_cast<int>(used_ % 8), taken = std::min(room, count);
+      bytes_.back() |= static_cast<std::byte>(bits << used_ % 8);
+      bits >>= taken;
+      count -= taken;
+      used_ += static_cast<size_t>(taken);
     }
   }
   const std::vector<std::byte>& bytes() const { return bytes_; }
@@ -97,16 +101,20 @@ void AppendBlock(PairElement element, const PlaneCode* const* codes, const uint8
                  std::span<const std::byte> raw, PlaneStreams& out) {
   const PlaneLadder& ladder = LadderOf(element);
   AppendBytes(out.blocks, raw);
-  for (int l = 0; l < ladder.num_levels; ++l) {
-    for (int b = 0; b < ladder.levels[l].bits; ++b) {
-      uint64_t plane = 0;
-      int count = 0;
-      for (size_t i = 0; i < kPlaneElements; ++i) {
-        if (codes[i]->levels <= l) continue;
-        plane |= static_cast<uint64_t>(codes[i]->code[l] >> b & 1) << count++;
-      }
-      l == 0 ? AppendNumber(out.blocks, plane) : out.levels[l - 1].Append(plane, count);
+  uint64_t planes[kMaxPlaneLevels][2] = {};
+  int counts[kMaxPlaneLevels] = {};
+  for (size_t i = 0; i < kPlaneElements; ++i) {
+    for (int l = 0; l < codes[i]->levels; ++l) {
+      const uint64_t code = codes[i]->code[l];
+      planes[l][0] |= (code & 1) << counts[l];
+      planes[l][1] |= (code >> 1) << counts[l];
+      ++counts[l];
     }
+  }
+  for (int l = 0; l < ladder.num_levels; ++l) {
+    for (int b = 0; b < ladder.levels[l].bits; ++b)
+      l == 0 ? AppendNumber(out.blocks, planes[l][b])
+             : out.levels[l - 1].Append(planes[l][b], counts[l]);
   }
   for (size_t i = 0; i < kPlaneElements; ++i) {
     if (codes[i]->patch) out.patches.push_back(static_cast<std::byte>(exponents[i]));
