@@ -132,7 +132,7 @@ void Tensor::OpenDlpack(const py::handle& object) {
 
 // The library reads a stride of 0 as dense, so values that are repeated by a stride are refused.
 void Tensor::CheckStrides() const {
-  if (std::find(shape_.begin(), shape_.end(), 0) != shape_.end()) return;  // no value is read
+  if (is_empty()) return;  // no value is read
   for (size_t i = 0; i < shape_.size(); ++i) {
     if (shape_[i] > 1 && strides_[i] == 0) {
       Refuse(what_ + ": dimension " + std::to_string(i) +
@@ -160,7 +160,10 @@ std::byte* Tensor::at(int64_t index, int64_t second, int second_dimension) const
   return data_ + offset * static_cast<ptrdiff_t>(BytesOf(dtype_));
 }
 
+bool Tensor::is_empty() const { return std::find(shape_.begin(), shape_.end(), 0) != shape_.end(); }
+
 bool Tensor::is_dense() const {
+  if (is_empty()) return true;
   ptrdiff_t dense = 1;
   for (size_t i = shape_.size(); i-- > 0;) {
     if (shape_[i] > 1 && strides_[i] != dense) return false;

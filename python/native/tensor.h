@@ -36,6 +36,7 @@ class Tensor {
   // The value at `index` of the first dimension; the others at 0. With a second index likewise.
   std::byte* at(int64_t index, int64_t second = 0, int second_dimension = 1) const;
   std::byte* data() const { return data_; }
+  bool is_empty() const;
   bool is_dense() const;
 
  private:

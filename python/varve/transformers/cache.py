@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -34,7 +35,7 @@ class VarveLayer(CacheLayerMixin):
     supports_early_init = False
 
     def __init__(self, cache: VarveCache, index: int, window: int) -> None:
-        self._cache = cache
+        self._cache = weakref.proxy(cache)  # no cycle: native memory goes with the last reference
         self._index = index
         self.is_sliding = window > 0
         self.sliding_window = window or None

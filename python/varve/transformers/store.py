@@ -238,7 +238,8 @@ class Store:
         parts = []
         for part, dim in (("k", shape.key_dim), ("v", shape.value_dim)):
             out = torch.empty(len(self.sequences), shape.num_kv_heads, live, dim)
-            self.cache.read_batch(layer, part, self.sequences, out)
+            if live:
+                self.cache.read_batch(layer, part, self.sequences, out)
             parts.append(out.to(dtype))
         return parts[0], parts[1]
 
