@@ -10,6 +10,7 @@ add_library(varve::varve ALIAS varve_shared)
 target_link_libraries(varve_shared PRIVATE $<BUILD_INTERFACE:varve_objects>)
 if(VARVE_BUILD_CUDA)
   target_link_libraries(varve_shared PRIVATE $<BUILD_INTERFACE:varve_cuda_backend>)
+  target_link_options(varve_shared PRIVATE "LINKER:--exclude-libs,libvarve_cuda.a") # no API of ours
 endif()
 target_include_directories(varve_shared INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)

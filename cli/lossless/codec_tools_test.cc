@@ -188,10 +188,10 @@ TEST_F(CodecTools, BenchHasTheBaselinesAndANoiseRow) {
   ASSERT_TRUE(status.ok()) << status.message();
   std::ifstream file(options.json);
   const nlohmann::json report = nlohmann::json::parse(file);
-  ASSERT_EQ(report["rows"].size(), 8u * 2 * 6);
+  ASSERT_EQ(report["rows"].size(), 8u * 2 * 7);
   EXPECT_EQ(report["rows"][0]["mode"], "zstd-3");
   EXPECT_EQ(report["rows"][1]["role"], "noise");
-  EXPECT_EQ(report["rows"][5]["mode"], "varve");
+  EXPECT_EQ(report["rows"][6]["mode"], "varve");
   options.dtypes = {"f64"};
   EXPECT_EQ(BenchCodec(options).code(), StatusCode::kInvalidArgument);
 }

@@ -30,11 +30,12 @@ CacheShape SmallShape() {
 }
 
 const RetentionWork& Work() {
-  // V repeats every 40 tokens in layer 0: rows for dictionaries.
+  // V repeats every 40 tokens: rows for dictionaries.
   static const RetentionWork work = [] {
     RetentionWork made(SmallShape(), 900);
-    for (size_t i = 40 * 64; i < made.values[0].size(); ++i)
-      made.values[0][i] = made.values[0][i - 40 * 64];
+    for (std::vector<float>& values : made.values) {
+      for (size_t i = 40 * 64; i < values.size(); ++i) values[i] = values[i - 40 * 64];
+    }
     return made;
   }();
   return work;

@@ -165,8 +165,8 @@ TEST(CacheMetrics, ACorruptedPageFailsTheConsistency) {
   RetentionRun run(Shape(), "1: pack=store,hot=0/64,bootstrap=64,step=64", work, {},
                    WithWork(&noting));
   const SequenceId id = *run.cache->CreateSequence();
+  run.after_step = [&run] { run.cache->WaitForPacking(); };
   run.Feed(id, 512);
-  run.cache->WaitForPacking();
   const PackedPage* packed = noting.PackedAt(1, 128);
   ASSERT_NE(packed, nullptr);
   EXPECT_EQ(NumberOf(*run.cache, "kv_content_consistency_pass"), 1);
