@@ -27,7 +27,7 @@ const CLI::App& NamedCommand(const CLI::App& app) {
 std::string PathOf(const CLI::App& command) {
   std::string path = command.get_name();
   for (const CLI::App* up = command.get_parent(); up != nullptr; up = up->get_parent()) {
-    path = up->get_name() + " " + path;
+    path = fmt::format("{} {}", up->get_name(), path);
   }
   return path;
 }

@@ -53,7 +53,7 @@ class JsonValue {
   // Of an object, in the order of the text.
   struct Member;
   const std::vector<Member>& items() const { return std::get<Object>(value_); }
-  size_t size() const { return items().size(); }
+  size_t size() const;
   // Null where there is none.
   const JsonValue* find(std::string_view key) const;
   bool contains(std::string_view key) const { return find(key) != nullptr; }
@@ -75,6 +75,8 @@ struct JsonValue::Member {
   std::string key;
   JsonValue value;
 };
+
+inline size_t JsonValue::size() const { return items().size(); }
 
 // One value after the other, with commas and colons where they belong.
 class JsonWriter {

@@ -1,11 +1,11 @@
 #include "base/mapping_guard.h"
 
-#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdint>
 
 namespace varve {

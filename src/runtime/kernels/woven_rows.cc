@@ -128,6 +128,7 @@ void PlaceFields(WeightType type, const WovenForm& form, const uint8_t* block, i
 
 size_t BandBytes(const WeightMatrix& matrix) {
   const WovenForm form = WovenFormOf(matrix.type);
+  if (form.block == 0) return 0;
   return static_cast<size_t>(matrix.cols) / form.block * form.block_bytes();
 }
 
@@ -138,6 +139,7 @@ size_t WovenBytes(const WeightMatrix& matrix) {
 
 void WeaveBand(const WeightMatrix& matrix, int64_t band, std::byte* out) {
   const WovenForm form = WovenFormOf(matrix.type);
+  if (form.block == 0) return;
   const size_t num_blocks = static_cast<size_t>(matrix.cols) / form.block;
   const int num_runs = static_cast<int>(form.block) / kRun;
   for (int row = 0; row < kBandRows; ++row) {
