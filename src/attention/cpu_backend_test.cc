@@ -123,7 +123,7 @@ TEST_F(CpuBackendTest, AppendsRowsWhereverTheyLie) {
     const std::vector<float> keys = random_.Gaussians(size_t{16} * 100);
     const std::vector<float> values = random_.Gaussians(size_t{16} * 80);
     const AppendJob job{page.get(), 0, {keys.data(), rows, 100, 40}, {values.data(), rows, 80, 0}};
-    backend_->Append(0, {&job, 1});
+    ASSERT_EQ(backend_->Append(0, {&job, 1}).ToString(), "ok");
     const std::vector<float> stored = RowsOf(store_, *page, Part::kKey, 1);
     const std::vector<float> dense = RowsOf(store_, *page, Part::kValue, 1);
     for (int row = 0; row < rows; ++row) {
