@@ -13,8 +13,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache  # no
 
 from varve.transformers import VarveCache, exact_plan  # noqa: E402
 
-FOLDER = Path(os.environ.get("VARVE_MODELS", "models/cache"))
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+MODELS = Path(os.environ.get("VARVE_MODELS", "models/cache"))
+FOLDER = MODELS / "smollm2" if (MODELS / "smollm2" / FILE).exists() else MODELS
 pytestmark = pytest.mark.skipif(not (FOLDER / FILE).exists(), reason=f"{FOLDER / FILE}: ./dev models smollm2 brings it")
 
 
