@@ -147,7 +147,7 @@ Status WriteText(const std::string& path, std::string_view text) {
   std::FILE* file = std::fopen(path.c_str(), "wb");
   if (file == nullptr) return failed();
   if (std::fwrite(text.data(), 1, text.size(), file) != text.size()) {
-    const Status status = failed();  // before closing sets errno
+    Status status = failed();  // before closing sets errno
     std::fclose(file);
     return status;
   }
