@@ -148,13 +148,10 @@ WeightCandidate WeightsBench::Repack(const WeightCandidate& stored, Executor& ex
   woven.woven = true;
   woven.matrices = stored.matrices;
   const size_t bytes = WovenBytes(stored.matrices[0]);
-  const size_t band_bytes = BandBytes(stored.matrices[0]);
   woven.bytes = HugeBuffer(stored.matrices.size() * bytes, !options_.small_pages);
   std::byte* to = woven.bytes.data();
   for (WeightMatrix& matrix : woven.matrices) {
-    executor.ParallelFor(static_cast<size_t>(matrix.rows / kBandRows), [&](size_t band, int) {
-      WeaveBand(matrix, static_cast<int64_t>(band), to + band * band_bytes);
-    });
+    WeaveMatrix(matrix, executor, to);
     matrix.woven = to;
     to += bytes;
   }

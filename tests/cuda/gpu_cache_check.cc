@@ -90,13 +90,14 @@ double LargestDifference(const std::vector<float>& a, const std::vector<float>& 
   return largest;
 }
 
-std::vector<float> ReadAll(const Cache& cache, SequenceId id) {
+std::vector<float> ReadAll(const Cache& cache, SequenceId id, const std::string& plan) {
   std::vector<float> all;
   for (int layer = 0; layer < kShape.num_layers; ++layer) {
     for (const varve::Part part : {varve::Part::kKey, varve::Part::kValue}) {
       std::vector<float> rows((kTokens + 300) * 128);
       const varve::Result<int64_t> count =
           cache.ReadRows(id, layer, 1, part, 0, kTokens + 300, rows.data());
+      Expect(count.ok(), plan, "rows cannot be read: " + count.status().ToString());
       if (!count.ok()) return {};
       all.insert(all.end(), rows.begin(), rows.begin() + *count * 128);
     }
@@ -122,11 +123,11 @@ void Check(const std::string& plan, double tolerance, const std::string& folder)
     at += count;
   }
   Expect(largest <= tolerance, plan, "attention differs by " + std::to_string(largest));
-  Expect(ReadAll(*gpu, a) == ReadAll(*cpu, b), plan, "rows are not those of the CPU");
+  Expect(ReadAll(*gpu, a, plan) == ReadAll(*cpu, b, plan), plan, "rows are not those of the CPU");
   // A fork parts from its source; a file moves to the other device.
   const SequenceId fork = *gpu->Fork(a);
   Feed(*gpu, fork, kTokens, 1, plan);
-  Expect(ReadAll(*gpu, a) == ReadAll(*cpu, b), plan, "a fork changes its source");
+  Expect(ReadAll(*gpu, a, plan) == ReadAll(*cpu, b, plan), plan, "a fork changes its source");
   const std::string path = folder + "/gpu_cache_check.varve";
   varve::SaveOptions save;
   save.sequences = {{a, {}}};
@@ -134,14 +135,14 @@ void Check(const std::string& plan, double tolerance, const std::string& folder)
   const auto loaded = cpu->Load(path, {});
   Expect(loaded.ok(), plan, "a file of the GPU does not load on the CPU");
   if (loaded.ok())
-    Expect(ReadAll(*cpu, (*loaded)[0].sequence) == ReadAll(*cpu, b), plan,
+    Expect(ReadAll(*cpu, (*loaded)[0].sequence, plan) == ReadAll(*cpu, b, plan), plan,
            "a loaded file has other rows");
   save.sequences = {{b, {}}};
   Expect(cpu->Save(path, save).ok(), plan, "save");
   const auto back = gpu->Load(path, {});
   Expect(back.ok(), plan, "a file of the CPU does not load on the GPU");
   if (back.ok())
-    Expect(ReadAll(*gpu, (*back)[0].sequence) == ReadAll(*gpu, a), plan,
+    Expect(ReadAll(*gpu, (*back)[0].sequence, plan) == ReadAll(*gpu, a, plan), plan,
            "a file back has other rows");
   std::remove(path.c_str());
   std::printf("%-60s attention within %.1e, %llu bytes\n", plan.c_str(), largest,

@@ -124,19 +124,7 @@ void PlaceFields(WeightType type, const WovenForm& form, const uint8_t* block, i
   }
 }
 
-}  // namespace
-
-size_t BandBytes(const WeightMatrix& matrix) {
-  const WovenForm form = WovenFormOf(matrix.type);
-  if (form.block == 0) return 0;
-  return static_cast<size_t>(matrix.cols) / form.block * form.block_bytes();
-}
-
-size_t WovenBytes(const WeightMatrix& matrix) {
-  if (!CanWeave(matrix.type)) return 0;
-  return static_cast<size_t>(matrix.rows / kBandRows) * BandBytes(matrix);
-}
-
+// Writes BandBytes(matrix) bytes: the rows from kBandRows * band on.
 void WeaveBand(const WeightMatrix& matrix, int64_t band, std::byte* out) {
   const WovenForm form = WovenFormOf(matrix.type);
   if (form.block == 0) return;
@@ -155,6 +143,26 @@ void WeaveBand(const WeightMatrix& matrix, int64_t band, std::byte* out) {
       block += InfoOf(matrix.type).block_bytes;
     }
   }
+}
+
+}  // namespace
+
+size_t BandBytes(const WeightMatrix& matrix) {
+  const WovenForm form = WovenFormOf(matrix.type);
+  if (form.block == 0) return 0;
+  return static_cast<size_t>(matrix.cols) / form.block * form.block_bytes();
+}
+
+size_t WovenBytes(const WeightMatrix& matrix) {
+  return static_cast<size_t>(matrix.rows / kBandRows) * BandBytes(matrix);
+}
+
+void WeaveMatrix(const WeightMatrix& matrix, Executor& executor, std::byte* out) {
+  const size_t band_bytes = BandBytes(matrix);
+  if (band_bytes == 0) return;
+  executor.ParallelFor(static_cast<size_t>(matrix.rows / kBandRows), [&](size_t band, int) {
+    WeaveBand(matrix, static_cast<int64_t>(band), out + band * band_bytes);
+  });
 }
 
 }  // namespace varve

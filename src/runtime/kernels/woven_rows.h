@@ -27,6 +27,7 @@
 #include <cstdint>
 
 #include "runtime/kernels/weights.h"
+#include "varve/executor.h"
 
 namespace varve {
 
@@ -67,7 +68,7 @@ constexpr WovenForm WovenFormOf(WeightType type) {
 // Whether the type has a woven form.
 constexpr bool CanWeave(WeightType type) { return WovenFormOf(type).block != 0; }
 
-// Of one band of the matrix, whose type has a woven form; of the matrix, 0 if it has none.
+// Of one band, and of all; 0 if the type has no woven form.
 size_t BandBytes(const WeightMatrix& matrix);
 size_t WovenBytes(const WeightMatrix& matrix);
 
@@ -76,8 +77,8 @@ constexpr int64_t WovenRows(const WeightMatrix& matrix) {
   return matrix.rows / kBandRows * kBandRows;
 }
 
-// Writes BandBytes(matrix) bytes: the rows from kBandRows * band on.
-void WeaveBand(const WeightMatrix& matrix, int64_t band, std::byte* out);
+// Writes WovenBytes(matrix) bytes, on all threads.
+void WeaveMatrix(const WeightMatrix& matrix, Executor& executor, std::byte* out);
 
 }  // namespace varve
 

@@ -24,9 +24,7 @@ constexpr WeightType kTypes[] = {WeightType::kQ4_0, WeightType::kQ4_1, WeightTyp
 struct WovenMatrix {
   WovenMatrix(WeightType type, int64_t rows, int64_t cols, uint64_t seed)
       : stored(type, rows, cols, seed), view(stored.view()), bytes(WovenBytes(view)) {
-    for (int64_t band = 0; band < rows / kBandRows; ++band) {
-      WeaveBand(view, band, bytes.data() + static_cast<size_t>(band) * BandBytes(view));
-    }
+    WeaveMatrix(view, *MakeThreadPool(2), bytes.data());
     view.woven = bytes.data();
   }
   RandomMatrix stored;

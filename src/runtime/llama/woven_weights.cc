@@ -46,10 +46,7 @@ Status WeaveWeights(Executor& executor, LlamaWeights& weights) {
   }
   std::byte* to = memory->data();
   for (WeightMatrix* matrix : MatricesToWeave(weights)) {
-    const size_t band_bytes = BandBytes(*matrix);
-    executor.ParallelFor(static_cast<size_t>(matrix->rows / kBandRows), [&](size_t band, int) {
-      WeaveBand(*matrix, static_cast<int64_t>(band), to + band * band_bytes);
-    });
+    WeaveMatrix(*matrix, executor, to);
     matrix->woven = to;
     to += AlignUp(WovenBytes(*matrix), kAlignment);
   }
