@@ -56,6 +56,8 @@ void AddMlp(Executor& executor, LinearLayers& linear, const WhisperBlock& block,
   linear.Run(num_rows, {&out, 1});
 }
 
+// clang-tidy 14 does not see what designated initializers hand on.
+// NOLINTBEGIN(readability-non-const-parameter)
 void ProjectRows(LinearLayers& linear, const WhisperAttention& attention, int num_rows,
                  const float* normed, float* queries, float* keys, float* values) {
   const std::array<LinearTask, 3> tasks = {{
@@ -81,5 +83,6 @@ void AddAttended(LinearLayers& linear, const WhisperAttention& attention, int nu
                         .add = true};
   linear.Run(num_rows, {&task, 1});
 }
+// NOLINTEND(readability-non-const-parameter)
 
 }  // namespace varve
