@@ -95,6 +95,12 @@ target_link_libraries(allocation_faults PRIVATE varve_static)
 add_test(NAME allocation-faults COMMAND allocation_faults 2000 1 ${PROJECT_BINARY_DIR})
 set_tests_properties(allocation-faults PROPERTIES LABELS package TIMEOUT ${VARVE_TEST_TIMEOUT_S})
 
+# --- demotion, eviction, packing and spilling at once, for long; `./dev check faults` runs a million steps ---
+add_executable(soak tests/faults/soak.cc)
+target_link_libraries(soak PRIVATE varve_static)
+add_test(NAME soak COMMAND soak 20000 ${PROJECT_BINARY_DIR})
+set_tests_properties(soak PROPERTIES LABELS package TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S})
+
 # --- a program compiled with the first header of the C ABI runs with the library of today ---
 add_executable(old_header_test tests/old_header/old_header_test.c)
 target_link_libraries(old_header_test PRIVATE varve::varve varve_options)

@@ -17,9 +17,14 @@
 
 namespace varve::cli {
 
+// One per kind of fault; docs/reliability.md#exit-codes and `varve --help` list them.
 inline constexpr int kExitDone = 0;
-inline constexpr int kExitFailed = 1;    // failed while running
-inline constexpr int kExitBadUsage = 2;  // asked for something that cannot be
+inline constexpr int kExitFailed = 1;       // a check or a gate failed, or a fault of no other kind
+inline constexpr int kExitBadUsage = 2;     // asked for something that cannot be
+inline constexpr int kExitNotFound = 3;     // a file or model that does not exist
+inline constexpr int kExitOutOfMemory = 4;  // the system, or a cap such as --max-bytes
+inline constexpr int kExitBadData = 5;      // a file is damaged, or not the one that was pinned
+inline constexpr int kExitIo = 6;           // the system refused to read or write
 
 // Columns that line up. A column is right-aligned when its header starts with '>' (which is not
 // printed); widths count code points.
@@ -59,7 +64,7 @@ nlohmann::ordered_json MachineJson();
 Status WriteJson(const std::string& target, std::string_view command,
                  const nlohmann::ordered_json& rows);
 
-// Writes a whole text file.
+// Writes a whole text file, atomically (WriteFile of base/atomic_file.h).
 Status WriteText(const std::string& path, std::string_view text);
 
 // An error if the file that `option` names cannot be written: asked before the long work, not after
