@@ -235,6 +235,13 @@ Status FlushStdout() {
   return IoError("stdout: cannot be written" + reason);
 }
 
+std::string ExitCodesText() {
+  std::string text = "Exit codes:\n";
+  for (const ExitCodeMeaning& exit : kExitCodes)
+    text += fmt::format("  {:<7} {}\n", exit.code, exit.meaning);
+  return text + fmt::format("  {:<7} {}", "128 + N", kInterruptedMeaning);
+}
+
 int ReportError(const Status& status) {
   WriteNote(fmt::format("varve: {}\n", status.message()));
   switch (status.code()) {

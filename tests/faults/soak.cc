@@ -29,7 +29,7 @@ using varve::Cache;
 using varve::SequenceId;
 
 constexpr int kLayers = 3;
-constexpr int kHeads = 2;
+constexpr int kHeads = 1;
 constexpr int kDim = 32;
 constexpr int kLook = 250;   // steps between looks at the statistics
 constexpr int kTurn = 5000;  // steps between the turns of conversations
@@ -38,9 +38,9 @@ constexpr int kTurn = 5000;  // steps between the turns of conversations
 // attention and drops what its budget has no room for, layer 2 demotes by age and slides a window.
 // Budgets are of bytes, so that the size can be flat however long the text is.
 constexpr const char* kRules =
-    "0: evict=h2o,budget=160KiB,sink=16,recent=48,trigger=128,page=16%s; "
-    "1: evict=demote,budget=160KiB,sink=16,recent=48,trigger=128,exact=0%s; "
-    "2: age=f16:64/q8_0,window=256,sink=16%s";
+    "0: evict=h2o,budget=24KiB,sink=16,recent=48,trigger=128,page=16%s; "
+    "1: evict=demote,budget=24KiB,sink=16,recent=48,trigger=128,exact=0%s; "
+    "2: age=f16:64/q8_0,window=128,sink=16%s";
 constexpr const char* kPacking = ",pack=store,hot=16/32,bootstrap=16,step=32";
 
 std::string PlanText(const std::string& more, const std::string& once) {
