@@ -144,9 +144,13 @@ set_tests_properties(layers layers-self-test capabilities cuda-option PROPERTIES
 # --- the package: install into an empty prefix, build and run an outside project against it. A
 # sanitized library needs its consumers sanitized too, which is not what is tested here. ---
 if(NOT VARVE_SANITIZE)
-  add_test(NAME signals COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/faults/signals_test.py
-    $<TARGET_FILE:varve_cli>)
-  set_tests_properties(signals PROPERTIES LABELS package TIMEOUT ${VARVE_TEST_TIMEOUT_S})
+  # The program when something is in its way.
+  foreach(test signals exit_codes caps full_disk completions)
+    string(REPLACE "_" "-" name ${test})
+    add_test(NAME ${name} COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/faults/${test}_test.py
+      $<TARGET_FILE:varve_cli>)
+    set_tests_properties(${name} PROPERTIES LABELS package TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S})
+  endforeach()
   add_test(NAME exports COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_exports.py
     $<TARGET_FILE:varve_shared> ${PROJECT_SOURCE_DIR}/include --nm ${CMAKE_NM})
   set_tests_properties(exports PROPERTIES LABELS package TIMEOUT 60)
