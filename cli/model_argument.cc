@@ -88,7 +88,8 @@ Result<LoadedModel> LoadModel(const std::string& path) {
   loaded.name =
       is_embedded ? loaded.file->name() : std::filesystem::path(pinned.name).filename().string();
   if (is_embedded && pinned.hash) {
-    VARVE_RETURN_IF_ERROR(PinnedName{loaded.name, pinned.hash}.Check(loaded.file->ContentHash()));
+    const PinnedName embedded{loaded.name, pinned.hash};
+    VARVE_RETURN_IF_ERROR(embedded.Check(loaded.file->ContentHash()));
   }
   VARVE_ASSIGN_OR_RETURN(loaded.model, LoadDecoderModel(loaded.file));
   VARVE_ASSIGN_OR_RETURN(loaded.tokenizer, loaded.model->MakeTokenizer());

@@ -4,6 +4,7 @@
 #ifndef VARVE_CLI_CODEBOOK_CODEBOOK_KMEANS_H_
 #define VARVE_CLI_CODEBOOK_CODEBOOK_KMEANS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

@@ -166,7 +166,7 @@ Status CheckWritable(std::string_view option, const std::string& target) {
   // The new file takes the old one's name in its folder, which must be writable then.
   std::error_code error;
   const std::filesystem::path folder =
-      std::filesystem::weakly_canonical(target, error).parent_path();
+      std::filesystem::weakly_canonical(std::filesystem::absolute(target), error).parent_path();
   return error || access(folder.c_str(), W_OK) == 0 ? Status() : fail(errno);
 }
 

@@ -38,7 +38,7 @@ class Completions(ProgramTest):
             for line in self.run_program(*command.split(), "--help").stdout.splitlines():
                 if line.startswith("  -"):
                     for name in line.split()[0].split(","):
-                        self.assertIn(name.lstrip("!").split("=")[0], offered, command)
+                        self.assertIn(name.split("{")[0], offered, command)
 
     def test_the_other_shells_take_their_scripts(self):
         for shell, check in (("zsh", ["zsh", "-n"]), ("fish", ["fish", "-n"]), ("bash", ["bash", "-n"])):
@@ -59,7 +59,7 @@ class Completions(ProgramTest):
         with open(self.file("varve.1"), "w", encoding="utf-8") as file:
             file.write(page)
         if shutil.which("groff"):
-            done = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-z", self.file("varve.1")], check=True,
+            done = subprocess.run(["groff", "-Kutf8", "-man", "-Tutf8", "-ww", "-z", self.file("varve.1")], check=True,
                                   capture_output=True, text=True)
             self.assertEqual(done.stderr, "")
 
