@@ -15,6 +15,7 @@ import unittest
 from program_testing import PROMPT, TREE, ProgramTest
 
 FOLD = os.path.join(TREE, "models", "varve-books-29m-fold4.bin")
+TEXT = os.path.join(TREE, "models", "eval.txt")
 OLD = b"what was there before"
 RUN = ("run", "-p", PROMPT, "--tokens", "24", "--no-probe")
 
@@ -28,15 +29,15 @@ OUTPUTS = {
     "plan --json": ("plan", "q8_0", "--json"),
     "inspect --json": ("inspect", "--json"),
     "models --json": ("models", "--json"),
-    "codebook": ("codebook", "train", "--tokens", "512", "-M", "16", "--nbits", "4", "--iterations", "2", "-o"),
+    "codebook": ("codebook", "train", "-f", TEXT, "--tokens", "512", "-M", "16", "--nbits", "4", "--iterations", "2", "-o"),
     "fold baseline": ("fold", "baseline", FOLD),
 }
 
 
 def small_files():
-    """Writes beyond 1 KiB fail with EFBIG instead of a signal."""
+    """Writes beyond 200 bytes fail with EFBIG instead of a signal."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))
 
 
 class FullDisk(ProgramTest):
@@ -78,18 +79,17 @@ class FullDisk(ProgramTest):
             with self.subTest(name):
                 path = os.path.join(disk, "out.html" if "report" in name else "out")
                 self.write_old(path)
-                if name in ("plan --json", "inspect --json", "models --json"):
-                    with open(os.path.join(disk, "fill"), "wb") as fill:  # they are small
-                        fill.write(bytes(4096))
+                with open(os.path.join(disk, "fill"), "wb") as fill:
+                    fill.write(bytes(4096))  # the other of its two pages
                 done = self.run_program(*arguments, path)
                 self.expect_untouched(name, done, path, "No space left on device")
-                if os.path.exists(os.path.join(disk, "fill")):
-                    os.remove(os.path.join(disk, "fill"))
+                os.remove(path)
 
     def test_folders_of_files_say_which_one(self):
         disk = self.mount("64k")
         self.expect(6, "No space left on device", "dump", "--ctx", "256", "-o", os.path.join(disk, "rows"))
-        self.expect(6, "No space left on device", "codebook", "sample", "--tokens", "256", "-o", os.path.join(disk, "samples"))
+        self.expect(6, "No space left on device", "codebook", "sample", "-f", TEXT, "--tokens",
+                    "256", "-o", os.path.join(disk, "samples"))
         for _, _, names in os.walk(disk):
             self.assertFalse([name for name in names if ".tmp-" in name])
 
