@@ -33,11 +33,8 @@ int RunProgram(int argc, char** argv) {
       "  varve gate -o out/gate                 everything that is promised, measured and decided\n"
       "  varve solve --ratio 4                  the plan that loses least at a size\n"
       "  varve transcribe -m whisper-tiny.en speech.wav\n"
-      "`varve COMMAND --help` tells the options of a command. Exit codes: 0 done, 1 failed while "
-      "running, 2 asked for\n"
-      "something that cannot be, 130 interrupted by Ctrl-C (128 + signal: 143 by SIGTERM, 129 by "
-      "SIGHUP), with what\n"
-      "there was so far printed, written and saved.");
+      "`varve COMMAND --help` tells the options of a command.\n\n" +
+      varve::cli::ExitCodesText());
 
   // Whatever the command prints then comes from other kernels than were asked for.
   if (const std::string_view warning = varve::KernelSelectionWarning(); !warning.empty()) {
@@ -46,6 +43,7 @@ int RunProgram(int argc, char** argv) {
   int exit_code = varve::cli::kExitDone;
   AddBenchCommand(app, &exit_code);
   AddCodebookCommand(app, &exit_code);
+  AddCompletionsCommand(app, &exit_code);
   AddConvertCommand(app, &exit_code);
   AddDumpCommand(app, &exit_code);
   AddEvalCommand(app, &exit_code);
@@ -53,6 +51,7 @@ int RunProgram(int argc, char** argv) {
   AddGateCommand(app, &exit_code);
   AddInspectCommand(app, &exit_code);
   AddLosslessCommand(app, &exit_code);
+  AddManualCommand(app, &exit_code);
   AddModelsCommand(app, &exit_code);
   AddPlanCommand(app, &exit_code);
   AddRunCommand(app, &exit_code);

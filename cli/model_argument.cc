@@ -9,9 +9,12 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "base/pinned_name.h"
 #include "cli/available_memory.h"
 #include "cli/models/found_models.h"
 #include "runtime/embedded_model.h"
+#include "runtime/kernels/linear.h"
+#include "runtime/kernels/onednn.h"
 #include "runtime/model/open_model.h"
 
 namespace varve::cli {
@@ -33,9 +36,12 @@ CLI::Validator ModelValidator(ModelKind kind) {
       return std::string(kind == ModelKind::kText ? "empty; leave it out for the embedded model"
                                                   : "empty");
     }
-    Result<std::string> resolved = ResolveModel(value, kind);
+    Result<PinnedName> pinned = ParsePinnedName(value);
+    if (!pinned.ok()) return pinned.status().message();
+    Result<std::string> resolved = ResolveModel(pinned->name, kind);
     if (!resolved.ok()) return resolved.status().message();
     value = *std::move(resolved);
+    if (pinned->hash) value += "#" + HashText(*pinned->hash);
     return std::string();
   };
   return CLI::Validator(resolve, "", "model");
@@ -44,11 +50,25 @@ CLI::Validator ModelValidator(ModelKind kind) {
 }  // namespace
 
 CLI::Option* AddModelOption(CLI::App& command, std::string& path) {
-  return command
-      .add_option("-m,--model", path,
-                  "GGUF file, or a name that `varve models` lists (default: the embedded model)")
-      ->type_name("FILE|NAME")
-      ->transform(ModelValidator(ModelKind::kText));
+  CLI::Option* model =
+      command
+          .add_option(
+              "-m,--model", path,
+              "GGUF file, or a name that `varve models` lists (default: the embedded model)")
+          ->type_name("FILE|NAME")
+          ->transform(ModelValidator(ModelKind::kText));
+  // Callbacks run in the order in which options are added: the path is there.
+  command
+      .add_option_function<std::string>(
+          "--expect-hash",
+          [&path](const std::string& text) {
+            Result<uint64_t> hash = ParseHash(text);
+            if (!hash.ok()) throw CLI::ValidationError("--expect-hash", hash.status().message());
+            path += "#" + HashText(*hash);
+          },
+          "Refuse a model whose hash is another; `varve inspect` prints it. As -m FILE#HASH")
+      ->type_name("xxh3:HEX");
+  return model;
 }
 
 CLI::Option* AddSpeechModelOption(CLI::App& command, std::string& path) {
@@ -62,12 +82,29 @@ CLI::Option* AddSpeechModelOption(CLI::App& command, std::string& path) {
 
 Result<LoadedModel> LoadModel(const std::string& path) {
   LoadedModel loaded;
+  VARVE_ASSIGN_OR_RETURN(const PinnedName pinned, ParsePinnedName(path));
+  const bool is_embedded = pinned.name.empty();
+  VARVE_ASSIGN_OR_RETURN(loaded.file, is_embedded ? OpenEmbeddedModel() : GgufFile::Open(path));
   loaded.name =
-      path.empty() ? "the embedded model" : std::filesystem::path(path).filename().string();
-  VARVE_ASSIGN_OR_RETURN(loaded.file, path.empty() ? OpenEmbeddedModel() : GgufFile::Open(path));
+      is_embedded ? loaded.file->name() : std::filesystem::path(pinned.name).filename().string();
+  if (is_embedded && pinned.hash) {
+    const PinnedName embedded{loaded.name, pinned.hash};
+    VARVE_RETURN_IF_ERROR(embedded.Check(loaded.file->ContentHash()));
+  }
   VARVE_ASSIGN_OR_RETURN(loaded.model, LoadDecoderModel(loaded.file));
   VARVE_ASSIGN_OR_RETURN(loaded.tokenizer, loaded.model->MakeTokenizer());
   return loaded;
+}
+
+const CLI::Validator& LoadablePrecision() {
+  static const CLI::Validator validator(
+      [](std::string& text) {
+        const Status loaded = text == NameOf(ProductPrecision::kBF16) ? LoadOneDnn() : Status();
+        return loaded.ok() ? std::string()
+                           : fmt::format("{}: {}; use i16 or f32", text, loaded.message());
+      },
+      "");
+  return validator;
 }
 
 void AddRepackOption(CLI::App& command, std::string& when) {

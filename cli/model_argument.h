@@ -15,6 +15,7 @@
 namespace CLI {  // NOLINT(readability-identifier-naming): the library's own name
 class App;
 class Option;
+class Validator;
 }  // namespace CLI
 
 namespace varve::cli {
@@ -28,7 +29,8 @@ struct LoadedModel {
 
 // -m, --model: `path` becomes the file, also where a name was given (cli/models/found_models.h). A
 // name that is nobody's is bad usage. An empty value is refused: a shell variable that is not set
-// must not silently be another model.
+// must not silently be another model. --expect-hash goes into the path as a pin
+// (base/pinned_name.h), which LoadModel and GgufFile::Open check.
 CLI::Option* AddModelOption(CLI::App& command, std::string& path);
 
 // The same for models of speech: a Whisper file or the name of one. Required; there is no embedded
@@ -45,6 +47,9 @@ void AddRepackOption(CLI::App& command, std::string& when);
 // quarter of the memory that is free.
 Status RepackModel(const std::string& when, Executor& executor,
                    std::shared_ptr<const DecoderModel>& model);
+
+// A check of --precision: bf16 needs oneDNN, which is loaded when it is asked for.
+const CLI::Validator& LoadablePrecision();
 
 // The whole of a text file; "-" is stdin. Errors name the path; kNotFound where there is none.
 Result<std::string> ReadTextFile(const std::string& path);

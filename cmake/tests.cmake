@@ -95,6 +95,12 @@ target_link_libraries(allocation_faults PRIVATE varve_static)
 add_test(NAME allocation-faults COMMAND allocation_faults 2000 1 ${PROJECT_BINARY_DIR})
 set_tests_properties(allocation-faults PROPERTIES LABELS package TIMEOUT ${VARVE_TEST_TIMEOUT_S})
 
+# --- demotion, eviction, packing and spilling at once, for long; `./dev check faults` runs a million steps ---
+add_executable(soak tests/faults/soak.cc)
+target_link_libraries(soak PRIVATE varve_static)
+add_test(NAME soak COMMAND soak 20000 ${PROJECT_BINARY_DIR})
+set_tests_properties(soak PROPERTIES LABELS package TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S})
+
 # --- a program compiled with the first header of the C ABI runs with the library of today ---
 add_executable(old_header_test tests/old_header/old_header_test.c)
 target_link_libraries(old_header_test PRIVATE varve::varve varve_options)
@@ -138,9 +144,13 @@ set_tests_properties(layers layers-self-test capabilities cuda-option PROPERTIES
 # --- the package: install into an empty prefix, build and run an outside project against it. A
 # sanitized library needs its consumers sanitized too, which is not what is tested here. ---
 if(NOT VARVE_SANITIZE)
-  add_test(NAME signals COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/faults/signals_test.py
-    $<TARGET_FILE:varve_cli>)
-  set_tests_properties(signals PROPERTIES LABELS package TIMEOUT ${VARVE_TEST_TIMEOUT_S})
+  # The program when something is in its way.
+  foreach(test signals exit_codes caps full_disk completions)
+    string(REPLACE "_" "-" name ${test})
+    add_test(NAME ${name} COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/faults/${test}_test.py
+      $<TARGET_FILE:varve_cli>)
+    set_tests_properties(${name} PROPERTIES LABELS package TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S})
+  endforeach()
   add_test(NAME exports COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_exports.py
     $<TARGET_FILE:varve_shared> ${PROJECT_SOURCE_DIR}/include --nm ${CMAKE_NM})
   set_tests_properties(exports PROPERTIES LABELS package TIMEOUT 60)
@@ -152,6 +162,8 @@ if(NOT VARVE_SANITIZE)
     -DGENERATOR=${CMAKE_GENERATOR}
     -DCXX=${CMAKE_CXX_COMPILER}
     -DPKG_CONFIG=${PKG_CONFIG_EXECUTABLE}
+    -DREADELF=${CMAKE_READELF}
+    -DSTATIC=$<NOT:$<BOOL:${VARVE_BUILD_CUDA}>>
     -DVERSION=${PROJECT_VERSION}
     -P ${PROJECT_SOURCE_DIR}/tests/consumer/run.cmake)
   set_tests_properties(consumer PROPERTIES LABELS package TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S})

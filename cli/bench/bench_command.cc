@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/model_argument.h"
 #include "cli/report/output.h"
+#include "cli/report/usage_error.h"
 #include "runtime/model/open_model.h"
 
 namespace {
@@ -106,7 +107,7 @@ void AddAttention(CLI::App& bench, int* exit_code) {
       "cache)");
   command->add_option("--seed", options->seed, "Seed of the synthetic rows")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(varve::cli::NotNegative());
   command->add_flag("--breakdown", options->breakdown,
                     "A second table: time by stage (prepare, scores, softmax, values, merge, "
                     "encode, append)");
@@ -155,7 +156,7 @@ void AddDecode(CLI::App& bench, int* exit_code) {
       ->check(CLI::Range(1, 1024));
   command->add_option("--seed", options->seed, "Seed of random weights and rows")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(varve::cli::NotNegative());
   command->add_flag("--breakdown", options->breakdown,
                     "A second table: time by stage (prepare, scores, softmax, values, merge, "
                     "encode, append)");

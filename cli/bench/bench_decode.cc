@@ -281,8 +281,8 @@ Result<std::shared_ptr<const DecoderModel>> OpenBenchModel(const BenchDecodeOpti
     VARVE_ASSIGN_OR_RETURN(WeightType type, ParseWeightType("--weights", options.weights, kTypes));
     return RandomDecoderModel(options.random_model, type, options.seed);
   }
-  if (options.model.empty()) {
-    VARVE_ASSIGN_OR_RETURN(LoadedModel embedded, LoadModel(""));
+  if (options.model.empty() || options.model.starts_with('#')) {  // a pin alone
+    VARVE_ASSIGN_OR_RETURN(LoadedModel embedded, LoadModel(options.model));
     return embedded.model;
   }
   return OpenDecoderModel(options.model);

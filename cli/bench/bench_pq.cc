@@ -15,6 +15,7 @@
 #include "cli/codebook/codebook_training.h"
 #include "cli/interrupt.h"
 #include "cli/report/output.h"
+#include "cli/report/usage_error.h"
 #include "kernels/pq_kernels.h"
 #include "rungs/pq/pq_methods.h"
 #include "rungs/pq/pq_rung.h"
@@ -302,7 +303,7 @@ void AddBenchPq(CLI::App& bench, int* exit_code) {
       ->check(CLI::Range(1, 100000));
   command->add_option("--seed", options->seed, "Seed of rows and k-means")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(NotNegative());
   command->add_option("--json", options->json, "Write the rows as JSON to FILE, or - for stdout");
   command->footer(
       "scores  bytes      centroids looked up in registers, times the query as integers\n"

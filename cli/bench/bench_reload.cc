@@ -16,6 +16,7 @@
 #include "cli/model_argument.h"
 #include "cli/report/output.h"
 #include "cli/report/progress.h"
+#include "cli/report/usage_error.h"
 #include "runtime/model/open_model.h"
 #include "runtime/model_cache.h"
 #include "varve/cache_file.h"
@@ -219,7 +220,7 @@ void AddBenchReload(CLI::App& bench, int* exit_code) {
       ->check(CLI::Range(1, 1024));
   command->add_option("--seed", options->model.seed, "Seed of weights and tokens")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(NotNegative());
   command->add_option("--json", options->model.json,
                       "Write the rows as JSON to FILE, or - for stdout");
   command->footer(

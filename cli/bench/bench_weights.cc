@@ -16,8 +16,10 @@
 #include "cli/bench/huge_buffer.h"
 #include "cli/bench/read_bandwidth.h"
 #include "cli/interrupt.h"
+#include "cli/model_argument.h"
 #include "cli/report/output.h"
 #include "cli/report/progress.h"
+#include "cli/report/usage_error.h"
 #include "kernels/kernels.h"
 #include "runtime/kernels/linear.h"
 #include "runtime/kernels/weights_random.h"
@@ -359,7 +361,8 @@ void AddBenchWeights(CLI::App& bench, int* exit_code) {
           [options](const std::string& text) { options->precision = *FindPrecision(text); },
           "Prefill: products in f32, i16 (integers) or bf16")
       ->default_str("f32")
-      ->check(CLI::IsMember({"f32", "i16", "bf16"}));
+      ->check(CLI::IsMember({"f32", "i16", "bf16"}))
+      ->check(LoadablePrecision());
   command->add_option("--reps", options->reps, "Repetitions, all types interleaved")
       ->capture_default_str()
       ->check(CLI::Range(1, 100000));
@@ -378,7 +381,7 @@ void AddBenchWeights(CLI::App& bench, int* exit_code) {
                     "Also rows woven together, sixteen at a time, as `run --repack` has them");
   command->add_option("--seed", options->seed, "Seed of the random weights")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(NotNegative());
   command->add_option("--json", options->json, "Write the rows as JSON to FILE, or - for stdout");
   command->footer(
       "The product of each type is checked against double precision before timing; errors are\n"

@@ -23,7 +23,7 @@
 namespace varve::cli {
 namespace {
 
-constexpr int kFewRowsPerCentroid = 39;  // below this FAISS warns, too
+constexpr int kFewRowsPerCentroid = 39;  // below this they follow the noise of the rows
 
 // The sizes of one part: those of --k or --v, else that of -M and --nbits.
 Result<std::vector<CodebookSize>> ReadSizes(const char* option,

@@ -224,12 +224,9 @@ Status WriteSamples(const KvSamples& samples, const std::string& folder) {
       {"tokens", samples.num_tokens},
       {"ctx", samples.ctx}};
   const fs::path path = fs::path(folder) / kSamplesFile;
-  std::ofstream file(path, std::ios::binary);
   // Text that is no UTF-8 must not throw.
-  file << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
-  file.close();
-  if (file.good()) return Status();
-  return IoError(fmt::format("{}: cannot be written", path.string()));
+  return WriteText(path.string(),
+                   json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 Result<KvSamples> ReadSamples(const std::string& folder) {

@@ -152,9 +152,8 @@ Status TableTrainer::TrainRotations(CodebookTable& table) {
                                ReadUnitRows(*training_.rows, group, static_cast<size_t>(table.dim),
                                             kRotationRows, Seed(group, -1, table.num_subspaces)));
         FillUp(rows, table);
-        VARVE_ASSIGN_OR_RETURN(const std::vector<uint16_t> rotation,
-                               TrainRotation(options_.rotation, rows.values, table.dim,
-                                             table.num_subspaces, table.bits));
+        const std::vector<uint16_t> rotation = TrainRotation(
+            options_.rotation, rows.values, table.dim, table.num_subspaces, table.bits);
         std::copy(rotation.begin(), rotation.end(),
                   table.rotation.begin() + static_cast<ptrdiff_t>((begin + i) * stride));
         return Status();
@@ -177,24 +176,18 @@ Status TableTrainer::TrainGroup(const UnitRows& all, int group, CodebookTable& t
   if (options_.rotation != RotationKind::kNone) {
     rows = Rotate(rows, &table.rotation[static_cast<size_t>(group) * dim * dim], dim, executor_);
   }
-  std::vector<Status> results(num_subspaces);
   executor_.ParallelFor(num_subspaces, [&](size_t m, int) {
     std::vector<float> points(rows.count * sub_dim);
     for (size_t r = 0; r < rows.count; ++r) {
       std::copy_n(&rows.values[r * dim + m * sub_dim], sub_dim, &points[r * sub_dim]);
     }
-    const Result<std::vector<float>> centroids =
+    const std::vector<float> centroids =
         KMeans(points, table.sub_dim(), table.num_codes(), options_.iterations,
                Seed(group, table.bits, static_cast<int>(m)));
-    if (!centroids.ok()) {
-      results[m] = centroids.status();
-      return;
-    }
     const size_t at = static_cast<size_t>(group) * num_subspaces + m;
-    RoundCentroids(*centroids, table.sub_dim(), &table.scales[at],
+    RoundCentroids(centroids, table.sub_dim(), &table.scales[at],
                    &table.centroids[at * sub_dim * codes]);
   });
-  for (const Status& status : results) VARVE_RETURN_IF_ERROR(status);
   return Advance(GroupWork(table.dim, table.bits));
 }
 
@@ -259,8 +252,8 @@ Status CheckSize(const CodebookSize& size, int dim) {
 }
 
 size_t MostTrainingRows(int bits) {
-  // 256 rows for each centroid is what FAISS takes too; more changes nothing. Where centroids are
-  // few, 65536 rows cost little.
+  // More than 256 rows for each centroid change nothing. Where centroids are few, 65536 rows cost
+  // little.
   return std::max(size_t{65536}, size_t{256} << bits);
 }
 

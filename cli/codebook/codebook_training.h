@@ -1,10 +1,9 @@
-// Training of codebooks with FAISS: rows in, tables of centroids out.
+// Training of codebooks: rows in, tables of centroids out.
 //
 // Rows are divided by their norm, cut into sub-vectors, and each sub-space of each group gets its
 // own k-means; centroids are then rounded to bytes. Sub-spaces are spread over the threads of the
-// executor, one k-means per thread: FAISS's own threads are switched off, since both together are
-// ten times slower. The result depends on the rows, the options and the seed, never on the number
-// of threads.
+// executor, one k-means per thread. The result depends on the rows, the options and the seed, never
+// on the number of threads.
 
 #ifndef VARVE_CLI_CODEBOOK_CODEBOOK_TRAINING_H_
 #define VARVE_CLI_CODEBOOK_CODEBOOK_TRAINING_H_

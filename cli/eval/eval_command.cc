@@ -10,6 +10,7 @@
 #include "cli/eval/eval_wer.h"
 #include "cli/eval/eval_windows.h"
 #include "cli/report/output.h"
+#include "cli/report/usage_error.h"
 
 namespace {
 
@@ -59,7 +60,7 @@ void AddRecall(CLI::App& eval, int* exit_code) {
       ->check(CLI::Range(0.0, 1.0));
   command->add_option("--seed", options->recall.seed, "Seed of things, numbers and places")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(varve::cli::NotNegative());
   command->footer(
       "A prompt is running text of --ctx tokens (default: 3500, or what fits the model's context) "
       "with facts\nin it: \"Remember that the number of the silver tower is 48213.\" It is read "

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -54,7 +54,9 @@ class WerRun {
     }
     progress.Clear();
     if (files_done_ > 0) Print();
-    return FinishJson(status, options_.json, "eval wer", Rows());
+    Status written =
+        options_.texts.empty() || texts_.empty() ? Status() : WriteText(options_.texts, texts_);
+    return FinishJson(status.ok() ? std::move(written) : status, options_.json, "eval wer", Rows());
   }
 
  private:
@@ -64,10 +66,7 @@ class WerRun {
       VARVE_ASSIGN_OR_RETURN(plans.emplace_back(), ReadKvOption(text));
     }
     VARVE_RETURN_IF_ERROR(CheckWritable("--json", options_.json));
-    if (!options_.texts.empty()) {
-      texts_.open(options_.texts);
-      if (!texts_) return IoError(fmt::format("--texts \"{}\": cannot be written", options_.texts));
-    }
+    VARVE_RETURN_IF_ERROR(CheckWritable("--texts", options_.texts));
     for (const std::string& folder : options_.folders) {
       VARVE_ASSIGN_OR_RETURN(SpeechFolder found, ReadSpeechFolder(folder));
       std::ranges::move(found.utterances, std::back_inserter(spoken_));
@@ -109,9 +108,8 @@ class WerRun {
       const std::string heard = NormalizeEnglish(text);
       lane.words += AlignWords(said, heard);
       lane.characters += AlignCharacters(said, heard);
-      if (texts_.is_open()) {
-        texts_ << lane.plan << '\t' << file.id << '\t' << said << '\t' << heard << '\n';
-      }
+      if (!options_.texts.empty())
+        texts_ += fmt::format("{}\t{}\t{}\t{}\n", lane.plan, file.id, said, heard);
       if (exact_ != nullptr) VARVE_RETURN_IF_ERROR(MeasureErrors(mel, transcript, &lane));
     }
     seconds_ += static_cast<double>(samples.size()) / kSpeechRate;
@@ -207,7 +205,7 @@ class WerRun {
   std::unique_ptr<Executor> executor_;
   std::vector<WerLane> lanes_;
   std::unique_ptr<SpeechRunner> exact_;
-  std::ofstream texts_;
+  std::string texts_;  // of all files so far
   int files_done_ = 0;
   double seconds_ = 0;
 };

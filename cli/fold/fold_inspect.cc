@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "base/pinned_name.h"
 #include "cli/fold/fold_command.h"
 #include "cli/report/output.h"
 #include "fold/compressor_format.h"
@@ -87,7 +88,7 @@ Json Row(const std::string& name, const Compressor& compressor) {
           {"num_slots", compressor.num_slots},
           {"has_image", compressor.has_image},
           {"bytes", compressor.bytes()},
-          {"hash", fmt::format("{:016x}", CompressorHash(compressor))},
+          {"hash", HashText(CompressorHash(compressor))},
           {"blocks", blocks}};
 }
 
@@ -118,7 +119,7 @@ std::string RenderCompressor(const std::string& name, const Compressor& compress
   line("threshold", Threshold(compressor));
   line("segments", compressor.has_image ? "text and image" : "text; an image stays as it is");
   line("weights", HumanBytes(static_cast<double>(compressor.bytes())));
-  line("hash", fmt::format("{:016x}", CompressorHash(compressor)));
+  line("hash", HashText(CompressorHash(compressor)));
   TextTable table({"block", ">outputs", ">inputs", "bias", ">rms", ">largest"});
   ForEachBlock(compressor, [&](CompressorPart part, size_t slot, const CompressorLinear& linear,
                                const BlockSummary& summary) {

@@ -12,6 +12,7 @@
 #include "cli/bench/bench_report.h"
 #include "cli/gate/gate_summary.h"
 #include "cli/model_argument.h"
+#include "cli/report/output.h"
 #include "kernels/content_hash.h"
 #include "kernels/kernels.h"
 
@@ -125,13 +126,12 @@ Status AppendHistory(const std::string& path, const GatePlace& place, const Json
                      {"model", place.model},
                      {"overall_pass", summary.value("overall_pass", false)},
                      {"speed", summary.value("speed", Json::array())}};
-  const std::string text = line.dump() + "\n";
-  std::FILE* file = std::fopen(path.c_str(), "ab");
-  if (file == nullptr) return IoError(fmt::format("--history \"{}\": cannot be opened", path));
-  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  const bool closed = std::fclose(file) == 0;
-  if (written && closed) return Status();
-  return IoError(fmt::format("--history \"{}\": cannot be written", path));
+  // Whole, so that a disk that is full leaves the old lines and no half of a new one.
+  std::string text;
+  if (std::filesystem::exists(path)) {
+    VARVE_ASSIGN_OR_RETURN(text, ReadTextFile(path));
+  }
+  return WriteText(path, text + line.dump() + "\n");
 }
 
 }  // namespace varve::cli

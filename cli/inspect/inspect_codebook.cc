@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/pinned_name.h"
 #include "base/quoted.h"
 #include "cli/codebook/codebook_error.h"
 #include "cli/codebook/codebook_samples.h"
@@ -62,7 +63,7 @@ std::string RenderCodebook(const std::string& name, const Codebook& codebook,
   line("trained on", Printable(codebook.trained_on, 1024));
   line("tables", fmt::format("{}, {}", codebook.tables.size(),
                              HumanBytes(static_cast<double>(TableBytes(codebook)))));
-  line("hash", fmt::format("{:016x}", CodebookHash(codebook)));
+  line("hash", HashText(CodebookHash(codebook)));
   std::vector<std::string> headers = {"part",        "rung",    "grain",  "rotation", ">dim",
                                       ">bits/value", ">groups", ">bytes", ">a layer"};
   if (!errors.empty()) headers.emplace_back(">error");
@@ -99,7 +100,7 @@ Json CodebookJson(const std::string& name, const Codebook& codebook,
               {"num_layers", codebook.num_layers},
               {"num_kv_heads", codebook.num_kv_heads},
               {"bytes", TableBytes(codebook)},
-              {"hash", fmt::format("{:016x}", CodebookHash(codebook))}};
+              {"hash", HashText(CodebookHash(codebook))}};
   row["tables"] = Json::array();
   for (size_t i = 0; i < codebook.tables.size(); ++i) {
     const CodebookTable& item = codebook.tables[i];

@@ -62,12 +62,13 @@ TEST(InspectModel, SaysWhatTheFileSays) {
 TEST(InspectModel, RendersOneLineForEachFact) {
   const Model model(SmallModel());
   const std::string text = RenderSummary(SummarizeModel(*model.file), /*colour=*/false);
-  for (const char* line : {"architecture  llama\n", "context       4096\n",
-                           "layers        3 of width 256, feed-forward 704\n",
-                           "heads         4 on 2 KV heads, dim 64\n",
-                           "KV cache      1.50 KiB per token in f16, 6.00 MiB at 4096 tokens\n",
-                           "tokenizer     gpt2 (pre llama-bpe), 9 tokens\n",
-                           "chat          chatml\n", "parameters    2.82 K\n"}) {
+  for (const char* line :
+       {"architecture  llama\n", "context       4096\n",
+        "layers        3 of width 256, feed-forward 704\n",
+        "heads         4 on 2 KV heads, dim 64\n",
+        "KV cache      1.50 KiB per token in f16, 6.00 MiB at 4096 tokens\n",
+        "tokenizer     gpt2 (pre llama-bpe), 9 tokens\n", "chat          chatml\n",
+        "parameters    2.82 K\n", "hash          xxh3:"}) {
     EXPECT_NE(text.find(line), std::string::npos) << line << "in\n" << text;
   }
 }
@@ -138,11 +139,11 @@ TEST(InspectModel, ListsCutWhatIsLong) {
   EXPECT_EQ(TensorJson(*model.file)[0]["dims"], Json::array({256, 10}));
 }
 
-TEST(InspectModel, FilesThatAreNoModelEndWithTheExitCodeOfBadUsage) {
+TEST(InspectModel, FilesThatAreNoModelEndWithTheExitCodeOfTheirFault) {
   const TempFolder folder;
   InspectModelOptions options;
   options.path = folder.File("gone.gguf");
-  EXPECT_EQ(InspectModel(options), kExitBadUsage);
+  EXPECT_EQ(InspectModel(options), kExitNotFound);
   options.path = folder.File("text.gguf");
   WriteBytes(options.path, std::as_bytes(std::span("hello")));
   testing::internal::CaptureStderr();

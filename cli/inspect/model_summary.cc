@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/pinned_name.h"
 #include "base/quoted.h"
 #include "cli/inspect/model_lists.h"
 #include "cli/report/output.h"
@@ -155,6 +156,7 @@ ModelSummary SummarizeModel(const GgufFile& file) {
   Result<int64_t> parts = file.GetInt("split.count", 1, kMaxSize);
   if (parts.ok()) summary.parts = *parts;
   summary.file_bytes = file.file_bytes();
+  summary.hash = file.ContentHash();
   summary.architecture = Text(file, "general.architecture");
   summary.name = Text(file, "general.name");
   Result<std::string_view> architecture = file.GetString("general.architecture");
@@ -177,6 +179,7 @@ std::string RenderSummary(const ModelSummary& summary, bool colour) {
   line("format", fmt::format("GGUF {}{}", summary.version,
                              summary.parts > 1 ? fmt::format(" in {} parts", summary.parts) : ""));
   line("size", HumanBytes(static_cast<double>(summary.file_bytes)));
+  line("hash", HashText(summary.hash));
   line("architecture", summary.architecture);
   line("name", summary.name);
   line("parameters", HumanCount(summary.types.parameters()));
@@ -197,6 +200,7 @@ Json SummaryJson(const ModelSummary& summary) {
           {"gguf_version", summary.version},
           {"parts", summary.parts},
           {"file_bytes", summary.file_bytes},
+          {"hash", HashText(summary.hash)},
           {"architecture", summary.architecture},
           {"name", summary.name},
           {"parameters", summary.types.parameters()},

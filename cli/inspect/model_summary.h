@@ -22,6 +22,7 @@ struct ModelSummary {
   uint32_t version = 0;
   int64_t parts = 1;
   uint64_t file_bytes = 0;
+  uint64_t hash = 0;         // GgufFile::ContentHash
   std::string architecture;  // empty where the file is silent, as all strings here
   std::string name;
   TypeShares types;

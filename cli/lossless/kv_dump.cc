@@ -4,12 +4,15 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "base/atomic_file.h"
 #include "base/half.h"
+#include "cli/report/output.h"
 #include "runtime/model_cache.h"
 #include "varve/plan.h"
 
@@ -57,14 +60,6 @@ Result<DumpRows> ReadPart(const Cache& cache, SequenceId sequence, int layer, Pa
     }
   }
   return rows;
-}
-
-Status WriteFile(const fs::path& path, const char* data, size_t bytes) {
-  std::ofstream file(path, std::ios::binary);
-  file.write(data, static_cast<std::streamsize>(bytes));
-  file.close();
-  if (file.good()) return Status();
-  return IoError(fmt::format("{}: cannot write {} bytes", path.string(), bytes));
 }
 
 Result<std::string> ReadFile(const fs::path& path, uint64_t max_bytes) {
@@ -130,13 +125,14 @@ Status WritePiece(const fs::path& folder, const DumpRows& keys, const DumpRows& 
   meta.k_file = fmt::format("k_t{}_{}.bin", begin, end);
   meta.v_file = fmt::format("v_t{}_{}.bin", begin, end);
   for (const DumpRows* rows : {&keys, &values}) {
-    const auto* data = reinterpret_cast<const char*>(rows->bytes.data());
-    VARVE_RETURN_IF_ERROR(WriteFile(folder / (rows == &keys ? meta.k_file : meta.v_file),
-                                    data + static_cast<size_t>(begin) * rows->row_bytes(),
-                                    meta.file_bytes()));
+    const std::span<const std::byte> bytes =
+        std::span(rows->bytes)
+            .subspan(static_cast<size_t>(begin) * rows->row_bytes(), meta.file_bytes());
+    VARVE_RETURN_IF_ERROR(
+        WriteFile((folder / (rows == &keys ? meta.k_file : meta.v_file)).string(), bytes));
   }
-  const std::string text = store::FormatDumpMeta(meta);
-  return WriteFile(folder / fmt::format("meta_t{}_{}.json", begin, end), text.data(), text.size());
+  return WriteText((folder / fmt::format("meta_t{}_{}.json", begin, end)).string(),
+                   store::FormatDumpMeta(meta));
 }
 
 }  // namespace

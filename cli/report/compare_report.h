@@ -38,8 +38,10 @@ struct ComparedPlan {
   std::string text;
   std::vector<int32_t> tokens;
   StopReason stop = StopReason::kMaxTokens;
-  CacheFigures memory;      // at the end of this plan's own text
-  CacheMetrics metrics;     // likewise
+  CacheFigures memory;   // at the end of this plan's own text
+  CacheMetrics metrics;  // likewise
+  uint64_t nonfinite_values = 0;
+  uint64_t max_bytes = 0;   // --max-bytes, which f16 need not keep to; 0: none
   int64_t tokens_seen = 0;  // by then
   PlanUse use;              // codebooks and fallbacks
   double prompt_tokens_per_s = 0;
@@ -49,6 +51,7 @@ struct ComparedPlan {
   double same_best = 0;           // share of positions with the same most likely token
   int64_t first_difference = -1;  // index of the first token that differs from f16's; -1: none
   ComparedSpeed speed;
+  bool fits() const { return max_bytes == 0 || memory.bytes <= max_bytes; }
   // For the report; null where nothing was recorded (docs/format/report.md).
   nlohmann::ordered_json pages;                                       // memory by page state
   nlohmann::ordered_json spans;                                       // which tokens are where

@@ -78,6 +78,12 @@ void PrintComparison(const Comparison& comparison, std::FILE* out) {
     PrintRetention(plan.plan, plan.metrics, plan.tokens_seen, out);
     PrintLossless(plan.plan, plan.metrics.lossless, out);
     PrintFallbacks(plan.plan, plan.use.fallbacks, out);
+    PrintNonfinite(plan.plan, plan.nonfinite_values, out);
+    if (plan.fits()) continue;
+    fmt::print(
+        out, "{}: {} > --max-bytes {}: it does not fit, and ran without the cap as the reference\n",
+        plan.plan, HumanBytes(static_cast<double>(plan.memory.bytes)),
+        HumanBytes(static_cast<double>(plan.max_bytes)));
   }
 }
 
@@ -105,6 +111,11 @@ nlohmann::ordered_json ComparisonRows(const Comparison& comparison) {
                     {"stop", StopReasonName(plan.stop)},
                     {"text", plan.text}});
     AddCacheMetrics(plan.metrics, &rows.back());
+    rows.back()["nonfinite_values"] = plan.nonfinite_values;
+    if (plan.max_bytes > 0) {
+      rows.back()["max_bytes"] = plan.max_bytes;
+      rows.back()["fits"] = plan.fits();
+    }
     AddPlanUseKeys(plan.use, &rows.back());
   }
   return rows;

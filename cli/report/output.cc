@@ -7,12 +7,15 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <span>
 
 #include <fmt/format.h>
 
+#include "base/atomic_file.h"
 #include "base/machine.h"
 #include "kernels/kernels.h"
 
@@ -141,17 +144,7 @@ Status WriteJson(const std::string& target, std::string_view command, const Json
 }
 
 Status WriteText(const std::string& path, std::string_view text) {
-  const auto failed = [&] {
-    return IoError(fmt::format("\"{}\": cannot be written: {}", path, std::strerror(errno)));
-  };
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) return failed();
-  if (std::fwrite(text.data(), 1, text.size(), file) != text.size()) {
-    Status status = failed();  // before closing sets errno
-    std::fclose(file);
-    return status;
-  }
-  return std::fclose(file) == 0 ? Status() : failed();
+  return WriteFile(path, std::as_bytes(std::span(text)));
 }
 
 Status CheckWritable(std::string_view option, const std::string& target) {
@@ -170,7 +163,11 @@ Status CheckWritable(std::string_view option, const std::string& target) {
   const File file(std::fopen(target.c_str(), "ab"));
   if (!file) return fail(errno);
   if (!exists) std::remove(target.c_str());
-  return Status();
+  // The new file takes the old one's name in its folder, which must be writable then.
+  std::error_code error;
+  const std::filesystem::path folder =
+      std::filesystem::weakly_canonical(std::filesystem::absolute(target), error).parent_path();
+  return error || access(folder.c_str(), W_OK) == 0 ? Status() : fail(errno);
 }
 
 Status FinishJson(const Status& measured, const std::string& target, std::string_view command,
@@ -238,16 +235,34 @@ Status FlushStdout() {
   return IoError("stdout: cannot be written" + reason);
 }
 
+std::string ExitCodesText() {
+  std::string text = "Exit codes:\n";
+  for (const ExitCodeMeaning& exit : kExitCodes)
+    text += fmt::format("  {:<7} {}\n", exit.code, exit.meaning);
+  return text + fmt::format("  {:<7} {}", "128 + N", kInterruptedMeaning);
+}
+
 int ReportError(const Status& status) {
   WriteNote(fmt::format("varve: {}\n", status.message()));
   switch (status.code()) {
+    case StatusCode::kOk:
+      return kExitDone;
     case StatusCode::kInvalidArgument:
     case StatusCode::kUnimplemented:
-    case StatusCode::kNotFound:
       return kExitBadUsage;
-    default:
+    case StatusCode::kNotFound:
+      return kExitNotFound;
+    case StatusCode::kOutOfMemory:
+      return kExitOutOfMemory;
+    case StatusCode::kDataLoss:
+      return kExitBadData;
+    case StatusCode::kIoError:
+      return kExitIo;
+    case StatusCode::kFailedPrecondition:
+    case StatusCode::kInternal:
       return kExitFailed;
   }
+  return kExitFailed;
 }
 
 }  // namespace varve::cli

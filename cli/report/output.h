@@ -17,9 +17,33 @@
 
 namespace varve::cli {
 
+// One per kind of fault; docs/reliability.md#exit-codes and `varve --help` list them.
 inline constexpr int kExitDone = 0;
-inline constexpr int kExitFailed = 1;    // failed while running
-inline constexpr int kExitBadUsage = 2;  // asked for something that cannot be
+inline constexpr int kExitFailed = 1;       // a check or a gate failed, or a fault of no other kind
+inline constexpr int kExitBadUsage = 2;     // asked for something that cannot be
+inline constexpr int kExitNotFound = 3;     // a file or model that does not exist
+inline constexpr int kExitOutOfMemory = 4;  // the system, or a cap such as --max-bytes
+inline constexpr int kExitBadData = 5;      // a file is damaged, or not the one that was pinned
+inline constexpr int kExitIo = 6;           // the system refused to read or write
+
+// For --help and the manual page.
+struct ExitCodeMeaning {
+  int code;
+  const char* meaning;
+};
+inline constexpr ExitCodeMeaning kExitCodes[] = {
+    {kExitDone, "done"},
+    {kExitFailed, "a gate or a check failed, or a fault of no other kind"},
+    {kExitBadUsage, "asked for something that cannot be: options, plans, what this build lacks"},
+    {kExitNotFound, "a file or a model that does not exist"},
+    {kExitOutOfMemory, "no memory, of the system or under a cap such as --max-bytes"},
+    {kExitBadData, "a file is damaged, or not the one that was pinned"},
+    {kExitIo, "the system refused to read or to write: no room, no permission"},
+};
+inline constexpr const char* kInterruptedMeaning =
+    "ended by signal N (130 for Ctrl-C); what there was so far is printed, written and saved";
+// The list as lines.
+std::string ExitCodesText();
 
 // Columns that line up. A column is right-aligned when its header starts with '>' (which is not
 // printed); widths count code points.
@@ -59,7 +83,7 @@ nlohmann::ordered_json MachineJson();
 Status WriteJson(const std::string& target, std::string_view command,
                  const nlohmann::ordered_json& rows);
 
-// Writes a whole text file.
+// Writes a whole text file, atomically (WriteFile of base/atomic_file.h).
 Status WriteText(const std::string& path, std::string_view text);
 
 // An error if the file that `option` names cannot be written: asked before the long work, not after

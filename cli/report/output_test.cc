@@ -106,7 +106,11 @@ TEST(Output, PlansComeFromTextOrFile) {
 TEST(Output, ExitCodesTellUsageFromFailure) {
   EXPECT_EQ(ReportError(InvalidArgument("x")), kExitBadUsage);
   EXPECT_EQ(ReportError(Unimplemented("x")), kExitBadUsage);
-  EXPECT_EQ(ReportError(IoError("x")), kExitFailed);
+  EXPECT_EQ(ReportError(NotFound("x")), kExitNotFound);
+  EXPECT_EQ(ReportError(OutOfMemory("x")), kExitOutOfMemory);
+  EXPECT_EQ(ReportError(DataLoss("x")), kExitBadData);
+  EXPECT_EQ(ReportError(IoError("x")), kExitIo);
+  EXPECT_EQ(ReportError(Internal("x")), kExitFailed);
 }
 
 }  // namespace output_test

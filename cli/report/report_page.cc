@@ -1,11 +1,7 @@
 #include "cli/report/report_page.h"
 
-#include <sys/stat.h>
-
-#include <memory>
 #include <utility>
 
-#include "base/atomic_file.h"
 #include "cli/report/output.h"
 #include "cli/report/report_tables.h"
 #include "cli/report/report_template.h"
@@ -14,12 +10,6 @@ namespace varve::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// A device or a pipe has no name to give to a new file: it is written where it stands.
-bool IsSpecialFile(const std::string& path) {
-  struct stat info {};
-  return stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode);
-}
 
 }  // namespace
 
@@ -64,12 +54,7 @@ std::string RenderReport(std::string_view title, const Json& document) {
 }
 
 Status WriteReport(const std::string& path, std::string_view title, const Json& document) {
-  const std::string page = RenderReport(title, document);
-  if (IsSpecialFile(path)) return WriteText(path, page);
-  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file,
-                         AtomicFile::Create(path, SystemFileOps()));
-  VARVE_RETURN_IF_ERROR(file->Append(std::as_bytes(std::span(page))));
-  return file->Commit();
+  return WriteText(path, RenderReport(title, document));
 }
 
 }  // namespace varve::cli

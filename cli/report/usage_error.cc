@@ -76,6 +76,17 @@ std::vector<std::string> WithLongNames(int argc, const char* const* argv) {
   return arguments;
 }
 
+const CLI::Validator& NotNegative() {
+  static const CLI::Validator validator(
+      [](std::string& text) {
+        double value = 0;
+        if (!CLI::detail::lexical_cast(text, value)) return Quoted(text) + " is not a number";
+        return value >= 0 ? std::string() : Quoted(text) + " is below 0";
+      },
+      "0 or more");
+  return validator;
+}
+
 std::string DescribeUsageError(const CLI::App& app, const std::vector<std::string>& arguments,
                                const CLI::ParseError& error) {
   const CLI::App& command = NamedCommand(app);

@@ -10,6 +10,7 @@
 namespace CLI {  // NOLINT(readability-identifier-naming): the library's own name
 class App;
 class ParseError;
+class Validator;
 }  // namespace CLI
 
 namespace varve::cli {
@@ -21,6 +22,9 @@ std::vector<std::string> WithLongNames(int argc, const char* const* argv);
 // Lines without their end. `arguments` are those that were parsed, without the program's name.
 std::string DescribeUsageError(const CLI::App& app, const std::vector<std::string>& arguments,
                                const CLI::ParseError& error);
+
+// A check of options: 0 or more. The parser's own spells its limit out in 309 digits.
+const CLI::Validator& NotNegative();
 
 }  // namespace varve::cli
 

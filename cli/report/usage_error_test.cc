@@ -58,6 +58,25 @@ TEST(UsageError, BadValuesKeepTheirReason) {
   EXPECT_NE(ErrorOf({}).find("subcommand"), std::string::npos);
 }
 
+TEST(UsageError, ALimitIsNotSpeltOutInHundredsOfDigits) {
+  CLI::App app("test", "varve");
+  double value = 0;
+  app.add_option("--seed", value)->check(NotNegative());
+  EXPECT_LT(app.help().size(), 400u);
+  app.parse("--seed 3.5");
+  EXPECT_EQ(value, 3.5);
+  for (const auto& [text, message] :
+       {std::pair("-1", "\"-1\" is below 0"), {"x", "\"x\" is not a number"}}) {
+    try {
+      app.parse(std::string("--seed=") + text);
+      ADD_FAILURE() << text;
+    } catch (const CLI::ParseError& error) {
+      EXPECT_NE(std::string(error.what()).find(message), std::string::npos) << error.what();
+      EXPECT_LT(std::string(error.what()).size(), 80u);
+    }
+  }
+}
+
 TEST(UsageError, ShortNamesOfSeveralLettersAreTheLongOnes) {
   EXPECT_EQ(ErrorOf({"run", "-ctk", "q8_0", "-t", "2"}), "");
   const char* const argv[] = {"varve", "run", "-ctv", "-cnv", "-p", "-ctx"};

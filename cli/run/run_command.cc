@@ -8,6 +8,7 @@
 #include "cli/byte_size.h"
 #include "cli/commands.h"
 #include "cli/report/output.h"
+#include "cli/report/usage_error.h"
 #include "cli/run/run_options.h"
 #include "runtime/tokenizer/chat_template.h"
 
@@ -114,7 +115,7 @@ void AddSamplingOptions(CLI::App* command, RunOptions* options) {
       ->capture_default_str();
   command->add_option("-s,--seed", options->sampler.seed, "Seed; the same seed gives the same text")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(varve::cli::NotNegative());
 }
 
 void AddMachineOptions(CLI::App* command, RunOptions* options) {
@@ -127,7 +128,9 @@ void AddMachineOptions(CLI::App* command, RunOptions* options) {
         if (!bytes.ok()) throw CLI::ValidationError(bytes.status().message());
         options->max_bytes = static_cast<uint64_t>(*bytes);
       },
-      "Cap of each cache, such as 64MiB; 0: none");
+      "Cap of the cache, such as 64MiB; 0: none. At the cap the text ends, what is done is shown "
+      "and "
+      "saved, and the exit code is 4. Side by side it holds for all but f16, the reference");
   command
       ->add_option("--device", options->device,
                    "Where the cache lives and attention runs: cpu or cuda. The model's products "
@@ -140,7 +143,8 @@ void AddMachineOptions(CLI::App* command, RunOptions* options) {
           "Products of the prompt: f32, i16 (integers, activations of 14 bits), bf16 (rounds "
           "more), or auto: bf16 with AMX, i16 with AVX-512 VNNI, else f32")
       ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "f32", "i16", "bf16"}));
+      ->check(CLI::IsMember({"auto", "f32", "i16", "bf16"}))
+      ->check(varve::cli::LoadablePrecision());
   varve::cli::AddRepackOption(*command, options->repack);
   command->add_flag("!--no-probe", options->probe,
                     "No short probe of a plan that may ruin the model, and no warning");

@@ -30,12 +30,14 @@ namespace {
 
 struct ComparedLane {
   RunSetup::Lane lane;
+  size_t plan = 0;               // of the options
   SequenceId fork;               // f16: the sequence itself
   std::vector<double> decode_s;  // one per token of the f16 text, all plans in turn
   // For the report, of the sequence that writes: null and empty without one.
   std::unique_ptr<TraceRecorder> recorder;
   MemoryTrack memory;
   ComparedPlan result;
+  bool has_no_room = false;  // the cap came in its way
 
   // Takes a sample of the memory after so many tokens.
   void Watch(int64_t tokens) {
@@ -56,6 +58,9 @@ class PlanComparison {
   // Feeds the f16 text to every fork and takes the divergences; frees the forks.
   Status Score();
   Status Write(ComparedLane& lane);
+  // Ok if the plan has only found no room under the cap: the others go on, and the command ends
+  // with the first such error.
+  Status Failed(const std::string& plan, const Status& status);
   // What the report shows of the lane's cache.
   Status Record(ComparedLane& lane) const;
   Status Report() const;
@@ -67,6 +72,7 @@ class PlanComparison {
   std::vector<int32_t> prompt_;
   std::vector<ComparedLane> lanes_;  // the first is f16
   int64_t scored_ = 0;
+  Status no_room_;  // of the first plan that the cap was too small for
 };
 
 Status PlanComparison::ReadPrompt() {
@@ -82,15 +88,30 @@ Status PlanComparison::ReadPrompt() {
   return Status();
 }
 
+Status PlanComparison::Failed(const std::string& plan, const Status& status) {
+  const bool is_cap = status.code() == StatusCode::kOutOfMemory && options_.max_bytes > 0;
+  Status named(status.code(),
+               fmt::format("--kv \"{}\"{}: {}", plan,
+                           is_cap ? fmt::format(", --max-bytes {}", options_.max_bytes) : "",
+                           status.message()));
+  if (!is_cap) return named;
+  WriteNote(fmt::format("varve: {}; the other plans go on\n", named.message()));
+  if (no_room_.ok()) no_room_ = std::move(named);
+  return Status();
+}
+
 Status PlanComparison::FillLane(size_t index, Progress& progress) {
   const std::span<const int32_t> head(prompt_.data(), prompt_.size() - 1);
   const auto per_lane = static_cast<double>(head.size());
   const std::string& name = options_.plans[index];
   auto recorder = options_.report.empty() ? nullptr : std::make_unique<TraceRecorder>();
-  VARVE_ASSIGN_OR_RETURN(RunSetup::Lane lane, setup_.MakeLane(setup_.plans[index], recorder.get()));
+  // The first, f16, is what the others are compared with, whether it fits or not.
+  VARVE_ASSIGN_OR_RETURN(RunSetup::Lane lane,
+                         setup_.MakeLane(setup_.plans[index], recorder.get(), index > 0));
   if (recorder) recorder->Follow(lane.sequence);
-  ComparedLane compared{std::move(lane), {}, {}, std::move(recorder), {}, {}};
+  ComparedLane compared{std::move(lane), index, {}, {}, std::move(recorder), {}, {}, false};
   compared.result.plan = name;
+  compared.result.max_bytes = options_.max_bytes;
   compared.result.prompt_tokens_per_s = kNoFigure;
   compared.Watch(0);
   if (!head.empty()) {
@@ -103,9 +124,7 @@ Status PlanComparison::FillLane(size_t index, Progress& progress) {
           return !InterruptScope::interrupted();
         });
     if (InterruptScope::interrupted()) return Status();  // the lane is not there
-    if (!status.ok()) {
-      return Status(status.code(), fmt::format("--kv \"{}\": {}", name, status.message()));
-    }
+    if (!status.ok()) return Failed(name, status);
     compared.result.prompt_tokens_per_s = per_lane / timer.seconds();
   }
   compared.fork = compared.lane.sequence;
@@ -133,14 +152,20 @@ Status PlanComparison::Score() {
     const int32_t token = i == 0 ? prompt_.back() : tokens[i - 1];
     RowSummary expected;
     for (ComparedLane& lane : lanes_) {
+      if (lane.has_no_room) continue;
       const bool is_reference = &lane == &lanes_[0];
       std::vector<float>& row = is_reference ? reference : logits;
       const DecodeEntry entry{lane.fork, token};
       const Timer timer;
-      VARVE_RETURN_IF_ERROR(setup_.runner->Decode(*lane.lane.cache, {&entry, 1}, row.data()));
+      Status decoded = setup_.runner->Decode(*lane.lane.cache, {&entry, 1}, row.data());
       lane.decode_s.push_back(timer.seconds());
       // As when it writes: what a plan does at the prompt's end comes behind its last token.
-      if (i == 0) VARVE_RETURN_IF_ERROR(lane.lane.cache->EndPrompt(lane.fork));
+      if (decoded.ok() && i == 0) decoded = lane.lane.cache->EndPrompt(lane.fork);
+      if (!decoded.ok()) {
+        VARVE_RETURN_IF_ERROR(Failed(lane.result.plan, decoded));
+        lane.has_no_room = true;
+        continue;
+      }
       if (is_reference) {
         expected = SoftmaxRow(row, probabilities.data());
         lane.result.same_best += 1;
@@ -155,6 +180,7 @@ Status PlanComparison::Score() {
     ++scored_;
     progress.Update(static_cast<double>(i + 1));
   }
+  std::erase_if(lanes_, [](const ComparedLane& lane) { return lane.has_no_room; });
   for (ComparedLane& lane : lanes_) {
     if (&lane != &lanes_[0]) VARVE_RETURN_IF_ERROR(lane.lane.cache->Free(lane.fork));
     if (scored_ == 0) {
@@ -198,6 +224,7 @@ Status PlanComparison::Write(ComparedLane& lane) {
                                   std::span<const int32_t>(prompt_).last(1), generate, callbacks));
   write(stream.Finish());
   fmt::print(setup_.out, "\n");
+  if (!generation.error.ok()) VARVE_RETURN_IF_ERROR(Failed(result.plan, generation.error));
   result.tokens = std::move(generation.tokens);
   result.stop = generation.stop;
   const std::vector<int32_t>& expected = lanes_[0].result.tokens;
@@ -209,10 +236,10 @@ Status PlanComparison::Write(ComparedLane& lane) {
   lane.lane.cache->WaitForPacking();
   result.memory = FiguresOf(*lane.lane.cache, position);
   const CacheReport stats = lane.lane.cache->Report();
-  const auto index = static_cast<size_t>(&lane - lanes_.data());
   result.metrics = stats;
+  result.nonfinite_values = stats.nonfinite_values;
   result.tokens_seen = position;
-  result.use = MakePlanUse(setup_.plans[index], lane.lane.cache->shape(), UseOf(stats));
+  result.use = MakePlanUse(setup_.plans[lane.plan], lane.lane.cache->shape(), UseOf(stats));
   return options_.report.empty() ? Status() : Record(lane);
 }
 
@@ -293,6 +320,7 @@ Status PlanComparison::Run() {
   }
   // A plan that failed does not take those before it along.
   const Status reported = Report();
+  if (written.ok()) written = no_room_;
   return written.ok() ? reported : written;
 }
 

@@ -158,7 +158,7 @@ TEST_F(RunFile, InspectSaysWhatAFileHoldsAndWhetherItIsRight) {
   WriteFileBytes(options_.save, bytes);
   ::testing::internal::CaptureStdout();
   ::testing::internal::CaptureStderr();
-  EXPECT_EQ(InspectCacheFile(options_.save, json), kExitFailed);
+  EXPECT_EQ(InspectCacheFile(options_.save, json), kExitBadData);
   ::testing::internal::GetCapturedStdout();
   EXPECT_NE(::testing::internal::GetCapturedStderr().find("page 0, layer 0, positions 0 … 15"),
             std::string::npos);

@@ -100,10 +100,11 @@ Result<RunSetup> PrepareRun(const RunOptions& options) {
   return setup;
 }
 
-Result<RunSetup::Lane> RunSetup::MakeLane(const Plan& plan, RetentionObserver* observer) const {
+Result<RunSetup::Lane> RunSetup::MakeLane(const Plan& plan, RetentionObserver* observer,
+                                          bool has_cap) const {
   CacheOptions cache_options = CacheOptionsFor(*model.model);
   cache_options.plan = plan;
-  cache_options.max_bytes = max_bytes;
+  cache_options.max_bytes = has_cap ? max_bytes : 0;
   cache_options.device = device;
   cache_options.executor = executor.get();
   cache_options.retention_observer = observer;

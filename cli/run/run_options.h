@@ -50,7 +50,7 @@ struct RunOptions {
   std::optional<float> top_p;
   SamplerOptions sampler;  // the rest of it
   int threads = 0;
-  uint64_t max_bytes = 0;  // of each cache; 0: no cap
+  uint64_t max_bytes = 0;  // of each cache, side by side of all but f16; 0: no cap
   std::string device = "cpu";
   std::string precision = "auto";
   std::string repack = "auto";
@@ -79,7 +79,8 @@ struct RunSetup {
     std::unique_ptr<Cache> cache;
     SequenceId sequence;
   };
-  Result<Lane> MakeLane(const Plan& plan, RetentionObserver* observer = nullptr) const;
+  Result<Lane> MakeLane(const Plan& plan, RetentionObserver* observer = nullptr,
+                        bool has_cap = true) const;
 };
 
 // Loads the model and checks every option before anything runs.

@@ -72,6 +72,8 @@ class TextRun {
   Status Converse();
   // The closing line, and the JSON row if asked for. Of what went well, if not all did.
   Status Finish();
+  // Whether a token has gone in since the start.
+  bool has_begun() const { return totals_.prompt_tokens > 0; }
 
  private:
   // Generates behind what the sequence holds and shows the text. Continues the prompt's text unless
@@ -80,6 +82,8 @@ class TextRun {
   // One turn of a conversation; the last message is the user's. False: the context is full.
   Result<bool> Answer(std::vector<ChatMessage>* messages);
   void Write(const std::string& text);
+  // The error of a step, with the option that it comes from and what is done.
+  Status CapReached(const Status& error) const;
   void NoteStop();
   Status Save() const;
   Status WriteTraceFile() const;
@@ -131,10 +135,7 @@ Result<std::string> TextRun::Show(std::span<const int32_t> prompt, bool is_answe
   Result<Generation> generation =
       Generate(*setup_.runner, *lane_.cache, lane_.sequence, prompt, generate, callbacks);
   progress.Clear();
-  if (!generation.ok()) {
-    if (!text.empty()) Write("\n");
-    return generation.status();
-  }
+  if (!generation.ok()) return generation.status();
   const std::string rest = stop.Next(stream.Finish()) + stop.Finish();
   text += rest;
   Write(rest);
@@ -148,7 +149,17 @@ Result<std::string> TextRun::Show(std::span<const int32_t> prompt, bool is_answe
   if (stop.stopped()) generation->stop = StopReason::kEndToken;
   totals_.Add(*generation);
   totals_.text += text;
+  if (!generation->error.ok()) return CapReached(generation->error);
   return text;
+}
+
+Status TextRun::CapReached(const Status& error) const {
+  const std::string done = fmt::format("{} tokens are done (prompt {}, generated {})", fed_.size(),
+                                       totals_.prompt_tokens, totals_.tokens);
+  if (error.code() != StatusCode::kOutOfMemory || options_.max_bytes == 0)
+    return Status(error.code(), fmt::format("{}; {}", error.message(), done));
+  return OutOfMemory(fmt::format("--max-bytes {}: no room for more; {}: {}", options_.max_bytes,
+                                 done, error.message()));
 }
 
 void TextRun::NoteStop() {
@@ -280,6 +291,7 @@ Status TextRun::Finish() {
                           HumanBytes(static_cast<double>(bytes))));
   }
   PrintFallbacks(options_.plans[0], use.fallbacks, stderr);
+  PrintNonfinite(options_.plans[0], stats.nonfinite_values, stderr);
   for (const std::string& note : stats.plan_notes)
     WriteNote(fmt::format("{}: {}\n", options_.plans[0], note));
   Status written = options_.trace.empty() ? Status() : WriteTraceFile();
@@ -305,6 +317,7 @@ Status TextRun::Finish() {
                                 {"stop", StopReasonName(totals_.stop)},
                                 {"text", totals_.text}};
   AddCacheMetrics(stats, &row);
+  row["nonfinite_values"] = stats.nonfinite_values;
   row["fold"] = FoldJson(stats.fold);
   AddPlanUseKeys(use, &row);
   return FinishJson(written, options_.json, "run", nlohmann::ordered_json::array({row}));
@@ -326,12 +339,9 @@ Status RunText(const RunOptions& asked) {
       setup.is_chat() && !options.prompt && options.file.empty() && isatty(STDIN_FILENO) != 0;
   TextRun run(options, std::move(setup), std::move(lane), &recorder, since_start);
   VARVE_RETURN_IF_ERROR(run.Load());
-  if (!converse) {
-    VARVE_RETURN_IF_ERROR(run.Once());
-    return run.Finish();
-  }
-  // A conversation that ends in an error keeps its closing line and its JSON.
-  const Status ended = run.Converse();
+  // A run that ends in an error keeps what was done: its file, its closing line and its JSON.
+  const Status ended = converse ? run.Converse() : run.Once();
+  if (!ended.ok() && !run.has_begun()) return ended;
   const Status finished = run.Finish();
   return ended.ok() ? finished : ended;
 }

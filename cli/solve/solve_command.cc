@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
-#include "base/atomic_file.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/report/output.h"
@@ -102,11 +101,7 @@ Status CheckCandidates(const std::vector<std::string>& rungs, const CacheShape& 
 }
 
 Status WritePlan(const std::string& path, const Plan& plan) {
-  const std::string json = PrintPlanJson(plan) + "\n";
-  FileOps system;
-  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file, AtomicFile::Create(path, &system));
-  VARVE_RETURN_IF_ERROR(file->Append(std::as_bytes(std::span(json))));
-  return file->Commit();
+  return WriteText(path, PrintPlanJson(plan) + "\n");
 }
 
 class SolveRun {

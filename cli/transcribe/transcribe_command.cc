@@ -66,8 +66,8 @@ void AddTranscribeCommand(CLI::App& app, int* exit_code) {
       "  varve transcribe -m whisper-base rede.ogg --language de --task translate\n"
       "  varve transcribe -m whisper-base *.flac -j 2 -o texts --kv 'q8_0,cross=q4_0r'\n"
       "  sox talk.wav -t wav - | varve transcribe -m whisper-tiny.en - --format json\n"
-      "Exit code: 0 done, 1 failed while running, 2 asked for something that cannot be: a bad "
-      "option, a file\n"
-      "that is not there or is no sound. The other files are done all the same.");
+      "The exit code is that of the first file that failed (`varve --help` lists them); the others "
+      "are done\n"
+      "all the same.");
   command->callback(varve::cli::Action(options, varve::cli::TranscribeFiles, exit_code));
 }

@@ -187,7 +187,7 @@ struct CacheReport : CacheStats, CacheMetrics {
   uint64_t pages_unread = 0;      // of a file that was loaded, not asked for yet: they hold no
   uint64_t bytes_unread = 0;      // memory and are in no other count; their payload
   uint64_t pages_adopted = 0;     // took over the successor that another sequence had encoded
-  uint64_t nonfinite_values = 0;  // NaN or out-of-range values that a block rung replaced
+  uint64_t nonfinite_values = 0;  // values that a rung could not hold: see docs/metrics.md
   std::vector<FallbackUse> fallbacks;
   std::vector<std::string> plan_notes;  // what the plan says and runs otherwise, rounded
   FoldStats fold;

@@ -361,7 +361,7 @@ typedef struct varve_stats {
   uint64_t pages_demoted;     // ... and later steps down the ladder
   uint64_t pages_adopted;     // took over the successor that another sequence had encoded
   uint64_t pages_dropped;     // by window= and varve_sequence_slide_window, in all layers
-  uint64_t nonfinite_values;  // NaN or out-of-range values that a block rung replaced
+  uint64_t nonfinite_values;  // values that a rung could not hold: see docs/metrics.md
   // Not in the first version of this struct:
   uint64_t bytes_f16_seen;      // what all tokens that the sequences have seen would take in f16
   uint64_t pages_unread;        // of a loaded file, not asked for yet: they are in no other count,

@@ -73,7 +73,7 @@ class Backend {
   // How the host reaches the bytes; null where it addresses them.
   virtual DeviceBytes* device_bytes() { return nullptr; }
 
-  // Writes rows of one layer into open pages.
+  // Writes rows of one layer into open pages. Values that the open rung cannot hold are replaced.
   virtual Status Append(int layer, std::span<const AppendJob> jobs) = 0;
   // Encodes pages, all in one call.
   virtual void Encode(std::span<EncodeJob> jobs) = 0;
@@ -84,6 +84,9 @@ class Backend {
                         std::span<const AttentionRequest> requests, const AttendOptions& options,
                         AttentionObserver* observer) = 0;
   virtual size_t scratch_bytes() const = 0;
+  // Values that Append has replaced since creation, in steps that were rolled back too. A device is
+  // waited for.
+  virtual uint64_t replaced_in_append() const = 0;
   virtual UnpackedStrips unpacked() const = 0;
 };
 

@@ -1,6 +1,7 @@
 // The CPU back end: rungs write and encode strips, heads and pages spread over the executor.
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <vector>
@@ -34,6 +35,7 @@ class CpuBackend final : public Backend {
     return attention_.Run(layer, spaces, requests, options, observer);
   }
   size_t scratch_bytes() const override { return attention_.scratch_bytes(); }
+  uint64_t replaced_in_append() const override { return replaced_in_append_; }
   UnpackedStrips unpacked() const override { return attention_.unpacked(); }
 
  private:
@@ -41,7 +43,7 @@ class CpuBackend final : public Backend {
     return {layer, head, part == Part::kKey ? shape_.key_dim : shape_.value_dim,
             shape_.page_tokens};
   }
-  void AppendHead(int layer, const AppendJob& job, int head) const;
+  void AppendHead(int layer, const AppendJob& job, int head);
   Status EncodeStrip(const EncodeJob& job, Part part, int head, uint64_t* replaced) const;
 
   const CacheShape shape_;
@@ -49,18 +51,20 @@ class CpuBackend final : public Backend {
   Executor* executor_;
   StageTotals* stages_;
   Attention attention_;
+  std::atomic<uint64_t> replaced_in_append_ = 0;
 };
 
-void CpuBackend::AppendHead(int layer, const AppendJob& job, int head) const {
+void CpuBackend::AppendHead(int layer, const AppendJob& job, int head) {
   for (const Part part : kParts) {
     const RowsView& rows = part == Part::kKey ? job.keys : job.values;
     const StripShape shape = ShapeOf(part, layer, head);
     const ptrdiff_t head_stride = rows.head_stride != 0 ? rows.head_stride : shape.dim;
     const ptrdiff_t token_stride =
         rows.token_stride != 0 ? rows.token_stride : head_stride * shape_.num_kv_heads;
-    job.page->rung(part).WriteRows(
+    const uint64_t replaced = job.page->rung(part).WriteRows(
         part, shape, job.page->Strip(part, head), job.first_row, rows.num_tokens,
         rows.f32() + static_cast<ptrdiff_t>(head) * head_stride, token_stride);
+    if (replaced > 0) replaced_in_append_ += replaced;
   }
 }
 

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <system_error>
 #include <utility>
 
@@ -28,6 +29,32 @@ std::string DirectoryOf(const std::string& path) {
 std::string TemporaryName(const std::string& path) {
   static std::atomic<uint64_t> count{0};
   return fmt::format("{}.tmp-{}-{}", path, getpid(), count.fetch_add(1));
+}
+
+// Something that is there and no regular file.
+bool IsSpecial(const std::string& path) {
+  struct stat info = {};
+  return stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode);
+}
+
+// Into a pipe or a device, which has no other name to be given.
+Status WriteThrough(const std::string& path, std::span<const std::byte> bytes) {
+  const auto failed = [&path](const char* what) {
+    return IoError(fmt::format("{}: {}: {}", path, what, std::generic_category().message(errno)));
+  };
+  const int file = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (file < 0) return failed("cannot be opened");
+  while (!bytes.empty()) {
+    const ssize_t wrote = write(file, bytes.data(), bytes.size());
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) {
+      Status status = failed("cannot be written");
+      close(file);
+      return status;
+    }
+    bytes = bytes.subspan(static_cast<size_t>(wrote));
+  }
+  return close(file) == 0 ? Status() : failed("cannot be closed");
 }
 
 }  // namespace
@@ -66,11 +93,16 @@ AtomicFile::AtomicFile(std::string path, std::string temporary, int file, FileOp
 
 Result<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string& path, FileOps* ops) {
   if (path.empty()) return InvalidArgument("path: empty");
-  struct stat info = {};
-  if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+  if (IsSpecial(path)) {
     // A rename would replace a device or a pipe by a file.
     return InvalidArgument(fmt::format("{}: is not a file", path));
   }
+  // A link stays one: the file that it leads to is replaced.
+  std::error_code no_link;
+  const std::filesystem::path target = std::filesystem::read_symlink(path, no_link).empty()
+                                           ? std::filesystem::path(path)
+                                           : std::filesystem::weakly_canonical(path, no_link);
+  if (target != path && !no_link) return Create(target.string(), ops);
   std::string temporary = TemporaryName(path);
   const int file = ops->Create(temporary);
   if (file < 0) {
@@ -128,6 +160,13 @@ Status AtomicFile::Commit() {
   temporary_.clear();
   if (ops_->SyncDirectory(DirectoryOf(path_)) != 0) return Error("its directory cannot be synced");
   return Status();
+}
+
+Status WriteFile(const std::string& path, std::span<const std::byte> bytes, FileOps* ops) {
+  if (IsSpecial(path)) return WriteThrough(path, bytes);
+  VARVE_ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Create(path, ops));
+  VARVE_RETURN_IF_ERROR(file->Append(bytes));
+  return file->Commit();
 }
 
 }  // namespace varve

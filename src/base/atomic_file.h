@@ -70,6 +70,11 @@ class AtomicFile {
   uint64_t size_ = 0;
 };
 
+// Writes a whole file: an AtomicFile, or straight into what is no regular file (a pipe,
+// /dev/stdout), which a rename would replace. Messages name `path` and the system's reason.
+Status WriteFile(const std::string& path, std::span<const std::byte> bytes,
+                 FileOps* ops = SystemFileOps());
+
 }  // namespace varve
 
 #endif  // VARVE_BASE_ATOMIC_FILE_H_

@@ -49,6 +49,15 @@ constexpr uint16_t F32ToBF16(float f) {
   return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
+inline constexpr uint16_t kF16Infinity = 0x7C00;
+inline constexpr uint16_t kBF16Infinity = 0x7F80;
+
+// Whether a finite value has become infinite on its way to `narrow`. `narrow - 1` is then the
+// largest value of its sign.
+constexpr bool Overflowed(float f, uint16_t narrow, uint16_t infinity) {
+  return (narrow & 0x7FFFu) == infinity && (std::bit_cast<uint32_t>(f) & 0x7FFFFFFFu) < 0x7F800000u;
+}
+
 }  // namespace varve
 
 #endif  // VARVE_BASE_HALF_H_

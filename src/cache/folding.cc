@@ -274,7 +274,7 @@ Status Folding::ComputeRows(int layer, const LayerTable& table, const FreshTable
     }
     const Rung& rung = page.rung(part);
     std::byte* strip = page.Strip(part, head);
-    rung.WriteRows(part, shape, strip, 0, page.rows, result, shape.dim);
+    nonfinite_values_ += rung.WriteRows(part, shape, strip, 0, page.rows, result, shape.dim);
     // Rows that may never be written: what packs the page must not find what was there before.
     const std::vector<float> zeros(static_cast<size_t>(shape.dim));
     rung.WriteRows(part, shape, strip, page.rows, shape.page_tokens - page.rows, zeros.data(), 0);

@@ -17,6 +17,7 @@
 #ifndef VARVE_CACHE_FOLDING_H_
 #define VARVE_CACHE_FOLDING_H_
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -47,6 +48,8 @@ class Folding {
   Status Fold(Sequence& sequence);
 
   const FoldStats& stats() const { return stats_; }
+  // Values of folded rows that the open rung could not hold.
+  uint64_t nonfinite_values() const { return nonfinite_values_; }
 
  private:
   // What a table becomes.
@@ -65,6 +68,7 @@ class Folding {
   PageStore* store_;
   Executor* executor_;
   FoldStats stats_;
+  std::atomic<uint64_t> nonfinite_values_ = 0;
 };
 
 }  // namespace varve

@@ -36,6 +36,8 @@ struct DeviceAppend {
   TensorType type = TensorType::kF16;  // of the rows
   int64_t token_stride = 0;            // in values
   int64_t head_stride = 0;
+  // += finite values beyond the rung's range, which become the largest of their sign; or null.
+  unsigned long long* replaced = nullptr;
 };
 
 DeviceStatus Append(const DeviceAppend& call, cudaStream_t stream);

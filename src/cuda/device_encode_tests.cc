@@ -171,12 +171,13 @@ VARVE_CUDA_TEST(Append, WritesRowsOfEveryTypeBehindOthers) {
       const size_t page_bytes = DevicePageBytes(rung, rung, page_shape);
       std::vector<std::byte> expected(page_bytes, std::byte{0xFF});
       const size_t strip_bytes = page_bytes / (2 * kHeads);
+      uint64_t replaced = 0;
       for (size_t strip = 0; strip < 2 * kHeads; ++strip) {
         // Rows are [token][head][dim]: the rows of a head are kHeads apart.
         const float* from = &rows[(strip % 2 * kRows * kHeads + strip / 2) * kDim];
-        CpuRung(rung)->WriteRows(strip % 2 == 0 ? Part::kKey : Part::kValue, shape,
-                                 &expected[strip * strip_bytes], kFirst, kRows, from,
-                                 kHeads * kDim);
+        replaced += CpuRung(rung)->WriteRows(strip % 2 == 0 ? Part::kKey : Part::kValue, shape,
+                                             &expected[strip * strip_bytes], kFirst, kRows, from,
+                                             kHeads * kDim);
       }
       DeviceBuffer<std::byte> page(page_bytes);
       DeviceBuffer<uint32_t> as_words(words);
@@ -199,10 +200,15 @@ VARVE_CUDA_TEST(Append, WritesRowsOfEveryTypeBehindOthers) {
       call.type = type;
       call.token_stride = kHeads * kDim;
       call.head_stride = kDim;
+      DeviceBuffer<unsigned long long> count(std::vector<unsigned long long>{0});
+      call.replaced = count.data();
       const DeviceStatus status = Append(call, nullptr);
       CHECK_THAT(status.ok(), "%s", status.message());
       Must(cudaDeviceSynchronize(), "append");
       ExpectSameBytes(page.Download(), expected, DeviceRungName(rung), static_cast<int>(type));
+      CHECK_THAT(count.Download()[0] == replaced, "%s: %llu replaced, not %llu",
+                 DeviceRungName(rung), count.Download()[0],
+                 static_cast<unsigned long long>(replaced));
     }
   }
 }

@@ -115,16 +115,22 @@ __device__ void QuantizeRows(DeviceRung to, const StripPlace& at, int num_rows, 
   }
 }
 
+// To f16 or bf16, as FloatRung does it.
+__device__ __forceinline__ uint16_t NarrowSaturated(DeviceRung to, float x, int* replaced) {
+  const bool half = to == DeviceRung::kF16;
+  const uint16_t bits = half ? F32ToF16(x) : F32ToBF16(x);
+  if (!Overflowed(x, bits, half ? kF16Infinity : kBF16Infinity)) return bits;
+  ++*replaced;
+  return static_cast<uint16_t>(bits - 1);
+}
+
 template <int D>
 __device__ void WriteFloats(DeviceRung to, const StripPlace& at, int num_rows,
-                            const EncodeShared<D>& shared, std::byte* strip) {
+                            const EncodeShared<D>& shared, std::byte* strip, int* replaced) {
   for (int i = threadIdx.x; i < at.page_tokens * D; i += kEncodeThreads) {
     const int token = i / D, d = i % D;
     uint16_t bits = 0;
-    if (token < num_rows) {
-      const float x = shared.rows[token * D + d];
-      bits = to == DeviceRung::kF16 ? F32ToF16(x) : F32ToBF16(x);
-    }
+    if (token < num_rows) bits = NarrowSaturated(to, shared.rows[token * D + d], replaced);
     StoreHalf(strip, FloatIndex(at, token, d), bits);
   }
 }
@@ -333,7 +339,7 @@ __global__ void __launch_bounds__(kEncodeThreads)
   DecodeRows<D>(from, source, to, at, pq, job.rows, warp, lane, shared, &replaced);
   __syncthreads();
   if (to == DeviceRung::kF16 || to == DeviceRung::kBF16) {
-    WriteFloats<D>(to, at, job.rows, shared, strip);
+    WriteFloats<D>(to, at, job.rows, shared, strip, &replaced);
   } else if (to == DeviceRung::kPq) {
     EncodePq<D>(pq, at, job.rows, warp, lane, shared, strip, &replaced);
   } else {
@@ -367,12 +373,16 @@ __global__ void __launch_bounds__(kAppendThreads)
   std::byte* strip =
       job.page + (2 * static_cast<size_t>(blockIdx.y) + (key ? 0 : 1)) * params.strip_bytes;
   const void* rows = key ? job.keys : job.values;
+  int replaced = 0;
   for (int i = threadIdx.x; i < job.num_rows * dim; i += kAppendThreads) {
     const int row = i / dim, d = i % dim;
     const float x =
         WidenTensor(call.type, rows, row * call.token_stride + blockIdx.y * call.head_stride + d);
     StoreHalf(strip, FloatIndex(at, job.first_row + row, d),
-              call.rung == DeviceRung::kF16 ? F32ToF16(x) : F32ToBF16(x));
+              NarrowSaturated(call.rung, x, &replaced));
+  }
+  if (call.replaced != nullptr && replaced > 0) {
+    atomicAdd(call.replaced, static_cast<unsigned long long>(replaced));
   }
 }
 

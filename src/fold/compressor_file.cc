@@ -329,10 +329,7 @@ Status SaveCompressor(const Compressor& compressor, const std::string& path,
                                           order.slots.size(), compressor.num_slots));
   }
   if (!checked.ok()) return InvalidArgument(fmt::format("{}: {}", path, checked.message()));
-  FileOps system;
-  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file, AtomicFile::Create(path, &system));
-  VARVE_RETURN_IF_ERROR(file->Append(SerializeCompressor(compressor, order)));
-  return file->Commit();
+  return WriteFile(path, SerializeCompressor(compressor, order));
 }
 
 uint64_t CompressorHash(const Compressor& compressor) {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/align.h"
-#include "pages/page_pool.h"
+#include "base/slot_bytes.h"
 
 namespace varve {
 namespace {
@@ -40,7 +40,7 @@ size_t PackedArena::MostBytes(size_t bytes) {
 
 Status PackedArena::AddRegion(size_t bytes) {
   Region region;
-  region.bytes = AlignUp(bytes, kSlabGranule);
+  region.bytes = AlignUp(bytes, granule_);
   region.page_used.resize(region.bytes / kSystemPageBytes);
   AddSpare();
   region.data = memory_->Map(region.bytes);
@@ -134,10 +134,14 @@ Result<std::byte*> PackedArena::Take(size_t bytes) {
   AddSpare();  // for the block when it comes back
   auto found = free_by_size_.lower_bound({size, nullptr});
   if (found == free_by_size_.end()) {
-    // Where there is no room for many blocks there may be for one.
+    // Where there is no room for many blocks there may be for fewer.
     try {
-      Status added = AddRegion(std::max(size, std::min(kRegionBlocks * size, kLargeRegion)));
-      if (!added.ok()) added = AddRegion(size);
+      size_t region = std::max(size, std::min(kRegionBlocks * size, kLargeRegion));
+      Status added = AddRegion(region);
+      while (!added.ok() && region > size) {
+        region = std::max(size, region / 2);
+        added = AddRegion(region);
+      }
       if (!added.ok()) {
         DropSpare();
         return added;

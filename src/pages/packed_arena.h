@@ -1,6 +1,7 @@
 // PackedArena: memory for packed pages, whose sizes are all different.
 //
-// Blocks are cut out of regions (some 32 blocks, 2 MiB or more) by best fit, in units of 64 bytes;
+// Blocks are cut out of regions (some 32 blocks; where there is no room for so many, half as many,
+// down to one) by best fit, in units of 64 bytes;
 // neighbours that are free become one. The arena knows how many bytes of every 4 KiB page of a
 // region are in use: a page without any goes back to the system at once, and so does a region.
 // bytes_held() therefore is what the process keeps.
@@ -20,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "pages/page_pool.h"
 #include "varve/page_memory.h"
 #include "varve/status.h"
 
@@ -27,9 +29,11 @@ namespace varve {
 
 class PackedArena {
  public:
-  // `total`, if any, is kept at the sum of bytes_held() over the arenas that share it.
-  explicit PackedArena(PageMemory* memory, std::atomic<uint64_t>* total = nullptr)
-      : memory_(memory), total_(total) {}
+  // `total`, if any, is kept at the sum of bytes_held() over the arenas that share it. Regions are
+  // multiples of `granule`: a small one uses up a disk or a cap to its last pages.
+  explicit PackedArena(PageMemory* memory, std::atomic<uint64_t>* total = nullptr,
+                       size_t granule = kSlabGranule)
+      : memory_(memory), total_(total), granule_(granule) {}
   ~PackedArena();
   PackedArena(const PackedArena&) = delete;
   PackedArena& operator=(const PackedArena&) = delete;
@@ -78,6 +82,7 @@ class PackedArena {
 
   PageMemory* memory_;
   std::atomic<uint64_t>* total_;
+  size_t granule_;
   std::map<std::byte*, Region> regions_;  // by address
   FreeByAddress free_;                    // never across regions
   FreeBySize free_by_size_;

@@ -47,6 +47,46 @@ TEST(PackedArena, BlocksAreApartAlignedAndWritable) {
   EXPECT_EQ(arena.num_regions(), 0u);
 }
 
+// Memory of so many bytes in all.
+class SmallMemory final : public PageMemory {
+ public:
+  explicit SmallMemory(size_t bytes) : left_(bytes) {}
+  std::byte* Map(size_t bytes) override {
+    if (bytes > left_) return nullptr;
+    left_ -= bytes;
+    return memory_.Map(bytes);
+  }
+  void Discard(std::byte* address, size_t bytes) override { memory_.Discard(address, bytes); }
+  void Unmap(std::byte* address, size_t bytes) override {
+    left_ += bytes;
+    memory_.Unmap(address, bytes);
+  }
+  size_t left() const { return left_; }
+
+ private:
+  CountingMemory memory_;
+  size_t left_;
+};
+
+TEST(PackedArena, WithSmallGranulesTheRoomIsUsedToItsLastBlocks) {
+  for (const size_t room : {size_t{40} << 10, size_t{500} << 10, size_t{3} << 20}) {
+    SmallMemory memory(room);
+    PackedArena arena(&memory, nullptr, 4096);
+    std::vector<std::byte*> blocks;
+    for (;;) {
+      const Result<std::byte*> block = arena.Take(10000);
+      if (!block.ok()) {
+        EXPECT_EQ(block.status().code(), StatusCode::kOutOfMemory);
+        break;
+      }
+      blocks.push_back(*block);
+    }
+    EXPECT_GT(blocks.size() * 10000, room * 3 / 4) << room;
+    for (std::byte* block : blocks) arena.GiveBack(block, 10000);
+    EXPECT_EQ(memory.left(), room);
+  }
+}
+
 TEST(PackedArena, FreedNeighboursBecomeOneAndAreUsedAgain) {
   CountingMemory memory;
   PackedArena arena(&memory);

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/slot_bytes.h"
 #include "pages/page_store.h"
 
 namespace varve {
@@ -97,7 +98,7 @@ void PageStore::Unpack(Page* page) {
 
 void PageStore::SetSpill(std::unique_ptr<SpillFile> spill) {
   spill_ = std::move(spill);
-  spill_arena_ = std::make_unique<PackedArena>(spill_.get());
+  spill_arena_ = std::make_unique<PackedArena>(spill_.get(), nullptr, kSystemPageBytes);
 }
 
 Status PageStore::Spill(Page* page) {

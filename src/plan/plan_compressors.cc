@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "base/pinned_name.h"
+
 namespace varve {
 
 Status PlanCompressors::CheckFits(const Compressor& compressor, const std::string& name) const {
@@ -26,13 +28,14 @@ Status PlanCompressors::CheckFits(const Compressor& compressor, const std::strin
 Result<const Compressor*> PlanCompressors::Get(const LayerRule& rule) {
   std::shared_ptr<const Compressor>& given = given_[{*rule.fold, rule.fold_order.value_or("")}];
   if (given != nullptr) return given.get();
+  VARVE_ASSIGN_OR_RETURN(const PinnedName pinned, ParsePinnedName(*rule.fold));
   std::shared_ptr<const Compressor> found = shipped_;
-  if (*rule.fold != kShippedCompressor) {
+  if (pinned.name != kShippedCompressor) {
     std::optional<CompressorOrder> order;
     if (rule.fold_order) {
       VARVE_ASSIGN_OR_RETURN(order, ParseCompressorOrder(*rule.fold_order));
     }
-    VARVE_ASSIGN_OR_RETURN(found, LoadCompressor(*rule.fold, order));
+    VARVE_ASSIGN_OR_RETURN(found, LoadCompressor(pinned.name, order));
   } else if (rule.fold_order) {
     return InvalidArgument("fold_order= is for a file; leave it out");
   } else if (found == nullptr) {
@@ -41,7 +44,8 @@ Result<const Compressor*> PlanCompressors::Get(const LayerRule& rule) {
   } else {
     VARVE_RETURN_IF_ERROR(CheckCompressor(*found));
   }
-  VARVE_RETURN_IF_ERROR(CheckFits(*found, *rule.fold));
+  if (pinned.hash) VARVE_RETURN_IF_ERROR(pinned.Check(CompressorHash(*found)));
+  VARVE_RETURN_IF_ERROR(CheckFits(*found, pinned.name));
   given = std::move(found);
   return given.get();
 }

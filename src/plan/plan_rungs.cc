@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/pinned_name.h"
 #include "plan/plan_values.h"
 
 namespace varve {
@@ -49,8 +50,10 @@ Result<std::shared_ptr<const Codebook>> PlanRungs::CodebookOf(const LayerRule& r
   }
   std::shared_ptr<const Codebook>& file = files_[*rule.codebook];
   if (file == nullptr) {
-    VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const Codebook> loaded, LoadCodebook(*rule.codebook));
-    VARVE_RETURN_IF_ERROR(CheckFits(*loaded, *rule.codebook));
+    VARVE_ASSIGN_OR_RETURN(const PinnedName pinned, ParsePinnedName(*rule.codebook));
+    VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const Codebook> loaded, LoadCodebook(pinned.name));
+    if (pinned.hash) VARVE_RETURN_IF_ERROR(pinned.Check(CodebookHash(*loaded)));
+    VARVE_RETURN_IF_ERROR(CheckFits(*loaded, pinned.name));
     file = loaded;
   }
   return file;

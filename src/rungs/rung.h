@@ -76,8 +76,11 @@ class Rung {
   virtual void Decode(Part part, const StripShape& shape, const std::byte* strip, int first,
                       int count, float* rows) const = 0;
   // Writes rows [first, first + count) from f32, row_stride floats apart. Requires can_append().
-  virtual void WriteRows(Part, const StripShape&, std::byte*, int /*first*/, int /*count*/,
-                         const float*, ptrdiff_t /*row_stride*/) const {}
+  // Returns how many values had to be replaced, as Encode does.
+  virtual uint64_t WriteRows(Part, const StripShape&, std::byte*, int /*first*/, int /*count*/,
+                             const float*, ptrdiff_t /*row_stride*/) const {
+    return 0;
+  }
 
   // --- keys ---
 

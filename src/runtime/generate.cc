@@ -28,12 +28,12 @@ class GenerateRun {
         logits_(static_cast<size_t>(runner.model().vocab_size())) {}
 
   int64_t context() const { return context_; }
+  Generation Run(std::span<const int32_t> prompt);
+
+ private:
   // False where the callback stopped it: there are no logits then, and nothing to go on with.
   Result<bool> FeedPrompt(std::span<const int32_t> prompt);
   Status Decode();
-  Generation TakeResult() { return std::move(result_); }
-
- private:
   // Feeds the last token back. False where no position is left.
   Result<bool> FeedBack(int64_t position);
 
@@ -106,6 +106,13 @@ Status GenerateRun::Decode() {
   return {};
 }
 
+Generation GenerateRun::Run(std::span<const int32_t> prompt) {
+  const Result<bool> goes_on = FeedPrompt(prompt);
+  result_.error = goes_on.ok() && *goes_on ? Decode() : goes_on.status();
+  if (!result_.error.ok()) result_.stop = StopReason::kFailed;
+  return std::move(result_);
+}
+
 }  // namespace
 
 Status CheckPrompt(std::span<const int32_t> prompt, int64_t position, int64_t context,
@@ -134,6 +141,8 @@ const char* StopReasonName(StopReason reason) {
       return "context";
     case StopReason::kStopped:
       return "stopped";
+    case StopReason::kFailed:
+      return "failed";
   }
   return "unknown";
 }
@@ -152,9 +161,7 @@ Result<Generation> Generate(DecoderRunner& runner, Cache& cache, SequenceId sequ
   VARVE_ASSIGN_OR_RETURN(const int64_t begin, cache.NextPosition(sequence));
   VARVE_RETURN_IF_ERROR(CheckPrompt(prompt, begin, run.context(), runner.model().vocab_size()));
   VARVE_RETURN_IF_ERROR(cache.BeginPrompt(sequence));
-  VARVE_ASSIGN_OR_RETURN(const bool goes_on, run.FeedPrompt(prompt));
-  if (goes_on) VARVE_RETURN_IF_ERROR(run.Decode());
-  return run.TakeResult();
+  return run.Run(prompt);
 }
 
 }  // namespace varve

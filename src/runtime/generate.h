@@ -28,8 +28,9 @@ enum class StopReason {
   kMaxTokens,  // as many tokens as were asked for
   kContext,    // no position left
   kStopped,    // the callback said so
+  kFailed,     // a step failed: Generation::error
 };
-// "end", "max_tokens", "context", "stopped"
+// "end", "max_tokens", "context", "stopped", "failed"
 const char* StopReasonName(StopReason reason);
 
 struct GenerateOptions {
@@ -52,6 +53,7 @@ struct GenerateCallbacks {
 
 struct Generation {
   StopReason stop = StopReason::kMaxTokens;
+  Status error;  // of the step that failed: no memory left under the cap, say. The rest is valid
   // What was sampled, without the end token. The last one is not in the cache: nothing came after
   // it that would have needed it.
   std::vector<int32_t> tokens;
@@ -70,8 +72,9 @@ Status CheckPrompt(std::span<const int32_t> prompt, int64_t position, int64_t co
 
 // Feeds `prompt` (at least one token) behind what the sequence holds and generates. Errors: an
 // empty prompt, a token outside the vocabulary, a prompt that does not fit into the context
-// ("prompt: 5000 tokens at position 0 > context 4096"), sampler options out of range; what Forward
-// and Sample report. The cache keeps what was fed.
+// ("prompt: 5000 tokens at position 0 > context 4096"), sampler options out of range. A step that
+// fails later ends the generation, with Generation::error: the cache, and the result, keep what was
+// fed before it.
 Result<Generation> Generate(DecoderRunner& runner, Cache& cache, SequenceId sequence,
                             std::span<const int32_t> prompt, const GenerateOptions& options,
                             const GenerateCallbacks& callbacks);

@@ -191,6 +191,27 @@ TEST_F(GenerateTest, ASecondPromptContinuesTheFirst) {
   EXPECT_EQ(Tokens(), second->tokens);
 }
 
+TEST_F(GenerateTest, AStepThatFailsEndsItWithWhatIsDone) {
+  prompt_.resize(20, 7);
+  options_.max_tokens = 120;
+  const std::vector<int32_t> all = Tokens("f16,page=16");
+  CacheOptions cache_options;
+  cache_options.plan = *ParsePlan("f16,page=16");
+  cache_options.executor = executor_.get();
+  cache_options.max_bytes = cache_->Stats().bytes_held / 2;
+  cache_ = Cache::Create(model_->cache_shape(), std::move(cache_options)).value();
+  sequence_ = *cache_->CreateSequence();
+  const Result<Generation> half = Generate(*runner_, *cache_, sequence_, prompt_, options_, {});
+  ASSERT_TRUE(half.ok()) << half.status().message();
+  EXPECT_EQ(half->stop, StopReason::kFailed);
+  EXPECT_EQ(half->error.code(), StatusCode::kOutOfMemory);
+  EXPECT_EQ(half->prompt_tokens, 20);
+  ASSERT_GT(half->tokens.size(), 0u);
+  ASSERT_LT(half->tokens.size(), all.size());
+  EXPECT_TRUE(std::equal(half->tokens.begin(), half->tokens.end(), all.begin()));
+  EXPECT_EQ(half->decode_steps + 20, Position());
+}
+
 TEST_F(GenerateTest, HistoryReachesTheRepetitionPenalty) {
   options_.sampler.temperature = 0;
   options_.sampler.repetition_penalty = 100;

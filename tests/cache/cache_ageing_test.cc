@@ -176,9 +176,30 @@ TEST(CacheNonFinite, ABadValueLeavesOtherRowsAlone) {
   }
 }
 
-TEST(CacheNonFinite, ValuesBeyondF16BecomeInfinityInAnOpenF16Page) {
-  auto cache = MakeCache(Shape(), "f16");
-  EXPECT_EQ(StoreAndRead(*cache, 1e6f, Part::kValue)[3 * kDim + 7], kInf);
+TEST(CacheNonFinite, FiniteValuesBeyondAFloatRungAreCutOffAndCounted) {
+  struct Case {
+    const char* plan;
+    float value;
+    float stored;
+  };
+  constexpr float kMostBF16 = 0x1.FEp127f;
+  // Open pages, and pages that are exact while they are open.
+  for (const Case& c : {Case{"f16", 1e6f, 65504.0f},
+                        {"f16", -65520.0f, -65504.0f},
+                        {"f16,open_rung=f32", 7e4f, 65504.0f},
+                        {"bf16,open_rung=bf16", 0x1.FFFFFEp127f, kMostBF16},
+                        {"bf16,open_rung=f32", -0x1.FFFFFEp127f, -kMostBF16}}) {
+    auto cache = MakeCache(Shape(), c.plan);
+    for (Part part : {Part::kKey, Part::kValue}) {
+      EXPECT_EQ(StoreAndRead(*cache, c.value, part)[3 * kDim + 7], c.stored) << c.plan;
+    }
+    EXPECT_EQ(cache->Report().nonfinite_values, 4u) << c.plan;  // K and V, twice
+  }
+  for (const float fits : {65504.0f, -65519.0f, 65519.9f}) {
+    auto cache = MakeCache(Shape(), "f16");
+    EXPECT_EQ(std::abs(StoreAndRead(*cache, fits, Part::kKey)[3 * kDim + 7]), 65504.0f);
+    EXPECT_EQ(cache->Report().nonfinite_values, 0u) << fits;
+  }
 }
 
 }  // namespace cache_ageing_test

@@ -1,6 +1,6 @@
 # cmake -P script of the ctest entry `consumer`: installs the build tree into an empty prefix, builds
 # the project beside this file through find_package and again through pkg-config, and runs both.
-# Needs: BUILD_DIR SOURCE_DIR WORK_DIR LIBDIR GENERATOR CXX PKG_CONFIG VERSION
+# Needs: BUILD_DIR SOURCE_DIR WORK_DIR LIBDIR GENERATOR CXX PKG_CONFIG READELF VERSION STATIC
 cmake_minimum_required(VERSION 3.25)
 set(prefix ${WORK_DIR}/prefix)
 file(REMOVE_RECURSE ${WORK_DIR})
@@ -19,10 +19,32 @@ function(run_consumer program)
 endfunction()
 
 run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${prefix})
+if(STATIC)
+  run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${prefix} --component static)
+endif()
 # Configured in the prefix's new place: the package must not remember where it was installed.
 file(RENAME ${prefix} ${prefix}-moved)
 set(prefix ${prefix}-moved)
 run(${prefix}/bin/varve --version)
+
+# --- what comes beside the library and the program ---
+foreach(file share/doc/varve/LICENSE share/man/man1/varve.1 share/bash-completion/completions/varve
+             share/zsh/site-functions/_varve share/fish/vendor_completions.d/varve.fish)
+  file(SIZE ${prefix}/${file} bytes) # an error if it is not there
+  if(bytes LESS 500)
+    message(FATAL_ERROR "${file}: ${bytes} bytes")
+  endif()
+endforeach()
+foreach(file bin/varve ${LIBDIR}/libvarve.so)
+  execute_process(COMMAND ${READELF} -S ${prefix}/${file} OUTPUT_VARIABLE sections COMMAND_ERROR_IS_FATAL ANY)
+  if(sections MATCHES "debug_info")
+    message(FATAL_ERROR "${file}: is installed with debug information")
+  endif()
+  execute_process(COMMAND ${READELF} -d ${prefix}/${file} OUTPUT_VARIABLE needed COMMAND_ERROR_IS_FATAL ANY)
+  if(needed MATCHES "OpenCL|gfortran|lapack|blas|dnnl")
+    message(FATAL_ERROR "${file}: needs what it must not:\n${needed}")
+  endif()
+endforeach()
 
 # --- find_package ---
 run(${CMAKE_COMMAND} -S ${SOURCE_DIR} -B ${WORK_DIR}/build -G ${GENERATOR}
@@ -30,6 +52,9 @@ run(${CMAKE_COMMAND} -S ${SOURCE_DIR} -B ${WORK_DIR}/build -G ${GENERATOR}
   -DVARVE_EXPECTED_VERSION=${VERSION})
 run(${CMAKE_COMMAND} --build ${WORK_DIR}/build)
 run_consumer(${WORK_DIR}/build/consumer)
+if(STATIC)
+  run_consumer(${WORK_DIR}/build/consumer_static)
+endif()
 
 # --- pkg-config ---
 set(ENV{PKG_CONFIG_PATH} ${prefix}/${LIBDIR}/pkgconfig)

@@ -62,6 +62,10 @@ Status CudaBackend::Create(const DeviceSetup& setup) {
   const DeviceGuard guard(device_);
   VARVE_RETURN_IF_ERROR(QueryDevice(device_, &limits_).ToStatus());
   VARVE_RETURN_IF_ERROR(stream_.Create(setup.stream));
+  VARVE_RETURN_IF_ERROR(appended_.Reserve(sizeof(unsigned long long)));
+  VARVE_RETURN_IF_ERROR(
+      CudaStatus(cudaMemsetAsync(appended_.as<void>(), 0, appended_.bytes(), stream_.get()),
+                 "clearing a count"));
   VARVE_RETURN_IF_ERROR(codebooks_.Create(shape_, setup.rungs, stream_.get()));
   page_shape_.pq_subspaces = codebooks_.subspaces();
   page_shape_.pq_bits = codebooks_.bits();
@@ -88,7 +92,17 @@ Status CudaBackend::LaunchAppend(std::span<const AppendJob> jobs, const std::byt
   call.type = TypeOf(dtype);
   call.token_stride = token_stride;
   call.head_stride = head_stride;
+  call.replaced = appended_.as<unsigned long long>();
   return cuda::Append(call, stream_.get()).ToStatus();
+}
+
+uint64_t CudaBackend::replaced_in_append() const {
+  const DeviceGuard guard(device_);
+  unsigned long long count = 0;
+  const cudaError_t copied = cudaMemcpyAsync(&count, appended_.as<void>(), sizeof(count),
+                                             cudaMemcpyDeviceToHost, stream_.get());
+  // A device that fails says so in the next step; a statistic has no other way to.
+  return copied == cudaSuccess && stream_.Wait().ok() ? count : 0;
 }
 
 // Rows of f32: sent with the jobs, K and then V of each.

@@ -62,6 +62,7 @@ class CudaBackend final : public Backend {
     return uplink_.bytes() + results_.bytes() + queries_.bytes() + workspace_.bytes() +
            codebooks_.bytes() + downlink_.capacity();
   }
+  uint64_t replaced_in_append() const override;
   UnpackedStrips unpacked() const override { return {}; }
 
  private:
@@ -111,7 +112,8 @@ class CudaBackend final : public Backend {
   DeviceScratch results_;    // outputs, log-sum-exps, page masses
   DeviceScratch queries_;    // those of several device tensors side by side
   DeviceScratch workspace_;  // of attention
-  DeviceScratch counts_;     // of replaced values
+  DeviceScratch counts_;     // of replaced values, by encoding
+  DeviceScratch appended_;   // one count of those, by appending
   int workspace_queries_ = 0;
   std::vector<std::byte> downlink_;
   AttendBatch batch_;

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <vector>
 
+#include "base/half.h"
+
 namespace varve {
 namespace {
 
@@ -33,18 +35,41 @@ void ScatterRow(Part part, const StripShape& shape, int token, const T* row, std
   }
 }
 
+// Makes the largest value of its sign of every finite one that has become infinite; returns how
+// many there were. Rows hardly ever have one, so the bits of four values are looked at together:
+// adding what is missing from infinity to 2^15 sets the top bit of those at or above it, without a
+// carry to the next.
+uint64_t Saturate(const float* row, int dim, uint16_t infinity, uint16_t* narrow) {
+  constexpr uint64_t kEach = 0x0001000100010001u;
+  const uint64_t missing = kEach * (0x8000u - infinity);
+  uint64_t found = 0;
+  for (int d = 0; d < dim; d += 4) {  // dim is a multiple of 16
+    uint64_t bits;
+    std::memcpy(&bits, narrow + d, sizeof(bits));
+    found |= (bits & kEach * 0x7FFFu) + missing;
+  }
+  if ((found & kEach * 0x8000u) == 0) return 0;
+  uint64_t count = 0;
+  for (int d = 0; d < dim; ++d) {
+    if (!Overflowed(row[d], narrow[d], infinity)) continue;
+    --narrow[d];
+    ++count;
+  }
+  return count;
+}
+
 }  // namespace
 
 uint64_t FloatRung::Encode(Part part, const StripShape& shape, const float* rows, int num_rows,
                            std::byte* strip) const {
   if (num_rows < shape.page_tokens) std::memset(strip, 0, StripBytes(part, shape));
-  WriteRows(part, shape, strip, 0, num_rows, rows, shape.dim);
-  return 0;
+  return WriteRows(part, shape, strip, 0, num_rows, rows, shape.dim);
 }
 
-void FloatRung::WriteRows(Part part, const StripShape& shape, std::byte* strip, int first,
-                          int count, const float* rows, ptrdiff_t row_stride) const {
+uint64_t FloatRung::WriteRows(Part part, const StripShape& shape, std::byte* strip, int first,
+                              int count, const float* rows, ptrdiff_t row_stride) const {
   uint16_t narrow[kMaxDim];
+  uint64_t replaced = 0;
   for (int i = 0; i < count; ++i) {
     const float* row = rows + i * row_stride;
     switch (type_) {
@@ -53,13 +78,16 @@ void FloatRung::WriteRows(Part part, const StripShape& shape, std::byte* strip, 
         continue;
       case FloatType::kF16:
         kernels().narrow_f16(row, shape.dim, narrow);
+        replaced += Saturate(row, shape.dim, kF16Infinity, narrow);
         break;
       case FloatType::kBF16:
         kernels().narrow_bf16(row, shape.dim, narrow);
+        replaced += Saturate(row, shape.dim, kBF16Infinity, narrow);
         break;
     }
     ScatterRow(part, shape, first + i, narrow, strip);
   }
+  return replaced;
 }
 
 void FloatRung::Decode(Part part, const StripShape& shape, const std::byte* strip, int first,

@@ -1,5 +1,8 @@
 // f32, f16 and bf16: values as they are. The only rungs that open pages may use, since single rows
-// can be written in place. NaN and infinity are stored as they are.
+// can be written in place. NaN and infinity are stored as they are. A finite value beyond the range
+// of f16 or bf16 becomes the largest of its sign and is counted: as an infinity it would make every
+// output that sees it NaN. Refusing the step was considered: the model would stop at the first
+// outlier, in rows that a sealed rung would have cut off anyway.
 
 #ifndef VARVE_RUNGS_FLOAT_FLOAT_RUNG_H_
 #define VARVE_RUNGS_FLOAT_FLOAT_RUNG_H_
@@ -19,8 +22,8 @@ class FloatRung final : public Rung {
                   std::byte* strip) const override;
   void Decode(Part part, const StripShape& shape, const std::byte* strip, int first, int count,
               float* rows) const override;
-  void WriteRows(Part part, const StripShape& shape, std::byte* strip, int first, int count,
-                 const float* rows, ptrdiff_t row_stride) const override;
+  uint64_t WriteRows(Part part, const StripShape& shape, std::byte* strip, int first, int count,
+                     const float* rows, ptrdiff_t row_stride) const override;
 
   KeySpace key_space() const override { return KeySpace::kPlain; }
   size_t PreparedRowBytes(const StripShape& shape, int total_rows) const override;

@@ -285,10 +285,7 @@ Result<std::shared_ptr<const Codebook>> LoadCodebook(const std::string& path) {
 Status SaveCodebook(const Codebook& codebook, const std::string& path) {
   const Status checked = CheckCodebook(codebook);
   if (!checked.ok()) return InvalidArgument(fmt::format("{}: {}", path, checked.message()));
-  FileOps system;
-  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file, AtomicFile::Create(path, &system));
-  VARVE_RETURN_IF_ERROR(file->Append(SerializeCodebook(codebook)));
-  return file->Commit();
+  return WriteFile(path, SerializeCodebook(codebook));
 }
 
 uint64_t CodebookHash(const Codebook& codebook) {

@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 
 #include "base/mapped_file.h"
+#include "base/pinned_name.h"
 #include "base/quoted.h"
+#include "kernels/content_hash.h"
 #include "runtime/gguf/gguf_parser.h"
 #include "runtime/gguf/gguf_types.h"
 #include "runtime/gguf/name_index.h"
@@ -27,7 +29,17 @@ class GgufFileImpl final : public GgufFile {
 
   const std::string& name() const override { return name_; }
   uint32_t version() const override { return version_; }
-  uint64_t file_bytes() const override { return file_bytes_; }
+  uint64_t file_bytes() const override {
+    uint64_t sum = 0;
+    for (const std::span<const std::byte> part : parts_) sum += part.size();
+    return sum;
+  }
+  uint64_t ContentHash() const override {
+    uint64_t hash = 0;
+    for (const std::span<const std::byte> part : parts_)
+      hash = HashBytes(part.data(), part.size(), hash);
+    return hash;
+  }
   Status CheckWhole() const override {
     for (const auto& mapping : mappings_) {
       if (!mapping->damaged()) continue;
@@ -47,9 +59,9 @@ class GgufFileImpl final : public GgufFile {
     return index ? &tensors_[*index] : nullptr;
   }
 
-  void CountBytes(uint64_t bytes) { file_bytes_ += bytes; }
+  void AddBytes(std::span<const std::byte> bytes) { parts_.push_back(bytes); }
   void Keep(std::unique_ptr<const MappedFile> mapping) {
-    CountBytes(mapping->bytes().size());
+    AddBytes(mapping->bytes());
     mappings_.push_back(std::move(mapping));
   }
   // Keys of later parts say how the file was split, nothing about the model.
@@ -70,7 +82,7 @@ class GgufFileImpl final : public GgufFile {
  private:
   std::string name_;
   uint32_t version_;
-  uint64_t file_bytes_ = 0;
+  std::vector<std::span<const std::byte>> parts_;
   NameIndex keys_;
   std::vector<GgufValue> values_;
   std::vector<GgufTensor> tensors_;
@@ -121,7 +133,9 @@ Status AddOtherParts(const std::string& path, const SplitKeys& first, GgufFileIm
 
 }  // namespace
 
-Result<std::shared_ptr<const GgufFile>> GgufFile::Open(const std::string& path) {
+Result<std::shared_ptr<const GgufFile>> GgufFile::Open(const std::string& pinned_path) {
+  VARVE_ASSIGN_OR_RETURN(const PinnedName pinned, ParsePinnedName(pinned_path));
+  const std::string& path = pinned.name;
   VARVE_ASSIGN_OR_RETURN(OpenPart first, OpenAndParse(path));
   VARVE_ASSIGN_OR_RETURN(SplitKeys split, ReadSplitKeys(first.part, path));
   if (split.number != 0) {
@@ -134,6 +148,7 @@ Result<std::shared_ptr<const GgufFile>> GgufFile::Open(const std::string& path) 
   file->Keep(std::move(first.mapping));
   if (split.count > 1) VARVE_RETURN_IF_ERROR(AddOtherParts(path, split, file.get()));
   VARVE_RETURN_IF_ERROR(file->IndexTensors());
+  if (pinned.hash) VARVE_RETURN_IF_ERROR(pinned.Check(file->ContentHash()));
   return std::shared_ptr<const GgufFile>(std::move(file));
 }
 
@@ -150,7 +165,7 @@ Result<std::shared_ptr<const GgufFile>> GgufFile::FromMemory(std::span<const std
                                        name, split.number + 1, split.count));
   }
   auto file = std::make_shared<GgufFileImpl>(std::move(name), std::move(part));
-  file->CountBytes(bytes.size());
+  file->AddBytes(bytes);
   VARVE_RETURN_IF_ERROR(file->IndexTensors());
   return std::shared_ptr<const GgufFile>(std::move(file));
 }

@@ -64,8 +64,9 @@ struct GgufTensor {
 
 class GgufFile {
  public:
-  // kNotFound if there is no such file. The first part of a split file opens all of them.
-  static Result<std::shared_ptr<const GgufFile>> Open(const std::string& path);
+  // kNotFound if there is no such file. The first part of a split file opens all of them. The path
+  // may name the hash that the content must have (base/pinned_name.h); another one is kDataLoss.
+  static Result<std::shared_ptr<const GgufFile>> Open(const std::string& pinned_path);
   // Over memory that outlives the object (the embedded model, tests, fuzzing) and begins at a
   // multiple of 8. `name` is for messages. A split file cannot be opened this way.
   static Result<std::shared_ptr<const GgufFile>> FromMemory(std::span<const std::byte> bytes,
@@ -75,6 +76,9 @@ class GgufFile {
   virtual const std::string& name() const = 0;  // path, or the name given
   virtual uint32_t version() const = 0;
   virtual uint64_t file_bytes() const = 0;  // of all parts
+  // XXH3-64 of all bytes, as `xxhsum -H3` prints it; later parts of a split file are hashed with
+  // the hash so far as their seed. Reads the whole file.
+  virtual uint64_t ContentHash() const = 0;
   // kDataLoss if bytes were missing when they were read: somebody has shortened the file since it
   // was opened.
   virtual Status CheckWhole() const = 0;

@@ -1,56 +1,17 @@
 #include "runtime/kernels/linear_product.h"
 
-#include <dlfcn.h>
-
 #include <map>
 #include <string_view>
 #include <tuple>
 #include <utility>
 
 #include <hwy/aligned_allocator.h>
-#include <dnnl.hpp>
 
 #include "kernels/kernels.h"
+#include "runtime/kernels/onednn.h"
 
 namespace varve {
 namespace {
-
-// The OpenMP runtime that oneDNN brought into the process, if any. Looked up by name: which of the
-// several runtimes it is, only oneDNN's package knows.
-struct OpenMp {
-  using GetMaxThreads = int (*)();
-  using SetNumThreads = void (*)(int);
-  GetMaxThreads get = nullptr;
-  SetNumThreads set = nullptr;
-
-  OpenMp() {
-    get = reinterpret_cast<GetMaxThreads>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
-    set = reinterpret_cast<SetNumThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
-    if (get == nullptr) set = nullptr;
-  }
-};
-
-// The setting belongs to the calling thread; other threads keep theirs.
-class OneThread {
- public:
-  OneThread() {
-    if (openmp().set == nullptr) return;
-    before_ = openmp().get();
-    if (before_ != 1) openmp().set(1);
-  }
-  ~OneThread() {
-    if (openmp().set != nullptr && before_ != 1) openmp().set(before_);
-  }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  static const OpenMp& openmp() {
-    static const OpenMp runtime;
-    return runtime;
-  }
-  int before_ = 1;
-};
 
 // Grows and never shrinks; the contents are lost when it grows.
 template <class T>
@@ -78,18 +39,10 @@ constexpr std::pair<const char*, ProductPrecision> kPrecisions[] = {
     {"i16", ProductPrecision::kI16},
 };
 
-const dnnl::engine& CpuEngine() {
-  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
-  return engine;
-}
-
 }  // namespace
 
 ProductPrecision FastestPrecision() {
-  // What oneDNN will use: the processor has it, the system allows it, nobody forbade it.
-  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  const auto amx = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
-  if ((isa & amx) == amx) return ProductPrecision::kBF16;
+  if (OneDnnUsesAmx()) return ProductPrecision::kBF16;
   const std::string_view table = ActiveKernels().name;
   return table == "avx512_vnni" ? ProductPrecision::kI16 : ProductPrecision::kF32;
 }
@@ -107,10 +60,6 @@ std::optional<ProductPrecision> FindPrecision(std::string_view name) {
 
 struct TileMultiplier::Impl {
   using Shape = std::tuple<int, int64_t, int64_t>;  // tokens, rows, cols
-  struct Primitive {
-    dnnl::matmul matmul;
-    dnnl::memory::desc input, weights, output, scratchpad;
-  };
 
   // C[tokens, rows] = X[tokens, cols] * W[rows, cols]^T
   bool MultiplyF32(const WeightKernels& kernels, const TileProduct& p, float* out) {
@@ -165,22 +114,10 @@ struct TileMultiplier::Impl {
       kernels.decode[static_cast<int>(p.weights->type)](p.weights->row(p.begin + r), cols, row);
       kernels.narrow_bf16(row, cols, tile + r * cols);
     }
-    const OneThread one;
-    try {
-      const Primitive& primitive = FindPrimitive({p.num_tokens, rows, cols});
-      uint8_t* pad = scratchpad.Get(primitive.scratchpad.get_size());
-      if (pad == nullptr) return false;
-      dnnl::stream stream(CpuEngine());
-      primitive.matmul.execute(
-          stream, {{DNNL_ARG_SRC, {primitive.input, CpuEngine(), const_cast<uint16_t*>(input)}},
-                   {DNNL_ARG_WEIGHTS, {primitive.weights, CpuEngine(), tile}},
-                   {DNNL_ARG_DST, {primitive.output, CpuEngine(), out}},
-                   {DNNL_ARG_SCRATCHPAD, {primitive.scratchpad, CpuEngine(), pad}}});
-      stream.wait();
-      return true;
-    } catch (const std::exception&) {
-      return false;
-    }
+    const Bf16Product* made = FindProduct({p.num_tokens, rows, cols});
+    if (made == nullptr) return false;
+    uint8_t* pad = scratchpad.Get(made->scratch_bytes());
+    return pad != nullptr && made->Run(input, tile, out, pad);
   }
 
   // The tiles of a run share their input: it is rounded once per worker.
@@ -196,29 +133,18 @@ struct TileMultiplier::Impl {
     return narrow;
   }
 
-  const Primitive& FindPrimitive(const Shape& shape) {
-    const auto found = primitives.find(shape);
-    if (found != primitives.end()) return found->second;
-    if (primitives.size() >= kMaxPrimitives) primitives.clear();
-    using Type = dnnl::memory::data_type;
-    using Tag = dnnl::memory::format_tag;
+  // Null where oneDNN has none for the shape.
+  const Bf16Product* FindProduct(const Shape& shape) {
+    const auto found = bf16_products.find(shape);
+    if (found != bf16_products.end()) return found->second.get();
+    if (bf16_products.size() >= kMaxProducts) bf16_products.clear();
     const auto [tokens, rows, cols] = shape;
-    Primitive made;
-    made.input = {{tokens, cols}, Type::bf16, Tag::ab};
-    made.weights = {{cols, rows}, Type::bf16, Tag::ba};
-    made.output = {{tokens, rows}, Type::f32, Tag::ab};
-    dnnl::primitive_attr attributes;
-    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    const dnnl::matmul::primitive_desc description({made.input, made.weights, made.output},
-                                                   attributes, CpuEngine());
-    made.scratchpad = description.scratchpad_desc();
-    made.matmul = dnnl::matmul(description);
-    return primitives.emplace(shape, std::move(made)).first->second;
+    return bf16_products.emplace(shape, Bf16Product::Make(tokens, rows, cols)).first->second.get();
   }
 
   // A model has a dozen shapes, prompts end in a chunk of any length.
-  static constexpr size_t kMaxPrimitives = 256;
-  std::map<Shape, Primitive> primitives;
+  static constexpr size_t kMaxProducts = 256;
+  std::map<Shape, std::unique_ptr<Bf16Product>> bf16_products;
   Scratch<float> tile_f32;
   Scratch<int16_t> tile_i16;
   Scratch<float> token_sums;

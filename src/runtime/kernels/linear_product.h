@@ -1,8 +1,5 @@
 // One tile of a many-token product on one thread: weights decoded into scratch and multiplied
-// there, as floats, as integers, or in bf16 by oneDNN. Private to linear.cc.
-//
-// oneDNN is built on a thread runtime of its own (OpenMP in Debian). It is told to use one thread
-// for the calling thread only, for the length of the call; the process's own setting stays.
+// there, as floats, as integers, or in bf16 by oneDNN (onednn.h). Private to linear.cc.
 
 #ifndef VARVE_RUNTIME_KERNELS_LINEAR_PRODUCT_H_
 #define VARVE_RUNTIME_KERNELS_LINEAR_PRODUCT_H_
