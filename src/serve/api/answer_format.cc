@@ -1,18 +1,24 @@
 #include "serve/api/answer_format.h"
 
+#include <algorithm>
+#include <optional>
+
 namespace varve::serve {
 
 using nlohmann::ordered_json;
 
-ordered_json UsageJson(const std::vector<CollectedAnswer>& answers) {
+ordered_json UsageJson(const std::vector<CollectedAnswer>& answers, size_t num_prompts) {
+  const size_t per_prompt = std::max<size_t>(answers.size() / num_prompts, 1);
   int64_t prompt = 0;
   int64_t cached = 0;
   int64_t tokens = 0;
-  for (const CollectedAnswer& answer : answers) {
-    if (!answer.end) continue;
-    prompt += answer.end->prompt_tokens;
-    cached += answer.end->cached_tokens;
-    tokens += answer.end->tokens;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const std::optional<AnswerEnd>& end = answers[i].end;
+    if (!end) continue;
+    tokens += end->tokens;
+    if (i % per_prompt != 0) continue;
+    prompt += end->prompt_tokens;
+    cached += end->cached_tokens;
   }
   return {{"prompt_tokens", prompt},
           {"completion_tokens", tokens},

@@ -49,8 +49,9 @@ std::unique_ptr<AnswerFormat> MakeLlamaFormat(const CompletionCall& call, const 
 
 // --- what they share ---
 
-// {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details"}
-nlohmann::ordered_json UsageJson(const std::vector<CollectedAnswer>& answers);
+// {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details"}; a prompt with
+// several answers counts once.
+nlohmann::ordered_json UsageJson(const std::vector<CollectedAnswer>& answers, size_t num_prompts);
 // llama-server's "timings".
 nlohmann::ordered_json TimingsJson(const AnswerEnd& end);
 // "stop" or "length".

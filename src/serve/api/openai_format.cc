@@ -1,5 +1,6 @@
 // Answers as OpenAI's API writes them: chat.completion and text_completion.
 
+#include <algorithm>
 #include <utility>
 
 #include "serve/api/answer_format.h"
@@ -25,7 +26,7 @@ class OpenAiFormat : public AnswerFormat {
   std::vector<ordered_json> Close(const std::vector<CollectedAnswer>& answers) override {
     if (!call_.include_usage) return {};
     ordered_json last = Envelope(chunk_object(), ordered_json::array());
-    last["usage"] = UsageJson(answers);
+    last["usage"] = UsageJson(answers, num_prompts());
     return {std::move(last)};
   }
 
@@ -33,7 +34,7 @@ class OpenAiFormat : public AnswerFormat {
     ordered_json choices = ordered_json::array();
     for (size_t i = 0; i < answers.size(); ++i) choices.push_back(Choice(i, answers[i]));
     ordered_json whole = Envelope(whole_object(), std::move(choices));
-    whole["usage"] = UsageJson(answers);
+    whole["usage"] = UsageJson(answers, num_prompts());
     if (answers.size() == 1 && answers[0].end) whole["timings"] = TimingsJson(*answers[0].end);
     return whole;
   }
@@ -59,6 +60,8 @@ class OpenAiFormat : public AnswerFormat {
     if (event.end) chunk["timings"] = TimingsJson(*event.end);
     return chunk;
   }
+  // A chat has no texts of prompts, and is one.
+  size_t num_prompts() const { return std::max<size_t>(call_.prompt_texts.size(), 1); }
   bool wants_logprobs() const {
     return !call_.requests.empty() && call_.requests[0].num_logprobs >= 0;
   }

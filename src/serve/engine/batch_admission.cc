@@ -130,7 +130,7 @@ void BatchEngine::Admit() {
                           std::max<int64_t>(queued.request.max_tokens, 0);
       EndWaiting(
           queued, FinishReason::kError,
-          OutOfMemory(fmt::format(
+          InvalidArgument(fmt::format(
               "cache: {} tokens of prompt and answer take {} bytes, the limit is {}; ask for "
               "fewer max_tokens",
               tokens, estimate_.Bytes(tokens), options_.cache_bytes)));

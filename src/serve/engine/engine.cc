@@ -5,8 +5,8 @@
 namespace varve::serve {
 namespace {
 
-// Looking at every page of a large cache takes a while: often enough for eyes and scrapers.
-constexpr double kPublishSeconds = 0.2;
+// A step of a large model on a busy machine may take this long; then what was seen last must do.
+constexpr std::chrono::seconds kSnapshotPatience(2);
 
 Status Stopping() { return FailedPrecondition("the server is stopping"); }
 
@@ -34,8 +34,12 @@ void Engine::Submit(CompletionRequest request, const std::shared_ptr<AnswerChann
   channel->Push({.choice = request.choice, .text = {}, .token = {}, .end = std::move(end)});
 }
 
-std::shared_ptr<const EngineSnapshot> Engine::Snapshot() const {
-  const std::lock_guard lock(mutex_);
+std::shared_ptr<const EngineSnapshot> Engine::Snapshot() {
+  std::unique_lock lock(mutex_);
+  const uint64_t seen = num_published_;
+  is_asked_ = true;
+  changed_.notify_all();
+  changed_.wait_for(lock, kSnapshotPatience, [&] { return num_published_ != seen || is_ending_; });
   return snapshot_;
 }
 
@@ -56,9 +60,9 @@ bool Engine::TakeArrivals(bool is_busy) {
   if (!is_busy && arrivals_.empty()) {
     is_busy_ = false;
     changed_.notify_all();
-    changed_.wait(lock, [this] { return is_ending_ || !arrivals_.empty(); });
+    changed_.wait(lock, [this] { return is_ending_ || is_asked_ || !arrivals_.empty(); });
   }
-  is_busy_ = true;
+  is_busy_ = is_busy || !arrivals_.empty();
   std::vector<Arrival> arrivals = std::exchange(arrivals_, {});
   const bool goes_on = !is_ending_;
   lock.unlock();
@@ -68,21 +72,27 @@ bool Engine::TakeArrivals(bool is_busy) {
   return goes_on;
 }
 
-void Engine::Publish() {
+void Engine::PublishIfAsked() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(is_asked_, false)) return;
+  }
   auto snapshot = std::make_shared<const EngineSnapshot>(batch_->Snapshot());
-  const std::lock_guard lock(mutex_);
-  snapshot_ = std::move(snapshot);
-  since_publish_.Restart();
+  {
+    const std::lock_guard lock(mutex_);
+    snapshot_ = std::move(snapshot);
+    ++num_published_;
+  }
+  changed_.notify_all();
 }
 
 void Engine::Run() {
   bool is_busy = false;
   while (TakeArrivals(is_busy)) {
     is_busy = batch_->Step();
-    if (!is_busy || since_publish_.seconds() > kPublishSeconds) Publish();
+    PublishIfAsked();
   }
   batch_->EndAll(Stopping());
-  Publish();
 }
 
 }  // namespace varve::serve

@@ -29,8 +29,9 @@ class Engine {
   // Answers come through the channel, whatever happens.
   void Submit(CompletionRequest request, const std::shared_ptr<AnswerChannel>& channel);
 
-  // What the engine looked like a moment ago.
-  std::shared_ptr<const EngineSnapshot> Snapshot() const;
+  // What the engine looks like between two steps; it is made when somebody asks. Waits for the end
+  // of the step.
+  std::shared_ptr<const EngineSnapshot> Snapshot();
 
   // Takes nothing more, answers what is there for up to `patience`, and ends the rest with an
   // error.
@@ -42,17 +43,18 @@ class Engine {
   void Run();
   // Hands what has come to the batch; waits for it if there is nothing to do. False: the end.
   bool TakeArrivals(bool is_busy);
-  void Publish();
+  void PublishIfAsked();
 
   std::unique_ptr<BatchEngine> batch_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Arrival> arrivals_;
   std::shared_ptr<const EngineSnapshot> snapshot_;
+  uint64_t num_published_ = 0;
+  bool is_asked_ = false;   // for a snapshot
   bool is_closed_ = false;  // nothing more is taken
   bool is_busy_ = false;
   bool is_ending_ = false;
-  Timer since_publish_;
   std::thread thread_;
 };
 

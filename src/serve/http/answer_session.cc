@@ -66,7 +66,7 @@ void AnswerSession::Note(const AnswerEvent& event) {
 bool AnswerSession::Collect() {
   while (!all_ended()) {
     const std::optional<AnswerEvent> event = Next();
-    if (!event) return false;
+    if (!event || client_.is_closed()) return false;
     Note(*event);
   }
   return true;
@@ -93,7 +93,6 @@ bool AnswerSession::Stream(const std::function<bool(const std::string&)>& write)
     if (event->end && !event->end->error.ok()) {
       return write(fmt::format("data: {}\n\n", ErrorJson(FromStatus(event->end->error))));
     }
-    // A client may go without the socket telling: look between tokens, too.
     if (!write_all(format_->Chunks(*event)) || client_.is_closed()) return false;
   }
   if (!write_all(format_->Close(answers_))) return false;
