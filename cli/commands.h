@@ -24,6 +24,7 @@ void AddGateCommand(CLI::App& app, int* exit_code);
 void AddManualCommand(CLI::App& app, int* exit_code);
 void AddModelsCommand(CLI::App& app, int* exit_code);
 void AddRunCommand(CLI::App& app, int* exit_code);
+void AddServeCommand(CLI::App& app, int* exit_code);
 void AddSolveCommand(CLI::App& app, int* exit_code);
 void AddTokenizeCommand(CLI::App& app, int* exit_code);
 void AddTranscribeCommand(CLI::App& app, int* exit_code);

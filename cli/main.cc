@@ -32,6 +32,7 @@ int RunProgram(int argc, char** argv) {
       "  varve eval ppl --kv q8_0 q4_0r         quality against the f16 cache\n"
       "  varve gate -o out/gate                 everything that is promised, measured and decided\n"
       "  varve solve --ratio 4                  the plan that loses least at a size\n"
+      "  varve serve -m smollm2                 an HTTP server that OpenAI's clients understand\n"
       "  varve transcribe -m whisper-tiny.en speech.wav\n"
       "`varve COMMAND --help` tells the options of a command.\n\n" +
       varve::cli::ExitCodesText());
@@ -55,6 +56,7 @@ int RunProgram(int argc, char** argv) {
   AddModelsCommand(app, &exit_code);
   AddPlanCommand(app, &exit_code);
   AddRunCommand(app, &exit_code);
+  AddServeCommand(app, &exit_code);
   AddSolveCommand(app, &exit_code);
   AddTokenizeCommand(app, &exit_code);
   AddTranscribeCommand(app, &exit_code);

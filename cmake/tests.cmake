@@ -14,6 +14,9 @@ math(EXPR VARVE_SLOW_TEST_TIMEOUT_S "5 * ${VARVE_TEST_TIMEOUT_S}")
 file(GLOB_RECURSE VARVE_TEST_SOURCES CONFIGURE_DEPENDS src/*_test.cc cli/*_test.cc)
 file(GLOB VARVE_OUTER_TEST_SOURCES CONFIGURE_DEPENDS tests/*_test.cc tests/cache/*_test.cc)
 list(APPEND VARVE_TEST_SOURCES ${VARVE_OUTER_TEST_SOURCES})
+if(NOT HIREDIS_FOUND)
+  list(FILTER VARVE_TEST_SOURCES EXCLUDE REGEX "/redis_[a-z_]*_test\\.cc$")
+endif()
 if(VARVE_TEST_SOURCES)
   add_executable(varve_tests ${VARVE_TEST_SOURCES})
   target_link_libraries(varve_tests PRIVATE varve_cli_objects varve_test_support GTest::gtest GTest::gtest_main)
@@ -101,6 +104,13 @@ target_link_libraries(soak PRIVATE varve_static)
 add_test(NAME soak COMMAND soak 20000 ${PROJECT_BINARY_DIR})
 set_tests_properties(soak PROPERTIES LABELS package TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S})
 
+# --- a disk tier that is killed while it works; `./dev check faults` kills it more often ---
+add_executable(disk_tier_load tests/faults/disk_tier_load.cc)
+target_link_libraries(disk_tier_load PRIVATE varve_tiers)
+add_test(NAME disk-tier-kills COMMAND Python3::Interpreter
+  ${PROJECT_SOURCE_DIR}/tests/faults/disk_tier_kill_test.py $<TARGET_FILE:disk_tier_load> 12)
+set_tests_properties(disk-tier-kills PROPERTIES LABELS package TIMEOUT ${VARVE_TEST_TIMEOUT_S})
+
 # --- a program compiled with the first header of the C ABI runs with the library of today ---
 add_executable(old_header_test tests/old_header/old_header_test.c)
 target_link_libraries(old_header_test PRIVATE varve::varve varve_options)
@@ -151,6 +161,12 @@ if(NOT VARVE_SANITIZE)
       $<TARGET_FILE:varve_cli>)
     set_tests_properties(${name} PROPERTIES LABELS package TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S})
   endforeach()
+  add_test(NAME server-tiers COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/serve/tiers_test.py
+    $<TARGET_FILE:varve_cli> 3)
+  set_tests_properties(server-tiers PROPERTIES LABELS package TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S})
+  add_test(NAME server COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/serve/server_test.py
+    $<TARGET_FILE:varve_cli>)
+  set_tests_properties(server PROPERTIES LABELS package TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S})
   add_test(NAME exports COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_exports.py
     $<TARGET_FILE:varve_shared> ${PROJECT_SOURCE_DIR}/include --nm ${CMAKE_NM})
   set_tests_properties(exports PROPERTIES LABELS package TIMEOUT 60)

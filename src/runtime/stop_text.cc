@@ -13,7 +13,12 @@ std::string StopText::Next(std::string_view piece) {
   if (stopped_) return {};
   waiting_ += piece;
   size_t end = std::string::npos;
-  for (const std::string& stop : stops_) end = std::min(end, waiting_.find(stop));
+  for (const std::string& stop : stops_) {
+    const size_t at = waiting_.find(stop);
+    if (at >= end) continue;
+    end = at;
+    found_ = stop;
+  }
   if (end != std::string::npos) {
     stopped_ = true;
     return std::exchange(waiting_, {}).substr(0, end);

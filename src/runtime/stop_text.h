@@ -21,10 +21,13 @@ class StopText {
   std::string Finish();
 
   bool stopped() const { return stopped_; }
+  // The text that ended it; empty before.
+  const std::string& found() const { return found_; }
 
  private:
   std::vector<std::string> stops_;
   std::string waiting_;
+  std::string found_;
   bool stopped_ = false;
 };
 

@@ -1,0 +1,217 @@
+#include "serve/engine/batch_engine.h"
+
+#include <gtest/gtest.h>
+
+#include "runtime/embedded_model.h"
+#include "serve/engine/batch_engine_testing.h"
+
+namespace varve::serve {
+namespace batch_engine_test {
+
+TEST(BatchEngine, AnswersInABatchAreThoseOfTheRequestAlone) {
+  std::vector<CompletionRequest> requests;
+  for (uint64_t i = 0; i < 20; ++i) {
+    requests.push_back(TestRequest(3 + static_cast<int64_t>(i) * 17, 20, i, /*shared=*/70));
+  }
+  EngineOptions options;
+  options.num_slots = 12;  // more than one group, and some wait
+  TestEngine together(options);
+  std::vector<std::shared_ptr<AnswerChannel>> channels;
+  for (const CompletionRequest& request : requests) channels.push_back(together.Ask(request));
+  together.RunAll();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    TestEngine alone;
+    CompletionRequest request = requests[i];
+    request.reuse_prefix = false;
+    const TestAnswer expected = alone.AskAlone(request);
+    const TestAnswer answer = Drain(*channels[i]);
+    ASSERT_EQ(expected.tokens.size(), 20u);
+    EXPECT_EQ(answer.tokens, expected.tokens) << "request " << i;
+    EXPECT_EQ(answer.text, expected.text);
+  }
+}
+
+// The weights of the embedded model are integers: there the products of few tokens and of many
+// really differ. Log-probabilities show every bit of the logits.
+TEST(BatchEngine, LogitsOfTheEmbeddedModelDoNotDependOnTheBatch) {
+  const auto file = GgufFile::FromMemory(EmbeddedModel(), "embedded");
+  ASSERT_TRUE(file.ok());
+  const auto model = LoadDecoderModel(*file);
+  ASSERT_TRUE(model.ok());
+  const auto tokenizer = (*model)->MakeTokenizer();
+  ASSERT_TRUE(tokenizer.ok());
+  const auto executor = MakeThreadPool(2);
+  const auto run = [&](size_t num_requests, bool reuse) {
+    EngineOptions options;
+    options.num_slots = 10;
+    auto engine = BatchEngine::Create(*model, **tokenizer, *executor, options);
+    EXPECT_TRUE(engine.ok());
+    std::vector<std::shared_ptr<AnswerChannel>> channels;
+    for (uint64_t i = 0; i < num_requests; ++i) {
+      CompletionRequest request = TestRequest(150 - static_cast<int64_t>(i), 4, i, 128);
+      request.num_logprobs = 2;
+      request.reuse_prefix = reuse;
+      channels.push_back(std::make_shared<AnswerChannel>());
+      (*engine)->Add(request, channels.back());
+    }
+    while ((*engine)->Step()) {
+    }
+    std::vector<float> logprobs;
+    while (auto event = channels[0]->Next(std::chrono::milliseconds(0))) {
+      if (event->token) logprobs.push_back(event->token->logprob);
+    }
+    return logprobs;
+  };
+  const std::vector<float> alone = run(1, false);
+  ASSERT_EQ(alone.size(), 4u);
+  EXPECT_EQ(run(10, false), alone);
+  EXPECT_EQ(run(10, true), alone);
+}
+
+TEST(BatchEngine, ReusesTheLongestPrefixAndReportsItExactly) {
+  TestEngine test;
+  EXPECT_EQ(test.AskAlone(TestRequest(200, 5, 1, 150)).end->cached_tokens, 0);
+  // The same again: the last token is always computed.
+  EXPECT_EQ(test.AskAlone(TestRequest(200, 5, 1, 150)).end->cached_tokens, 192);
+  // 150 tokens in common are two whole pages.
+  EXPECT_EQ(test.AskAlone(TestRequest(200, 5, 2, 150)).end->cached_tokens, 128);
+  EXPECT_EQ(test.AskAlone(TestRequest(128, 5, 2, 128)).end->cached_tokens, 64);
+  CompletionRequest fresh = TestRequest(200, 5, 1, 150);
+  fresh.reuse_prefix = false;
+  EXPECT_EQ(test.AskAlone(fresh).end->cached_tokens, 0);
+}
+
+TEST(BatchEngine, AConversationContinuesOnTheTokensItGenerated) {
+  for (const bool reuse_generated : {true, false}) {
+    EngineOptions options;
+    options.reuse_generated = reuse_generated;
+    TestEngine test(options);
+    CompletionRequest request = TestRequest(60, 100);
+    const TestAnswer first = test.AskAlone(request);
+    request.prompt.insert(request.prompt.end(), first.tokens.begin(), first.tokens.end());
+    request.prompt.push_back(7);
+    // 159 tokens were fed: two pages, the first of which has 60 of the prompt in it.
+    EXPECT_EQ(test.AskAlone(request).end->cached_tokens, reuse_generated ? 128 : 0);
+  }
+}
+
+TEST(BatchEngine, TenantsNeverShareAPage) {
+  TestEngine test;
+  CompletionRequest request = TestRequest(300, 3);
+  request.tenant = "a";
+  EXPECT_EQ(test.AskAlone(request).end->cached_tokens, 0);
+  request.tenant = "b";
+  EXPECT_EQ(test.AskAlone(request).end->cached_tokens, 0);
+  request.tenant = "a";
+  EXPECT_EQ(test.AskAlone(request).end->cached_tokens, 256);
+}
+
+TEST(BatchEngine, EqualPrefixesThatComeTogetherAreComputedOnce) {
+  TestEngine test;
+  std::vector<std::shared_ptr<AnswerChannel>> channels;
+  for (uint64_t i = 0; i < 6; ++i) channels.push_back(test.Ask(TestRequest(600, 3, i, 520)));
+  test.RunAll();
+  int64_t cached = 0;
+  for (const auto& channel : channels) cached += Drain(*channel).end->cached_tokens;
+  EXPECT_EQ(cached, 5 * 512);
+}
+
+TEST(BatchEngine, AClientThatGoesFreesItsPagesAtOnce) {
+  EngineOptions options;
+  options.reuse_prefixes = false;
+  TestEngine test(options);
+  const auto channel = test.Ask(TestRequest(300, 500));
+  const auto other = test.Ask(TestRequest(10, 500));
+  for (int i = 0; i < 10; ++i) test.engine().Step();
+  ASSERT_GT(test.engine().cache().Stats().pages, 0u);
+  channel->Cancel();
+  other->Cancel();
+  test.RunAll();
+  EXPECT_EQ(test.engine().cache().Stats().pages, 0u);
+  EXPECT_EQ(Drain(*channel).end->reason, FinishReason::kCancelled);
+  EXPECT_EQ(test.engine().Snapshot().counters.cancelled, 2u);
+}
+
+TEST(BatchEngine, HoldsItsBudgetWhileManyComeAndAnswersAll) {
+  EngineOptions options;
+  options.num_slots = 8;
+  options.cache_bytes = uint64_t{3} << 20;
+  TestEngine test(options);
+  std::vector<std::shared_ptr<AnswerChannel>> channels;
+  for (uint64_t i = 0; i < 60; ++i) {
+    channels.push_back(test.Ask(TestRequest(100 + static_cast<int64_t>(i * 7 % 300), 30, i, 64)));
+  }
+  uint64_t most = 0;
+  while (test.engine().Step()) {
+    most = std::max(most, test.engine().Snapshot().bytes_held);
+    ASSERT_LE(most, options.cache_bytes);
+  }
+  EXPECT_GT(most, options.cache_bytes / 2);
+  for (const auto& channel : channels) {
+    const TestAnswer answer = Drain(*channel);
+    ASSERT_TRUE(answer.end.has_value());
+    EXPECT_EQ(answer.end->reason, FinishReason::kLength) << answer.end->error.message();
+    EXPECT_EQ(answer.tokens.size(), 30u);
+  }
+  EXPECT_GT(test.engine().Snapshot().prefix.pages_evicted, 0u);
+}
+
+TEST(BatchEngine, RefusesWhatCanNeverFitByName) {
+  EngineOptions options;
+  options.cache_bytes = 100 << 10;
+  TestEngine test(options);
+  const TestAnswer answer = test.AskAlone(TestRequest(10, 900));
+  ASSERT_EQ(answer.end->reason, FinishReason::kError);
+  EXPECT_NE(answer.end->error.message().find("the limit is 102400"), std::string::npos)
+      << answer.end->error.message();
+}
+
+TEST(BatchEngine, RefusesARequestBeyondTheQueue) {
+  EngineOptions options;
+  options.num_slots = 1;
+  options.max_waiting = 2;
+  TestEngine test(options);
+  std::vector<std::shared_ptr<AnswerChannel>> channels;
+  for (uint64_t i = 0; i < 3; ++i) channels.push_back(test.Ask(TestRequest(5, 5, i)));
+  EXPECT_EQ(Drain(*channels[2]).end->error.message(), "queue: 2 requests wait, the limit is 2");
+  test.RunAll();
+  EXPECT_EQ(Drain(*channels[1]).tokens.size(), 5u);
+}
+
+TEST(BatchEngine, PlansThatDropPagesShareNoPrefixesAndAnswer) {
+  EngineOptions options;
+  const Result<Plan> plan = ParsePlan("window=128");
+  ASSERT_TRUE(plan.ok());
+  options.plan = *plan;
+  TestEngine test(options);
+  EXPECT_EQ(test.AskAlone(TestRequest(300, 5)).tokens.size(), 5u);
+  EXPECT_EQ(test.AskAlone(TestRequest(300, 5)).end->cached_tokens, 0);
+  EXPECT_NE(test.engine().Snapshot().prefix_note.find("window="), std::string::npos);
+}
+
+TEST(BatchEngine, EndsAtAStopTextAndShowsNothingOfIt) {
+  TestEngine test;
+  const TestAnswer whole = test.AskAlone(TestRequest(20, 40));
+  ASSERT_GT(whole.text.size(), 12u);
+  CompletionRequest request = TestRequest(20, 40);
+  const size_t at = whole.text.size() / 2;
+  request.stops = {whole.text.substr(at, 3)};
+  const TestAnswer cut = test.AskAlone(request);
+  EXPECT_EQ(cut.end->reason, FinishReason::kStopText);
+  EXPECT_EQ(cut.end->stop_text, request.stops[0]);
+  EXPECT_EQ(cut.text, whole.text.substr(0, whole.text.find(request.stops[0])));
+}
+
+TEST(BatchEngine, BiasAndPenaltiesChangeWhatIsDrawn) {
+  TestEngine test;
+  CompletionRequest request = TestRequest(20, 10);
+  request.edits.bias = {{65, 100.0f}};
+  EXPECT_EQ(test.AskAlone(request).text, "AAAAAAAAAA");
+  request.edits.bias = {{65, 100.0f}, {66, 99.5f}};
+  request.edits.frequency_penalty = 2;
+  const std::string text = test.AskAlone(request).text;
+  EXPECT_NE(text.find('B'), std::string::npos) << text;
+}
+
+}  // namespace batch_engine_test
+}  // namespace varve::serve

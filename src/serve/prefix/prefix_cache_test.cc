@@ -1,0 +1,184 @@
+#include "serve/prefix/prefix_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "varve/step.h"
+
+namespace varve::serve {
+namespace prefix_cache_test {
+
+constexpr int kPage = 16;
+constexpr int kDim = 32;
+
+// A cache of one layer and head, whose rows say at which position they stand.
+class PrefixCacheTest : public testing::Test {
+ protected:
+  PrefixCacheTest() : keys_(1, "f16", kPage) {
+    auto cache = Cache::Create({.num_layers = 1,
+                                .num_kv_heads = 1,
+                                .group_size = 1,
+                                .key_dim = kDim,
+                                .value_dim = kDim,
+                                .page_tokens = kPage},
+                               {.num_threads = 1});
+    EXPECT_TRUE(cache.ok());
+    cache_ = std::move(*cache);
+  }
+
+  // What a conversation computes: begins with what `prefixes` has, appends the rest, keeps it.
+  size_t Talk(PrefixCache& prefixes, const std::vector<int32_t>& tokens, double now_s) {
+    const std::vector<PageKey> keys = keys_.Of("", tokens);
+    auto hit = prefixes.Take(keys, now_s);
+    EXPECT_TRUE(hit.ok());
+    const size_t there = *hit ? (*hit)->num_pages : 0;
+    const SequenceId sequence = *hit ? (*hit)->sequence : *cache_->CreateSequence();
+    for (size_t i = there * kPage; i < tokens.size(); ++i) Append(sequence);
+    auto pin = prefixes.Keep(sequence, keys, 100, now_s, *hit ? (*hit)->pin : nullptr);
+    EXPECT_TRUE(pin.ok());
+    if (*pin != nullptr) prefixes.Unpin(*pin);
+    EXPECT_TRUE(cache_->Free(sequence).ok());
+    return there;
+  }
+
+  void Append(SequenceId sequence) {
+    const auto position = static_cast<float>(*cache_->NextPosition(sequence));
+    const std::vector<float> row(kDim, position);
+    auto step = Step::Begin(*cache_, sequence, 1);
+    ASSERT_TRUE(step.ok());
+    const RowsView rows{.data = row.data(), .num_tokens = 1};
+    ASSERT_TRUE(step->Append(0, sequence, rows, rows).ok());
+    ASSERT_TRUE(step->Commit().ok());
+  }
+
+  static std::vector<int32_t> Tokens(int32_t first, size_t pages) {
+    std::vector<int32_t> tokens(pages * kPage);
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = first + static_cast<int32_t>(i);
+    return tokens;
+  }
+  static std::vector<int32_t> Join(std::vector<int32_t> a, const std::vector<int32_t>& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+  }
+  uint64_t PagesHeld() const { return cache_->Stats().pages; }
+
+  PageKeys keys_;
+  std::unique_ptr<Cache> cache_;
+};
+
+TEST_F(PrefixCacheTest, KeysChainAndDependOnEverything) {
+  const auto tokens = Tokens(5, 3);
+  const auto keys = keys_.Of("", tokens);
+  ASSERT_EQ(keys.size(), 3u);
+  EXPECT_EQ(keys_.Of("", tokens), keys);
+  auto other = tokens;
+  other[0] = 99;
+  for (size_t i = 0; i < 3; ++i) EXPECT_NE(keys_.Of("", other)[i], keys[i]);
+  other = tokens;
+  other[20] = 99;
+  EXPECT_EQ(keys_.Of("", other)[0], keys[0]);
+  EXPECT_NE(keys_.Of("", other)[2], keys[2]);
+  EXPECT_NE(keys_.Of("tenant", tokens), keys);
+  EXPECT_NE(PageKeys(2, "f16", kPage).Of("", tokens), keys);
+  EXPECT_NE(PageKeys(1, "q8_0", kPage).Of("", tokens), keys);
+  EXPECT_EQ(keys_.Of("", Tokens(5, 1)).size(), 1u);
+  EXPECT_TRUE(keys_.Of("", std::vector<int32_t>(kPage - 1)).empty());
+}
+
+TEST_F(PrefixCacheTest, EqualPrefixesAreStoredOnce) {
+  PrefixCache prefixes(*cache_, {});
+  const auto common = Tokens(1000, 4);
+  EXPECT_EQ(Talk(prefixes, Join(common, Tokens(1, 2)), 0), 0u);
+  EXPECT_EQ(PagesHeld(), 6u);
+  EXPECT_EQ(Talk(prefixes, Join(common, Tokens(500, 3)), 1), 4u);
+  EXPECT_EQ(PagesHeld(), 9u);
+  // A longer form of the first one takes its place.
+  EXPECT_EQ(Talk(prefixes, Join(common, Tokens(1, 5)), 2), 6u);
+  EXPECT_EQ(PagesHeld(), 12u);
+  EXPECT_EQ(prefixes.stats().pages, 12u);
+  EXPECT_EQ(prefixes.stats().leaves, 2u);
+  EXPECT_EQ(prefixes.stats().hits, 10u);
+}
+
+TEST_F(PrefixCacheTest, WhatIsTakenHasTheRowsThatWereKept) {
+  PrefixCache prefixes(*cache_, {});
+  const auto tokens = Tokens(7, 3);
+  Talk(prefixes, tokens, 0);
+  const auto hit = prefixes.Take(keys_.Of("", Tokens(7, 2)), 1);
+  ASSERT_TRUE(hit.ok() && hit->has_value());
+  std::vector<float> rows(2 * kPage * kDim);
+  const auto read = cache_->ReadRows((*hit)->sequence, 0, 0, Part::kKey, 0, 2 * kPage, rows.data());
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(*read, 2 * kPage);
+  for (size_t i = 0; i < 2 * kPage; ++i) EXPECT_EQ(rows[i * kDim], static_cast<float>(i));
+  EXPECT_EQ(*cache_->NextPosition((*hit)->sequence), 2 * kPage);
+}
+
+TEST_F(PrefixCacheTest, EvictionGivesTheMemoryBackPageByPage) {
+  PrefixCache prefixes(*cache_, {});
+  Talk(prefixes, Join(Tokens(1000, 2), Tokens(1, 2)), 0);
+  Talk(prefixes, Join(Tokens(1000, 2), Tokens(500, 1)), 0);
+  for (uint64_t left = 5; left > 0; --left) {
+    EXPECT_EQ(PagesHeld(), left);
+    const auto evicted = prefixes.EvictOne(1);
+    ASSERT_TRUE(evicted.ok() && *evicted);
+  }
+  EXPECT_EQ(PagesHeld(), 0u);
+  const auto evicted = prefixes.EvictOne(1);
+  EXPECT_TRUE(evicted.ok() && !*evicted);
+}
+
+TEST_F(PrefixCacheTest, WhatIsInUseStays) {
+  PrefixCache prefixes(*cache_, {});
+  Talk(prefixes, Tokens(1, 3), 0);
+  const auto hit = prefixes.Take(keys_.Of("", Tokens(1, 2)), 0);
+  ASSERT_TRUE(hit.ok() && hit->has_value());
+  EXPECT_TRUE(*prefixes.EvictOne(1));   // the third page
+  EXPECT_FALSE(*prefixes.EvictOne(1));  // the other two are pinned
+  prefixes.Unpin((*hit)->pin);
+  EXPECT_TRUE(*prefixes.EvictOne(1));
+}
+
+TEST_F(PrefixCacheTest, PlansWhosePagesDependOnTheFutureAreNotCacheable) {
+  for (const char* text : {"evict=h2o", "window=256", "0-1: f16; 2-: evict=demote"}) {
+    EXPECT_FALSE(Cacheable(*ParsePlan(text)).ok()) << text;
+  }
+  for (const char* text : {"", "q8_0", "age=f16:512/q8_0", "pack=store"}) {
+    EXPECT_TRUE(Cacheable(*ParsePlan(text)).ok()) << text;
+  }
+}
+
+// A system prompt that is asked for now and then, among documents that are read once: by last use
+// alone the documents push it out each time.
+TEST_F(PrefixCacheTest, ValueKeepsASharedPromptThatLruLoses) {
+  constexpr size_t kBudgetPages = 24;
+  const auto hits = [&](EvictionOrder order) {
+    PrefixCache prefixes(*cache_, {.order = order});
+    size_t pages_hit = 0;
+    double now_s = 0;
+    const auto talk = [&](const std::vector<int32_t>& tokens) {
+      const size_t hit = Talk(prefixes, tokens, ++now_s);
+      while (prefixes.stats().pages > kBudgetPages) EXPECT_TRUE(*prefixes.EvictOne(now_s));
+      return hit;
+    };
+    for (int32_t round = 0; round < 10; ++round) {
+      for (int32_t user = 0; user < 3; ++user) {
+        pages_hit += talk(Join(Tokens(1000, 8), Tokens(10000 + round * 300 + user * 100, 1)));
+      }
+      talk(Tokens(100000 + round * 1000, 12));
+      talk(Tokens(200000 + round * 1000, 12));
+    }
+    EXPECT_TRUE(prefixes.Clear().ok());
+    return pages_hit;
+  };
+  const size_t by_value = hits(EvictionOrder::kValue);
+  const size_t by_lru = hits(EvictionOrder::kLru);
+  RecordProperty("pages_hit_by_value", static_cast<int>(by_value));
+  RecordProperty("pages_hit_by_lru", static_cast<int>(by_lru));
+  EXPECT_EQ(by_value, 29u * 8);  // all but the first
+  EXPECT_LT(by_lru, by_value * 3 / 4);
+}
+
+}  // namespace prefix_cache_test
+}  // namespace varve::serve
