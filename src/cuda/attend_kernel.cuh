@@ -35,13 +35,36 @@ struct BlockPlace {
   LanePlace at;
 };
 
-// What one page adds to the sum of each head, in shared memory: of one warp, or of all for its
-// tiles.
-template <int NT, int kTiles, int kWarps, class Shared>
+// What one page adds to the sum of each head. A warp that has all of the page.
+template <int NT>
 __device__ __forceinline__ void WritePageLse(const AttendParams& params, const BlockPlace& place,
-                                             int page, uint32_t round, Shared& shared,
-                                             const float (&reference)[NT][2],
+                                             int page, const float (&reference)[NT][2],
                                              const float (&page_sum)[NT][2]) {
+  const int g = place.at.g;
+  float* out = params.call.page_lse + static_cast<int64_t>(page) * params.call.query_heads +
+               place.first_head;
+#pragma unroll
+  for (int nt = 0; nt < NT; ++nt) {
+    // Lanes of even g take the first head, the others the second.
+    const bool second = g % 2 != 0;
+    float sum = second ? page_sum[nt][1] : page_sum[nt][0];
+    sum += __shfl_xor_sync(0xFFFFFFFFu, second ? page_sum[nt][0] : page_sum[nt][1], 4);
+    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 8);
+    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 16);
+    const int head = 8 * nt + 2 * place.at.i + g % 2;
+    if (g < 2 && head < place.num_heads) {
+      const float from = second ? reference[nt][1] : reference[nt][0];
+      out[head] = (from + Log2(sum)) * kLn2;
+    }
+  }
+}
+
+// Of all warps of a block for their tiles, by way of shared memory.
+template <int NT, int kWarps, class Shared>
+__device__ __forceinline__ void JoinPageLse(const AttendParams& params, const BlockPlace& place,
+                                            int page, uint32_t round, Shared& shared,
+                                            const float (&reference)[NT][2],
+                                            const float (&page_sum)[NT][2]) {
   const LanePlace& at = place.at;
   float2* mine = shared.warp_max[round % 2][place.warp];
 #pragma unroll
@@ -54,12 +77,6 @@ __device__ __forceinline__ void WritePageLse(const AttendParams& params, const B
   }
   float* out = params.call.page_lse + static_cast<int64_t>(page) * params.call.query_heads +
                place.first_head;
-  if constexpr (kTiles == 4) {
-    __syncwarp();
-    if (at.lane < place.num_heads) out[at.lane] = (mine[at.lane].x + log2f(mine[at.lane].y)) * kLn2;
-    __syncwarp();
-    return;
-  }
   __syncthreads();
   if (place.warp != 0 || at.lane >= place.num_heads) return;
   float most = kLeast, sum = 0.0f;
@@ -68,50 +85,73 @@ __device__ __forceinline__ void WritePageLse(const AttendParams& params, const B
     const float2 part = shared.warp_max[round % 2][w][at.lane];
     sum = fmaf(part.y, Exp2(part.x - most), sum);
   }
-  out[at.lane] = (most + log2f(sum)) * kLn2;
+  out[at.lane] = (most + Log2(sum)) * kLn2;
 }
 
-// One warp's share of the pages of one space.
+// The slots of this warp's reader: K of all readers, then V.
+template <int kTiles, int kWarps, class Shared>
+__device__ __forceinline__ StripSlots SlotsOf(const AttendParams& params, const BlockPlace& place,
+                                              Shared& shared) {
+  constexpr int kReaders = kTiles == 4 ? kWarps : 1;
+  const int reader = kTiles == 4 ? place.warp : 0;
+  std::byte* scratch = shared.template Scratch<std::byte>(params);
+  return {
+      shared.barriers + 2 * reader,
+      {scratch + reader * params.slot_bytes, scratch + (kReaders + reader) * params.slot_bytes}};
+}
+
+// The first page of a space; its K strip is sent for.
+template <int kTiles, int kWarps, class Shared>
+__device__ __forceinline__ PageHead StartSpace(const AttendParams& params, const BlockPlace& place,
+                                               int space, PageWindow& window, Shared& shared) {
+  window.first = place.begin + (kTiles == 4 ? place.warp : 0);
+  window.Load(space, place.at.lane);
+  PageHead page = {0, 0, -1};
+  if (!window.Take(space, place.at.lane, &page)) return page;
+  if (kTiles == 4 || place.warp == 0) {
+    SlotsOf<kTiles, kWarps>(params, place, shared).Send(window, page, false, place.at.lane);
+  }
+  return page;
+}
+
+// One warp's share of the pages of one space, from `first` on, whose K strip is on its way.
 template <int D, int NT, int kTiles, int kWarps, bool kPq, class Shared>
 __device__ __forceinline__ void WalkPages(const AttendParams& params, const BlockPlace& place,
-                                          int space, SharedPlace tables, Shared& shared,
+                                          int space, const PageHead& first, PageWindow& window,
+                                          SharedPlace tables, Shared& shared,
                                           WarpState<D, NT>& state) {
   constexpr bool kOwnPages = kTiles == 4;
   const int page_tokens = params.call.shape.page_tokens;
-  const int reader = kOwnPages ? place.warp : 0;
   const bool sends = kOwnPages || place.warp == 0;
   const LanePlace& at = place.at;
-  const StripSlots slots = {&params, shared.barriers + 2 * reader,
-                            shared.template Scratch<std::byte>() + 2 * reader * params.slot_bytes,
-                            place.kv_head};
+  const StripSlots slots = SlotsOf<kTiles, kWarps>(params, place, shared);
   PqReader pq = {};
   if constexpr (kPq) {
     const PageShape& shape = params.call.shape;
     pq = {{shape.page_tokens, shape.pq_subspaces, shape.pq_bits},
           D / shape.pq_subspaces,
           tables,
-          SharedPlaceOf(shared.template Scratch<std::byte>() + 2 * kWarps * params.slot_bytes +
-                        place.warp * PqBuffer<D>::kBytes)};
+          SharedPlaceOf(shared.template Scratch<std::byte>(params) +
+                        2 * kWarps * params.slot_bytes + place.warp * PqBuffer<D>::kBytes)};
   }
-  // Every warp of a reader walks the records by itself.
-  PageCursor cursor = {params.call.pages,      space,     place.begin + reader,
-                       kOwnPages ? kWarps : 1, place.end, {}};
-  cursor.Start();
-  PageHead page, next;
-  int index = 0, next_index = 0;
-  bool more = cursor.Take(&page, &index);
-  if (more && sends) {
-    slots.Send(page, false, at.lane);
-    slots.Send(page, true, at.lane);
-  }
+  PageHead page = first, next;
+  bool more = page.owner >= 0;
+  if (more && sends) slots.Send(window, page, true, at.lane);
   const auto release = [&](bool value) {  // all have read the strip: the next may come
     kOwnPages ? __syncwarp() : __syncthreads();
-    if (sends && more) slots.Send(next, value, at.lane);
+    if (sends && more) slots.Send(window, next, value, at.lane);
   };
   for (uint32_t round = 0; more; ++round) {
-    more = cursor.Take(&next, &next_index);
-    const ulonglong2 live_rows = LoadLive(params.call.pages + index);
-    const std::byte* keys = slots.Wait(page, false, round % 2);
+    const std::byte* lying[2] = {nullptr, nullptr};
+    if ((page.bits & PageHead::kKeysLie) != 0) lying[0] = window.PlaceOf(page, false);
+    if ((page.bits & PageHead::kValuesLie) != 0) lying[1] = window.PlaceOf(page, true);
+    more = window.Take(space, at.lane, &next);
+    ulonglong2 live_rows = {~0ull, ~0ull};
+    if ((page.bits & PageHead::kFull) == 0) live_rows = LoadLive(params.call.pages + page.index);
+    const float* factors =
+        (IsTurnedRung(page.key_rung()) ? shared.turned_factor : shared.factor) + 2 * at.i;
+    const std::byte* keys = slots.Wait(false, round % 2);
+    if (lying[0] != nullptr) keys = lying[0];
     const std::byte* values = nullptr;
     float page_sum[NT][2] = {};
     for (int chunk = 0; chunk < page_tokens / 64; ++chunk) {
@@ -124,42 +164,127 @@ __device__ __forceinline__ void WalkPages(const AttendParams& params, const Bloc
       }
       if (64 * (chunk + 1) == page_tokens) release(false);
       if (live == 0) continue;
-      Softmax<D, NT, kTiles>(params, &shared.factor[2 * at.i], live, first_tile, at, s, state,
+      Softmax<D, NT, kTiles>(params.call.soft_cap, factors, live, first_tile, at, s, state,
                              page_sum);
-      if (values == nullptr) values = slots.Wait(page, true, round % 2);
+      if (values == nullptr) {
+        values = slots.Wait(true, round % 2);
+        if (lying[1] != nullptr) values = lying[1];
+      }
       SumValues<D, NT, kTiles, kPq>(page.value_rung(), values, page_tokens, first_tile, at, pq,
                                     live, s, state.o);
     }
     release(true);
     if (params.call.page_lse != nullptr) {
-      WritePageLse<NT, kTiles, kWarps>(params, place, index, round, shared, state.reference,
-                                       page_sum);
+      if constexpr (kOwnPages) {
+        WritePageLse<NT>(params, place, page.index, state.reference, page_sum);
+      } else {
+        JoinPageLse<NT, kWarps>(params, place, page.index, round, shared, state.reference,
+                                page_sum);
+      }
     }
     page = next;
-    index = next_index;
   }
+}
+
+// One tile of a page of floats that is read where it lies.
+template <int D, int NT, bool kBrainKeys, class Shared>
+__device__ __forceinline__ void AddFloatTile(const AttendParams& params, const BlockPlace& place,
+                                             const std::byte* keys, DeviceRung value_rung,
+                                             int first_tile, uint64_t live, Shared& shared,
+                                             WarpState<D, NT>& state, float (&page_sum)[NT][2]) {
+  const int page_tokens = params.call.shape.page_tokens;
+  const LanePlace& at = place.at;
+  constexpr int kHigh = kBrainKeys ? kOrderBF16High : kOrderF16;
+  constexpr int kLow = kBrainKeys ? kOrderBF16Low : kOrderF16;
+  Scores<NT, 1> s;
+  FloatKeyScores<D, NT, 1, kBrainKeys>(keys, first_tile, at, SetOf<D, NT>(shared, kHigh, 0, at),
+                                       SetOf<D, NT>(shared, kLow, 0, at), s);
+  Softmax<D, NT, 1>(params.call.soft_cap, shared.factor + 2 * at.i, live, first_tile, at, s, state,
+                    page_sum);
+  const std::byte* values =
+      keys + params.key_bytes[static_cast<int>(kBrainKeys ? DeviceRung::kBF16 : DeviceRung::kF16)];
+  if (value_rung == DeviceRung::kF16) {
+    FloatValueSums<D, NT, 1, false, false>(values, page_tokens, first_tile, at, live, s, state.o);
+  } else {
+    FloatValueSums<D, NT, 1, true, false>(values, page_tokens, first_tile, at, live, s, state.o);
+  }
+}
+
+// Pages of floats in a kernel whose warps have pages of their own: a warp alone would wait for
+// memory many times over while the others stand idle, so four share each page, a tile each. Where
+// other pages of the space keep the others busy, that costs more than it gains.
+template <int D, int NT, int kWarps, class Shared>
+__device__ __forceinline__ void WalkFloats(const AttendParams& params, const BlockPlace& place,
+                                           Shared& shared, WarpState<D, NT>& state) {
+  static_assert(kWarps >= 4);
+  PageWindow window = {&params, place.kv_head, place.begin, 1, place.end, false};
+  window.Load(kSpacePlain, place.at.lane);
+  PageHead page;
+  for (uint32_t round = 0; window.Take(kSpacePlain, place.at.lane, &page);) {
+    if (!IsLyingFloats(page.bits)) continue;
+    const std::byte* keys = window.PlaceOf(page, false);
+    const ulonglong2 live_rows = LoadLive(params.call.pages + page.index);
+    float page_sum[NT][2] = {};
+    for (int chunk = 0; place.warp < 4 && chunk < params.call.shape.page_tokens / 64; ++chunk) {
+      const uint64_t live = chunk == 0 ? live_rows.x : live_rows.y;
+      const int tile = 4 * chunk + place.warp;
+      if ((live >> (16 * place.warp) & 0xFFFF) == 0) continue;
+      if (page.key_rung() == DeviceRung::kF16) {
+        AddFloatTile<D, NT, false>(params, place, keys, page.value_rung(), tile, live, shared,
+                                   state, page_sum);
+      } else {
+        AddFloatTile<D, NT, true>(params, place, keys, page.value_rung(), tile, live, shared, state,
+                                  page_sum);
+      }
+    }
+    if (params.call.page_lse != nullptr) {
+      JoinPageLse<NT, kWarps>(params, place, page.index, round++, shared, state.reference,
+                              page_sum);
+    }
+  }
+}
+
+template <class Shared>
+__device__ __forceinline__ void InitBarriers(Shared& shared) {
+  if (threadIdx.x < kMaxBarriers) InitBarrier(shared.barriers + threadIdx.x);
+  FenceCopies();
 }
 
 template <int D, int NT, int kTiles, int kWarps, bool kPq, class Shared>
 __device__ __forceinline__ void WalkSpaces(const AttendParams& params, const BlockPlace& place,
                                            std::byte* tables, Shared& shared) {
+  PageWindow window = {&params,   place.kv_head,
+                       0,         kTiles == 4 ? kWarps : 1,
+                       place.end, kTiles == 4 && params.floats_apart};
+  int space = __ffs(params.spaces) - 1;
+  PageHead first = StartSpace<kTiles, kWarps>(params, place, space, window, shared);
   LoadQueries<D>(params, place.sequence, place.kv_head, place.first_head, place.num_heads,
                  place.warp, kWarps, place.at.lane, shared);
   if constexpr (kPq) FillPqTables<D>(params, place.kv_head, threadIdx.x, kWarps * 32, tables);
   __syncthreads();
-  MakeFragments<D, NT>(params.orders, threadIdx.x, kWarps * 32, shared);
-  for (int space = 0; space < kNumSpaces; ++space) {
-    if ((params.spaces >> space & 1) == 0) continue;
-    __syncthreads();  // scratch memory has been read
-    if (threadIdx.x < kMaxBarriers) InitBarrier(shared.barriers + threadIdx.x);
-    FenceCopies();
-    __syncthreads();
+  MakeFragments<D, NT>(params, place.num_heads, threadIdx.x, kWarps * 32, shared);
+  FenceCopies();
+  __syncthreads();
+  for (;;) {
     WarpState<D, NT> state;
     Reset<D, NT>(state);
-    WalkPages<D, NT, kTiles, kWarps, kPq>(params, place, space, SharedPlaceOf(tables), shared,
-                                          state);
+    WalkPages<D, NT, kTiles, kWarps, kPq>(params, place, space, first, window,
+                                          SharedPlaceOf(tables), shared, state);
+    if (kTiles == 4 && params.floats_apart && space == kSpacePlain) {
+      if (window.met_floats) shared.met_floats = 1;
+      __syncthreads();
+      if (shared.met_floats != 0) WalkFloats<D, NT, kWarps>(params, place, shared, state);
+    }
     JoinWarps<D, NT, kWarps>(params, place.kv_head, space, place.warp, place.at, shared, state);
+    const uint32_t more = params.spaces >> (space + 1);
+    if (more == 0) return;
+    space += __ffs(more);
+    __syncthreads();  // scratch memory has been read
     if (threadIdx.x < kMaxBarriers) DropBarrier(shared.barriers + threadIdx.x);
+    __syncthreads();
+    InitBarriers(shared);
+    __syncthreads();
+    first = StartSpace<kTiles, kWarps>(params, place, space, window, shared);
   }
 }
 
@@ -181,21 +306,21 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocksPerSm)
   const int head_in_group = blockIdx.y % params.head_chunks * Shared::kHeads;
   place.first_head = place.kv_head * params.group + head_in_group;
   place.num_heads = min(params.group - head_in_group, Shared::kHeads);
+  ClearQueries(place.num_heads, threadIdx.x, kWarps * 32, shared);
+  InitBarriers(shared);
+  WaitForEarlierKernels();
   const int table = params.call.page_begin[place.sequence];
-  const int64_t num_pages = params.call.page_begin[place.sequence + 1] - table;
-  place.begin = table + static_cast<int>(num_pages * blockIdx.x / params.splits);
-  place.end = table + static_cast<int>(num_pages * (blockIdx.x + 1) / params.splits);
-
-  for (int i = threadIdx.x; i < Shared::kHeads * D; i += kWarps * 32) {
-    shared.total[i / D][i % D] = 0.0f;
-  }
-  if (threadIdx.x < Shared::kHeads) shared.total_max[threadIdx.x] = {kLeast, 0.0f};
-  if (threadIdx.x == 0) shared.scratch_offset = params.scratch_offset;
+  // A table of 2^26 pages would be 4 billion tokens.
+  const auto num_pages = static_cast<uint32_t>(params.call.page_begin[place.sequence + 1] - table);
+  const auto splits = static_cast<uint32_t>(params.splits);
+  place.begin = table + static_cast<int>(num_pages * blockIdx.x / splits);
+  place.end = table + static_cast<int>(num_pages * (blockIdx.x + 1) / splits);
   __syncthreads();
   if (place.begin < place.end) {
     WalkSpaces<D, NT, kTiles, kWarps, kPq>(params, place,
                                            reinterpret_cast<std::byte*>(shared_bytes), shared);
   }
+  LetNextKernelStart();
   __syncthreads();
   Finish<D, kWarps>(params, place.sequence, place.first_head, place.num_heads, place.warp, lane,
                     shared);
@@ -213,9 +338,8 @@ AttendKernel MakeAttendKernel() {
   kernel.heads = 8 * NT;
   kernel.fixed_bytes = sizeof(Shared);
   kernel.order_bytes = Shared::kSetSize * sizeof(uint2);
-  kernel.scratch_bytes = sizeof(typename Shared::Rows) > sizeof(typename Shared::Merge)
-                             ? sizeof(typename Shared::Rows)
-                             : sizeof(typename Shared::Merge);
+  kernel.row_bytes = sizeof(typename Shared::Rows);
+  kernel.merge_bytes = sizeof(typename Shared::Merge);
   if (kPq) kernel.buffer_bytes = kWarps * PqBuffer<D>::kBytes;
   return kernel;
 }

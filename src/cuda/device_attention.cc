@@ -32,9 +32,7 @@ uint32_t OrdersOf(uint32_t key_rungs) {
   if (has(RungBit(DeviceRung::kT4))) orders |= 1u << kOrderT4;
   if (has(RungBit(DeviceRung::kT3))) orders |= 1u << kOrderT3;
   if (has(RungBit(DeviceRung::kT2))) orders |= 1u << kOrderT2;
-  if (has(kCells | RungBit(DeviceRung::kT4))) {
-    orders |= 1u << kOrderMeanHigh | 1u << kOrderMeanLow;
-  }
+  if (has(kCells | RungBit(DeviceRung::kT4))) orders |= 1u << kOrderMean;
   if (has(kPqRung)) orders |= 1u << kOrderPq;
   return orders;
 }
@@ -127,7 +125,8 @@ SharedPlan PlanShared(const DeviceAttention& call, const DeviceLimits& limits) {
   const auto bytes = [&] {
     const size_t slots = 2 * static_cast<size_t>(kernel.readers) * plan.slot_bytes;
     return plan.table_bytes + plan.scratch_offset +
-           std::max(slots + kernel.buffer_bytes, kernel.scratch_bytes);
+           std::max(
+               {slots + kernel.buffer_bytes, slots / 2 + kernel.row_bytes, kernel.merge_bytes});
   };
   if (bytes() > limits.shared_per_block) plan.slot_bytes = 0;
   plan.bytes = bytes();
@@ -214,11 +213,11 @@ DeviceStatus CheckLaunch(const char* what) {
 }  // namespace
 
 DeviceStatus QueryDevice(int device, DeviceLimits* limits) {
-  int values[3] = {};
-  constexpr cudaDeviceAttr kAttributes[3] = {cudaDevAttrMultiProcessorCount,
-                                             cudaDevAttrMaxSharedMemoryPerMultiprocessor,
-                                             cudaDevAttrMaxSharedMemoryPerBlockOptin};
-  for (int i = 0; i < 3; ++i) {
+  int values[4] = {};
+  constexpr cudaDeviceAttr kAttributes[4] = {
+      cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerMultiprocessor,
+      cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrComputeCapabilityMajor};
+  for (int i = 0; i < 4; ++i) {
     const cudaError_t error = cudaDeviceGetAttribute(&values[i], kAttributes[i], device);
     if (error == cudaSuccess) continue;
     return {StatusCode::kNotFound, "device %d: %s", device, cudaGetErrorString(error)};
@@ -226,6 +225,7 @@ DeviceStatus QueryDevice(int device, DeviceLimits* limits) {
   limits->multiprocessors = values[0];
   limits->shared_per_multiprocessor = static_cast<size_t>(values[1]);
   limits->shared_per_block = static_cast<size_t>(values[2]);
+  limits->overlaps_launches = values[3] >= 9;
   return {};
 }
 
@@ -277,10 +277,12 @@ DeviceStatus Attend(const DeviceAttention& call, const DeviceLimits& limits, voi
   params.splits = ChooseSplits(call, limits);
   params.orders = OrdersOf(call.key_rungs);
   params.spaces = SpacesOf(call.value_rungs);
+  params.floats_apart = (call.value_rungs & kPlainBlocks) == 0;
   const SharedPlan plan = PlanShared(call, limits);
   params.slot_bytes = plan.slot_bytes;
   params.table_bytes = static_cast<uint32_t>(plan.table_bytes);
   params.scratch_offset = static_cast<uint32_t>(plan.scratch_offset);
+  params.rows_offset = static_cast<uint32_t>(KernelOf(call).readers) * plan.slot_bytes;
   for (int id = 0; id < kNumRungIds; ++id) {
     const auto rung = static_cast<DeviceRung>(id);
     params.key_bytes[id] = static_cast<uint32_t>(DeviceStripBytes(rung, true, call.shape));
@@ -309,12 +311,21 @@ DeviceStatus Attend(const DeviceAttention& call, const DeviceLimits& limits, voi
     return {StatusCode::kUnimplemented, "shared memory of %zu bytes a block: %s", shared_bytes,
             cudaGetErrorString(error)};
   }
-  const dim3 grid(static_cast<unsigned>(params.splits),
-                  static_cast<unsigned>(call.shape.kv_heads * params.head_chunks),
-                  static_cast<unsigned>(call.num_sequences));
-  const dim3 block(static_cast<unsigned>(kernel.warps * 32));
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(params.splits),
+                        static_cast<unsigned>(call.shape.kv_heads * params.head_chunks),
+                        static_cast<unsigned>(call.num_sequences));
+  config.blockDim = dim3(static_cast<unsigned>(kernel.warps * 32));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  // Blocks may start while the kernel before ends; they wait for it before they read (AttendPages).
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &overlap;
+  config.numAttrs = limits.overlaps_launches ? 1 : 0;
   void* arguments[] = {&params};
-  error = cudaLaunchKernel(kernel.function, grid, block, arguments, shared_bytes, stream);
+  error = cudaLaunchKernelExC(&config, kernel.function, arguments);
   if (error != cudaSuccess) {
     return {StatusCode::kInternal, "attention: %s", cudaGetErrorString(error)};
   }
