@@ -35,13 +35,35 @@ struct BlockPlace {
   LanePlace at;
 };
 
-// What one page adds to the sum of each head, in shared memory: of one warp, or of all for its
-// tiles.
-template <int NT, int kTiles, int kWarps, class Shared>
+// What one page adds to the sum of each head. A warp that has all of the page.
+template <int NT>
 __device__ __forceinline__ void WritePageLse(const AttendParams& params, const BlockPlace& place,
-                                             int page, uint32_t round, Shared& shared,
-                                             const float (&reference)[NT][2],
+                                             int page, const float (&reference)[NT][2],
                                              const float (&page_sum)[NT][2]) {
+  const int g = place.at.g;
+  float* out = params.call.page_lse + static_cast<int64_t>(page) * params.call.query_heads +
+               place.first_head;
+#pragma unroll
+  for (int nt = 0; nt < NT; ++nt) {
+    // Lanes of even g take the first head, the others the second.
+    const bool second = g % 2 != 0;
+    float sum = second ? page_sum[nt][1] : page_sum[nt][0];
+    sum += __shfl_xor_sync(0xFFFFFFFFu, second ? page_sum[nt][0] : page_sum[nt][1], 4);
+    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 8);
+    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 16);
+    const int head = 8 * nt + 2 * place.at.i + g % 2;
+    if (g < 2 && head < place.num_heads) {
+      out[head] = (reference[nt][second ? 1 : 0] + log2f(sum)) * kLn2;
+    }
+  }
+}
+
+// Of all warps of a block for their tiles, by way of shared memory.
+template <int NT, int kWarps, class Shared>
+__device__ __forceinline__ void JoinPageLse(const AttendParams& params, const BlockPlace& place,
+                                            int page, uint32_t round, Shared& shared,
+                                            const float (&reference)[NT][2],
+                                            const float (&page_sum)[NT][2]) {
   const LanePlace& at = place.at;
   float2* mine = shared.warp_max[round % 2][place.warp];
 #pragma unroll
@@ -54,12 +76,6 @@ __device__ __forceinline__ void WritePageLse(const AttendParams& params, const B
   }
   float* out = params.call.page_lse + static_cast<int64_t>(page) * params.call.query_heads +
                place.first_head;
-  if constexpr (kTiles == 4) {
-    __syncwarp();
-    if (at.lane < place.num_heads) out[at.lane] = (mine[at.lane].x + log2f(mine[at.lane].y)) * kLn2;
-    __syncwarp();
-    return;
-  }
   __syncthreads();
   if (place.warp != 0 || at.lane >= place.num_heads) return;
   float most = kLeast, sum = 0.0f;
@@ -74,44 +90,46 @@ __device__ __forceinline__ void WritePageLse(const AttendParams& params, const B
 // One warp's share of the pages of one space.
 template <int D, int NT, int kTiles, int kWarps, bool kPq, class Shared>
 __device__ __forceinline__ void WalkPages(const AttendParams& params, const BlockPlace& place,
-                                          int space, SharedPlace tables, Shared& shared,
-                                          WarpState<D, NT>& state) {
+                                          int space, PageWindow& window, SharedPlace tables,
+                                          Shared& shared, WarpState<D, NT>& state) {
   constexpr bool kOwnPages = kTiles == 4;
   const int page_tokens = params.call.shape.page_tokens;
   const int reader = kOwnPages ? place.warp : 0;
   const bool sends = kOwnPages || place.warp == 0;
   const LanePlace& at = place.at;
-  const StripSlots slots = {&params, shared.barriers + 2 * reader,
-                            shared.template Scratch<std::byte>() + 2 * reader * params.slot_bytes,
-                            place.kv_head};
+  std::byte* scratch = shared.template Scratch<std::byte>(params);
+  const StripSlots slots = {shared.barriers + 2 * reader, scratch + 2 * reader * params.slot_bytes,
+                            params.slot_bytes};
   PqReader pq = {};
   if constexpr (kPq) {
     const PageShape& shape = params.call.shape;
-    pq = {{shape.page_tokens, shape.pq_subspaces, shape.pq_bits},
-          D / shape.pq_subspaces,
-          tables,
-          SharedPlaceOf(shared.template Scratch<std::byte>() + 2 * kWarps * params.slot_bytes +
-                        place.warp * PqBuffer<D>::kBytes)};
+    pq = {
+        {shape.page_tokens, shape.pq_subspaces, shape.pq_bits},
+        D / shape.pq_subspaces,
+        tables,
+        SharedPlaceOf(scratch + 2 * kWarps * params.slot_bytes + place.warp * PqBuffer<D>::kBytes)};
   }
-  // Every warp of a reader walks the records by itself.
-  PageCursor cursor = {params.call.pages,      space,     place.begin + reader,
-                       kOwnPages ? kWarps : 1, place.end, {}};
-  cursor.Start();
   PageHead page, next;
-  int index = 0, next_index = 0;
-  bool more = cursor.Take(&page, &index);
+  bool more = window.Take(space, at.lane, &page);
   if (more && sends) {
-    slots.Send(page, false, at.lane);
-    slots.Send(page, true, at.lane);
+    slots.Send(window, page, false, at.lane);
+    slots.Send(window, page, true, at.lane);
   }
   const auto release = [&](bool value) {  // all have read the strip: the next may come
     kOwnPages ? __syncwarp() : __syncthreads();
-    if (sends && more) slots.Send(next, value, at.lane);
+    if (sends && more) slots.Send(window, next, value, at.lane);
   };
   for (uint32_t round = 0; more; ++round) {
-    more = cursor.Take(&next, &next_index);
-    const ulonglong2 live_rows = LoadLive(params.call.pages + index);
-    const std::byte* keys = slots.Wait(page, false, round % 2);
+    const std::byte* lying[2] = {nullptr, nullptr};
+    if ((page.bits & PageHead::kKeysLie) != 0) lying[0] = window.PlaceOf(page, false);
+    if ((page.bits & PageHead::kValuesLie) != 0) lying[1] = window.PlaceOf(page, true);
+    more = window.Take(space, at.lane, &next);
+    ulonglong2 live_rows = {~0ull, ~0ull};
+    if ((page.bits & PageHead::kFull) == 0) live_rows = LoadLive(params.call.pages + page.index);
+    const float* factors =
+        (IsTurnedRung(page.key_rung()) ? shared.turned_factor : shared.factor) + 2 * at.i;
+    const std::byte* keys = slots.Wait(false, round % 2);
+    if (lying[0] != nullptr) keys = lying[0];
     const std::byte* values = nullptr;
     float page_sum[NT][2] = {};
     for (int chunk = 0; chunk < page_tokens / 64; ++chunk) {
@@ -124,42 +142,65 @@ __device__ __forceinline__ void WalkPages(const AttendParams& params, const Bloc
       }
       if (64 * (chunk + 1) == page_tokens) release(false);
       if (live == 0) continue;
-      Softmax<D, NT, kTiles>(params, &shared.factor[2 * at.i], live, first_tile, at, s, state,
+      Softmax<D, NT, kTiles>(params.call.soft_cap, factors, live, first_tile, at, s, state,
                              page_sum);
-      if (values == nullptr) values = slots.Wait(page, true, round % 2);
+      if (values == nullptr) {
+        values = slots.Wait(true, round % 2);
+        if (lying[1] != nullptr) values = lying[1];
+      }
       SumValues<D, NT, kTiles, kPq>(page.value_rung(), values, page_tokens, first_tile, at, pq,
                                     live, s, state.o);
     }
     release(true);
     if (params.call.page_lse != nullptr) {
-      WritePageLse<NT, kTiles, kWarps>(params, place, index, round, shared, state.reference,
-                                       page_sum);
+      if constexpr (kOwnPages) {
+        WritePageLse<NT>(params, place, page.index, state.reference, page_sum);
+      } else {
+        JoinPageLse<NT, kWarps>(params, place, page.index, round, shared, state.reference,
+                                page_sum);
+      }
     }
     page = next;
-    index = next_index;
   }
+}
+
+template <class Shared>
+__device__ __forceinline__ void InitBarriers(Shared& shared) {
+  if (threadIdx.x < kMaxBarriers) InitBarrier(shared.barriers + threadIdx.x);
+  FenceCopies();
 }
 
 template <int D, int NT, int kTiles, int kWarps, bool kPq, class Shared>
 __device__ __forceinline__ void WalkSpaces(const AttendParams& params, const BlockPlace& place,
                                            std::byte* tables, Shared& shared) {
+  constexpr bool kOwnPages = kTiles == 4;
+  PageWindow window = {&params, place.kv_head, place.begin + (kOwnPages ? place.warp : 0),
+                       kOwnPages ? kWarps : 1, place.end};
+  int space = __ffs(params.spaces) - 1;
+  window.Load(space, place.at.lane);
   LoadQueries<D>(params, place.sequence, place.kv_head, place.first_head, place.num_heads,
                  place.warp, kWarps, place.at.lane, shared);
   if constexpr (kPq) FillPqTables<D>(params, place.kv_head, threadIdx.x, kWarps * 32, tables);
   __syncthreads();
-  MakeFragments<D, NT>(params.orders, threadIdx.x, kWarps * 32, shared);
-  for (int space = 0; space < kNumSpaces; ++space) {
-    if ((params.spaces >> space & 1) == 0) continue;
-    __syncthreads();  // scratch memory has been read
-    if (threadIdx.x < kMaxBarriers) InitBarrier(shared.barriers + threadIdx.x);
-    FenceCopies();
-    __syncthreads();
+  MakeFragments<D, NT>(params, place.num_heads, threadIdx.x, kWarps * 32, shared);
+  FenceCopies();
+  __syncthreads();
+  for (;;) {
     WarpState<D, NT> state;
     Reset<D, NT>(state);
-    WalkPages<D, NT, kTiles, kWarps, kPq>(params, place, space, SharedPlaceOf(tables), shared,
-                                          state);
+    WalkPages<D, NT, kTiles, kWarps, kPq>(params, place, space, window, SharedPlaceOf(tables),
+                                          shared, state);
     JoinWarps<D, NT, kWarps>(params, place.kv_head, space, place.warp, place.at, shared, state);
+    const uint32_t more = params.spaces >> (space + 1);
+    if (more == 0) return;
+    space += __ffs(more);
+    __syncthreads();  // scratch memory has been read
     if (threadIdx.x < kMaxBarriers) DropBarrier(shared.barriers + threadIdx.x);
+    __syncthreads();
+    InitBarriers(shared);
+    __syncthreads();
+    window.first = place.begin + (kOwnPages ? place.warp : 0);
+    window.Load(space, place.at.lane);
   }
 }
 
@@ -186,12 +227,8 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocksPerSm)
   place.begin = table + static_cast<int>(num_pages * blockIdx.x / params.splits);
   place.end = table + static_cast<int>(num_pages * (blockIdx.x + 1) / params.splits);
 
-  for (int i = threadIdx.x; i < Shared::kHeads * D; i += kWarps * 32) {
-    shared.total[i / D][i % D] = 0.0f;
-  }
-  if (threadIdx.x < Shared::kHeads) shared.total_max[threadIdx.x] = {kLeast, 0.0f};
-  if (threadIdx.x == 0) shared.scratch_offset = params.scratch_offset;
-  __syncthreads();
+  ClearQueries(place.num_heads, threadIdx.x, kWarps * 32, shared);
+  InitBarriers(shared);
   if (place.begin < place.end) {
     WalkSpaces<D, NT, kTiles, kWarps, kPq>(params, place,
                                            reinterpret_cast<std::byte*>(shared_bytes), shared);

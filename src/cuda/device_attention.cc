@@ -32,9 +32,7 @@ uint32_t OrdersOf(uint32_t key_rungs) {
   if (has(RungBit(DeviceRung::kT4))) orders |= 1u << kOrderT4;
   if (has(RungBit(DeviceRung::kT3))) orders |= 1u << kOrderT3;
   if (has(RungBit(DeviceRung::kT2))) orders |= 1u << kOrderT2;
-  if (has(kCells | RungBit(DeviceRung::kT4))) {
-    orders |= 1u << kOrderMeanHigh | 1u << kOrderMeanLow;
-  }
+  if (has(kCells | RungBit(DeviceRung::kT4))) orders |= 1u << kOrderMean;
   if (has(kPqRung)) orders |= 1u << kOrderPq;
   return orders;
 }

@@ -15,7 +15,7 @@ template <int D, int NT, int kWarps, class Shared>
 __device__ __forceinline__ void JoinWarps(const AttendParams& params, int kv_head, int space,
                                           int warp, const LanePlace& at, Shared& shared,
                                           const WarpState<D, NT>& state) {
-  auto& merge = *shared.template Scratch<typename Shared::Merge>();
+  auto& merge = *shared.template Scratch<typename Shared::Merge>(params);
   __syncthreads();  // all pages have been read
 #pragma unroll
   for (int nt = 0; nt < NT; ++nt) {
@@ -66,7 +66,7 @@ __device__ __forceinline__ void JoinWarps(const AttendParams& params, int kv_hea
 #pragma unroll
     for (int k = 0; k < D / 32; ++k) {
       float& total = shared.total[head][32 * k + at.lane];
-      total = fmaf(total, keep, v[k] * add);
+      total = before.x == kLeast ? v[k] * add : fmaf(total, keep, v[k] * add);
     }
     __syncwarp();
     if (at.lane == 0) shared.total_max[head] = {after, fmaf(before.y, keep, sum * add)};
@@ -148,9 +148,11 @@ __device__ __forceinline__ void Finish(const AttendParams& params, int sequence,
   const int64_t first_row = static_cast<int64_t>(sequence) * params.call.query_heads + first_head;
   for (int head = warp; head < num_heads; head += kWarps) {
     float v[D / 32];
-#pragma unroll
-    for (int k = 0; k < D / 32; ++k) v[k] = shared.total[head][32 * k + lane];
     const float2 most = shared.total_max[head];
+#pragma unroll
+    for (int k = 0; k < D / 32; ++k) {
+      v[k] = most.x == kLeast ? 0.0f : shared.total[head][32 * k + lane];
+    }
     if (params.splits == 1) {
       WriteOutput<D>(params, first_row + head, lane, most.x, most.y, v);
       continue;

@@ -165,8 +165,9 @@ __device__ __forceinline__ void BlockKeyScores(const std::byte* strip, int page_
         const float2 factor = __half22float2(AsHalf2(scale[tile][k]));
 #pragma unroll
         for (int nt = 0; nt < NT; ++nt) {
-          float sum[4] = {offset[nt].x, offset[nt].y, offset[nt].x, offset[nt].y};
-          Multiply(sum, a[0], q[nt][0]);
+          const float start[4] = {offset[nt].x, offset[nt].y, offset[nt].x, offset[nt].y};
+          float sum[4];
+          MultiplyAdd(sum, a[0], q[nt][0], start);
           Multiply(sum, a[1], q[nt][1]);
           s[tile][nt][0] = fmaf(sum[0], factor.x, s[tile][nt][0]);
           s[tile][nt][1] = fmaf(sum[1], factor.x, s[tile][nt][1]);
@@ -184,8 +185,7 @@ __device__ __forceinline__ void BlockKeyScores(const std::byte* strip, int page_
 // heads.
 template <int D, int NT>
 __device__ __forceinline__ void MeanScores(const std::byte* strip, const LanePlace& at,
-                                           const QuerySet<D, NT>& high, const QuerySet<D, NT>& low,
-                                           float (&mean)[NT][4]) {
+                                           const QuerySet<D, NT>& query, float (&mean)[NT][4]) {
   uint2 w[D / 16];
 #pragma unroll
   for (int step = 0; step < D / 16; ++step) w[step] = Load2(strip + step * 32 + at.i * 8);
@@ -194,20 +194,25 @@ __device__ __forceinline__ void MeanScores(const std::byte* strip, const LanePla
     const uint32_t a[4] = {w[step].x, w[step].x, w[step].y, w[step].y};
 #pragma unroll
     for (int nt = 0; nt < NT; ++nt) {
-      Multiply(mean[nt], a, high.Fragment(nt, step));
-      Multiply(mean[nt], a, low.Fragment(nt, step));
+      Multiply(mean[nt], a, query.Fragment(nt, step));
     }
   }
 }
 
-// Sums of bytes to scores: with the rows' scales and the mean's scores.
+// Sums of bytes to scores, in units of the queries' steps: with the rows' scales and the mean's
+// scores. `units` are the steps of this lane's heads and their inverses.
 template <int D, int NT, int kTiles>
 __device__ __forceinline__ void FinishTurnedScores(
     const std::byte* strip, int first_tile, const LanePlace& at, const QuerySet<D, NT>& query,
-    const float* steps, const QuerySet<D, NT>& mean_high, const QuerySet<D, NT>& mean_low,
-    const int (&sums)[kTiles][NT][4], Scores<NT, kTiles>& s) {
+    const float* inverse_units, const QuerySet<D, NT>& mean_query, const int (&sums)[kTiles][NT][4],
+    Scores<NT, kTiles>& s) {
   float mean[NT][4] = {};
-  MeanScores<D, NT>(strip, at, mean_high, mean_low, mean);
+  MeanScores<D, NT>(strip, at, mean_query, mean);
+#pragma unroll
+  for (int nt = 0; nt < NT; ++nt) {
+    mean[nt][0] *= inverse_units[8 * nt];
+    mean[nt][1] *= inverse_units[8 * nt + 1];
+  }
   const std::byte* scales = strip + 2 * D + first_tile * 32 + at.g * 4;
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
@@ -217,11 +222,10 @@ __device__ __forceinline__ void FinishTurnedScores(
       const float2 offset = query.Offset(nt, 0);
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        const float step = steps[8 * nt + c % 2] * kTurnedUnit;
-        // |2 * sum + offset| < 2^23: exact.
+        // |sum + offset| < 2^22, and a half: exact.
         const float sum =
-            fmaf(2.0f, static_cast<float>(sums[tile][nt][c]), c % 2 == 0 ? offset.x : offset.y);
-        s[tile][nt][c] = fmaf(sum, (c < 2 ? scale.x : scale.y) * step, mean[nt][c % 2]);
+            static_cast<float>(sums[tile][nt][c]) + (c % 2 == 0 ? offset.x : offset.y);
+        s[tile][nt][c] = fmaf(sum, c < 2 ? scale.x : scale.y, mean[nt][c % 2]);
       }
     }
   }
@@ -258,7 +262,8 @@ __device__ __forceinline__ void Turned4KeyScores(const std::byte* strip, int pag
         const ByteLanes y = table.LookUp(w[tile][k].y);
         const uint32_t a[4] = {x.low, y.low, x.high, y.high};
 #pragma unroll
-        for (int nt = 0; nt < NT; ++nt) MultiplyBytes(sums[tile][nt], a, q[nt]);
+        for (int nt = 0; nt < NT; ++nt)
+          MultiplyAddBytes<true>(sums[tile][nt], a, q[nt], sums[tile][nt]);
       }
     }
   }
@@ -305,7 +310,8 @@ __device__ __forceinline__ void CellKeyScores(const std::byte* strip, int page_t
         const uint32_t a[4] = {x.low, y.low, x.high, y.high};
 #pragma unroll
         for (int nt = 0; nt < NT; ++nt) {
-          MultiplyBytes(sums[tile][nt], a, query.Fragment(nt, 4 * round + word));
+          MultiplyAddBytes<true>(sums[tile][nt], a, query.Fragment(nt, 4 * round + word),
+                                 sums[tile][nt]);
         }
       }
     }

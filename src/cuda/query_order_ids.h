@@ -15,10 +15,9 @@ enum QueryOrder : int {
   kOrderT4 = 5,  // turned, bytes
   kOrderT3 = 6,
   kOrderT2 = 7,
-  kOrderMeanHigh = 8,  // plain, as the sum of two f16: for the mean of a page
-  kOrderMeanLow = 9,
-  kOrderPq = 10,  // turned and scaled as the codebook says
-  kNumQueryOrders = 11,
+  kOrderMean = 8,  // plain: for the mean of a page
+  kOrderPq = 9,    // turned and scaled as the codebook says
+  kNumQueryOrders = 10,
 };
 
 }  // namespace varve::cuda

@@ -18,8 +18,8 @@ namespace varve::cuda {
 // query's channels taken off. 1024 comes from the way bytes become f16 numbers, 64 likewise.
 inline constexpr float kByteMagic = 1024.0f;
 inline constexpr float kNibbleMagic = 64.0f;
-// Level = 2 * byte - 127.
-inline constexpr float kTurnedMagic = kByteMagic + 63.5f;
+// Level = 2 * (byte - 63.5).
+inline constexpr float kTurnedZero = 63.5f;
 
 template <int D>
 struct Steps {

@@ -14,12 +14,14 @@
 
 namespace varve::cuda {
 
-// Sets of offsets (QuerySet::offsets): where a block's sum starts, so that the codes' own zero is
-// taken off.
+inline constexpr float kLeast = -1e30f;  // a reference below every score, and finite
+
 // Orders that need turned queries.
 inline constexpr uint32_t kTurnedOrders =
     1u << kOrderBlockTurned | 1u << kOrderT4 | 1u << kOrderT3 | 1u << kOrderT2;
 
+// Sets of offsets (QuerySet::offsets): where a block's sum starts, so that the codes' own zero is
+// taken off.
 enum OffsetSet : int {
   kOffsetsQ8,
   kOffsetsQ4,
@@ -42,13 +44,15 @@ struct BlockShared {
 
   uint64_t barriers[kMaxBarriers];
   float offsets[kNumOffsetSets][D / 32][kHeads];
-  float turned_step[kHeads];  // of the bytes of turned queries
-  float pq_step[kHeads];      // of queries for pq
-  float factor[kHeads];       // of scores, in units of log2
-  float total[kHeads][D];     // plain space
-  float2 total_max[kHeads];   // reference and sum
+  float pq_step[kHeads];  // of queries for pq
+  // Of scores, to units of log2. Scores of turned keys come in units of their own, for which the
+  // mean's are divided by them.
+  float factor[kHeads];
+  float turned_factor[kHeads];
+  float inverse_unit[kHeads];
+  float total[kHeads][D];    // plain space
+  float2 total_max[kHeads];  // reference and sum; kLeast: there is no total
   float2 warp_max[2][kWarps][kHeads];
-  uint32_t scratch_offset;  // bytes from here
   // Where the fragments of an order begin. Read anew for every page: kept in registers, the places
   // of all orders would cost more than they do here.
   volatile int set_begin[kNumQueryOrders];
@@ -57,15 +61,28 @@ struct BlockShared {
   static constexpr int kSetSize = NT * Steps<D>::kMost * 32;
   __device__ __forceinline__ uint2* Set(int order) { return fragments + set_begin[order]; }
   template <class T>
-  __device__ __forceinline__ T* Scratch() {
-    return reinterpret_cast<T*>(reinterpret_cast<unsigned char*>(this) + scratch_offset);
+  __device__ __forceinline__ T* Scratch(const AttendParams& params) {
+    return reinterpret_cast<T*>(reinterpret_cast<unsigned char*>(this) + params.scratch_offset);
   }
 };
 
-__device__ __forceinline__ float LoadTensor(TensorType type, const void* data, int64_t at) {
-  if (type == TensorType::kF32) return static_cast<const float*>(data)[at];
-  if (type == TensorType::kF16) return __half2float(static_cast<const half*>(data)[at]);
-  return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[at]);
+// Values at, at + 32, at + 64 …: all loads before the first use.
+template <int kCount>
+__device__ __forceinline__ void LoadTensor(TensorType type, const void* data, int64_t at,
+                                           float (&v)[kCount]) {
+  if (type == TensorType::kF32) {
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) v[k] = static_cast<const float*>(data)[at + 32 * k];
+    return;
+  }
+  uint16_t bits[kCount];
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) bits[k] = static_cast<const uint16_t*>(data)[at + 32 * k];
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) {
+    v[k] = type == TensorType::kF16 ? __half2float(__ushort_as_half(bits[k]))
+                                    : __uint_as_float(static_cast<uint32_t>(bits[k]) << 16);
+  }
 }
 __device__ __forceinline__ void StoreTensor(TensorType type, void* data, int64_t at, float value) {
   if (type == TensorType::kF32) {
@@ -130,7 +147,7 @@ __device__ __forceinline__ void LoadPqQuery(const AttendParams& params, int kv_h
 #pragma unroll
   for (int k = 0; k < D / 32; ++k) {
     v[k] *= PowerOfTwo(shift);
-    (*shared.template Scratch<typename Shared::Rows>())[3][head][32 * k + lane] = v[k];
+    (*shared.template Scratch<typename Shared::Rows>(params))[3][head][32 * k + lane] = v[k];
     sum += __half2float(__float2half_rn(v[k]));
   }
 #pragma unroll
@@ -140,73 +157,95 @@ __device__ __forceinline__ void LoadPqQuery(const AttendParams& params, int kv_h
   shared.pq_step[head] = PowerOfTwo(-shift);
 }
 
+// The query for turned keys: its bytes, as on the CPU, and units of its scores.
+template <int D, class Shared>
+__device__ __forceinline__ void LoadTurnedQuery(const AttendParams& params, int head, int lane,
+                                                float factor, float (&v)[D / 32], Shared& shared) {
+  auto& rows = *shared.template Scratch<typename Shared::Rows>(params);
+  ApplySigns<D>(v, lane);
+  Hadamard<D>(v, lane);
+#pragma unroll
+  for (int k = 0; k < D / 32; ++k) rows[1][head][32 * k + lane] = v[k];
+  if ((params.orders >> kOrderBlockTurned & 1) != 0) {
+    WriteOffsets<D>(v, head, lane, kOffsetsQ8r, kOffsetsQ4r, shared);
+  }
+  const float largest = LargestOf(v);
+  bool finite = true;
+#pragma unroll
+  for (int k = 0; k < D / 32; ++k) finite = finite && fabsf(v[k]) < INFINITY;
+  finite = __any_sync(0xFFFFFFFFu, !finite) == 0;
+  const float inverse = finite && largest > 0.0f ? 127.0f / largest : 0.0f;
+  int sum = 0;
+#pragma unroll
+  for (int k = 0; k < D / 32; ++k) {
+    const float byte = rintf(v[k] * inverse);
+    rows[2][head][32 * k + lane] = byte;
+    sum += static_cast<int>(byte);
+  }
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
+  if (lane != 0) return;
+  const float unit = finite ? largest * (2.0f * kTurnedUnit / 127.0f) : NAN;
+  shared.turned_factor[head] = factor * unit;
+  shared.inverse_unit[head] = largest > 0.0f ? 1.0f / unit : 0.0f;
+  shared.offsets[kOffsetsTurned][0][head] = -kTurnedZero * static_cast<float>(sum);
+}
+
 // Rows of f32 in shared memory. A power of two per head brings its largest channel to 256 … 512:
 // f16 then has its full precision for all that matters, and no sum overflows.
 template <int D, class Shared>
 __device__ void LoadQueries(const AttendParams& params, int sequence, int kv_head, int first_head,
                             int num_heads, int warp, int num_warps, int lane, Shared& shared) {
   const DeviceAttention& call = params.call;
-  auto& rows = *shared.template Scratch<typename Shared::Rows>();
-  for (int head = warp; head < Shared::kHeads; head += num_warps) {
-    float v[D / 32] = {};
-    if (head < num_heads) {
-      const int64_t row =
-          (static_cast<int64_t>(sequence) * call.query_heads + first_head + head) * D;
-#pragma unroll
-      for (int k = 0; k < D / 32; ++k) {
-        v[k] = LoadTensor(call.query_type, call.queries, row + 32 * k + lane);
-      }
-    }
+  auto& rows = *shared.template Scratch<typename Shared::Rows>(params);
+  for (int head = warp; head < num_heads; head += num_warps) {
+    float v[D / 32];
+    const int64_t row = (static_cast<int64_t>(sequence) * call.query_heads + first_head + head) * D;
+    LoadTensor(call.query_type, call.queries, row + lane, v);
     const int shift = ShiftOf(LargestOf(v));
-    if (lane == 0) shared.factor[head] = call.scale * 1.44269504f * PowerOfTwo(-shift);
+    const float factor = call.scale * 1.44269504f * PowerOfTwo(-shift);
+    if (lane == 0) shared.factor[head] = factor;
 #pragma unroll
     for (int k = 0; k < D / 32; ++k) {
       v[k] *= PowerOfTwo(shift);
       rows[0][head][32 * k + lane] = v[k];
     }
-    WriteOffsets<D>(v, head, lane, kOffsetsQ8, kOffsetsQ4, shared);
+    if ((params.orders >> kOrderBlock & 1) != 0) {
+      WriteOffsets<D>(v, head, lane, kOffsetsQ8, kOffsetsQ4, shared);
+    }
     if ((params.orders >> kOrderPq & 1) != 0) {
       float turned[D / 32];
 #pragma unroll
       for (int k = 0; k < D / 32; ++k) turned[k] = v[k];
       LoadPqQuery<D>(params, kv_head, head, lane, turned, shared);
     }
-    if ((params.orders & kTurnedOrders) == 0) continue;
-    ApplySigns<D>(v, lane);
-    Hadamard<D>(v, lane);
-    const float largest = LargestOf(v);
-    bool finite = true;
-#pragma unroll
-    for (int k = 0; k < D / 32; ++k) finite = finite && fabsf(v[k]) < INFINITY;
-    finite = __any_sync(0xFFFFFFFFu, !finite) == 0;
-    // Bytes of turned queries, as on the CPU.
-    const float inverse = finite && largest > 0.0f ? 127.0f / largest : 0.0f;
-    int sum = 0;
-#pragma unroll
-    for (int k = 0; k < D / 32; ++k) {
-      const float byte = rintf(v[k] * inverse);
-      rows[1][head][32 * k + lane] = v[k];
-      rows[2][head][32 * k + lane] = byte;
-      sum += static_cast<int>(byte);
-    }
-    WriteOffsets<D>(v, head, lane, kOffsetsQ8r, kOffsetsQ4r, shared);
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
-    if (lane == 0) {
-      shared.turned_step[head] = finite ? largest / 127.0f : NAN;
-      shared.offsets[kOffsetsTurned][0][head] = static_cast<float>(-kTurnedOffset * sum);
+    if ((params.orders & kTurnedOrders) != 0) {
+      LoadTurnedQuery<D>(params, head, lane, factor, v, shared);
     }
   }
 }
 
+// All heads have what they add, the ones that pad a group nothing. All threads, before LoadQueries.
+template <class Shared>
+__device__ __forceinline__ void ClearQueries(int num_heads, int thread, int num_threads,
+                                             Shared& shared) {
+  constexpr int kRows = sizeof(shared.offsets) / sizeof(float) / Shared::kHeads;
+  auto* offsets = reinterpret_cast<float*>(shared.offsets);
+  for (int at = thread; at < kRows * Shared::kHeads; at += num_threads) {
+    if (at % Shared::kHeads >= num_heads) offsets[at] = 0.0f;
+  }
+  if (thread < Shared::kHeads) shared.total_max[thread] = {kLeast, 0.0f};
+  if (thread >= num_heads && thread < Shared::kHeads) {
+    shared.factor[thread] = shared.turned_factor[thread] = shared.inverse_unit[thread] = 0.0f;
+    shared.pq_step[thread] = 0.0f;
+  }
+}
+
 // One value of a query in an order, before rounding.
-template <int D, class Shared>
-__device__ __forceinline__ float QueryValue(Shared& shared, int order, int head, int channel) {
-  if (channel >= D) return 0.0f;
-  auto& rows = *shared.template Scratch<typename Shared::Rows>();
+template <int D, class Rows>
+__device__ __forceinline__ float QueryValue(const Rows& rows, int order, int head, int channel) {
   const int space = order == kOrderPq ? 3 : order == kOrderBlockTurned ? 1 : 0;
   const float x = rows[space][head][channel];
-  if (order == kOrderMeanLow) return x - __half2float(__float2half_rn(x));
   if (order == kOrderBF16Low) return x - __bfloat162float(__float2bfloat16_rn(x));
   return x;
 }
@@ -221,8 +260,10 @@ __device__ __forceinline__ uint32_t PackQuery(int order, float x, float y) {
 }
 
 template <int D, int NT, class Shared>
-__device__ void MakeFragments(uint32_t orders, int thread, int num_threads, Shared& shared) {
-  const auto& rows = *shared.template Scratch<typename Shared::Rows>();
+__device__ void MakeFragments(const AttendParams& params, int num_heads, int thread,
+                              int num_threads, Shared& shared) {
+  const uint32_t orders = params.orders;
+  const auto& rows = *shared.template Scratch<typename Shared::Rows>(params);
   for (int order = 0; order < kNumQueryOrders; ++order) {
     if ((orders >> order & 1) == 0) continue;
     uint2* set = shared.fragments + __popc(orders & ((1u << order) - 1)) * Shared::kSetSize;
@@ -230,6 +271,10 @@ __device__ void MakeFragments(uint32_t orders, int thread, int num_threads, Shar
     for (int at = thread; at < Shared::kSetSize; at += num_threads) {
       const int lane = at % 32, step = at / 32 % Steps<D>::kMost;
       const int head = at / (32 * Steps<D>::kMost) * 8 + lane / 4;
+      if (head >= num_heads) {
+        set[at] = {0, 0};
+        continue;
+      }
       if (IsByteOrder(order)) {
         uint32_t bytes[2] = {0, 0};
         for (int j = 0; j < 8; ++j) {
@@ -243,7 +288,7 @@ __device__ void MakeFragments(uint32_t orders, int thread, int num_threads, Shar
       float x[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        x[j] = QueryValue<D>(shared, order, head, ChannelOf<D>(order, step, lane % 4, j));
+        x[j] = QueryValue<D>(rows, order, head, ChannelOf<D>(order, step, lane % 4, j));
       }
       set[at] = {PackQuery(order, x[0], x[1]), PackQuery(order, x[2], x[3])};
     }

@@ -6,6 +6,7 @@
 #include "cuda/key_scores.cuh"
 #include "cuda/pq_attend.cuh"
 #include "cuda/query_setup.cuh"
+#include "cuda/turned_values.cuh"
 #include "cuda/value_sums.cuh"
 
 namespace varve::cuda {
@@ -17,7 +18,21 @@ __device__ __forceinline__ QuerySet<D, NT> SetOf(Shared& shared, int order, int 
   return {shared.Set(order) + at.lane, &shared.offsets[offsets][0][2 * at.i]};
 }
 
-// kPq: kernels for pq have its tables in shared memory.
+// Strips of these kernels always fit into shared memory, but for those of floats.
+template <int D, bool kPq>
+__device__ __forceinline__ const std::byte* StripInShared(const std::byte* strip) {
+#if __CUDA_ARCH__ >= 900
+  if constexpr (D <= 128 && !kPq) return InShared(strip);
+#endif
+  return strip;
+}
+
+__device__ __forceinline__ bool IsTurnedRung(DeviceRung rung) {
+  return rung == DeviceRung::kT4 || rung == DeviceRung::kT3 || rung == DeviceRung::kT2;
+}
+
+// Scores are in units of the head's factor: of turned keys turned_factor, of others factor
+// (BlockShared). kPq: kernels for pq have its tables in shared memory.
 template <int D, int NT, int kTiles, bool kPq, class Shared>
 __device__ __forceinline__ void ScoreKeys(DeviceRung rung, const std::byte* strip, int page_tokens,
                                           int first_tile, const LanePlace& at, const PqReader& pq,
@@ -36,14 +51,14 @@ __device__ __forceinline__ void ScoreKeys(DeviceRung rung, const std::byte* stri
     case DeviceRung::kQ8_0r: {
       const bool turned = rung == DeviceRung::kQ8_0r;
       return BlockKeyScores<D, NT, kTiles, 2>(
-          strip, page_tokens, first_tile, at,
+          StripInShared<D, kPq>(strip), page_tokens, first_tile, at,
           set(turned ? kOrderBlockTurned : kOrderBlock, turned ? kOffsetsQ8r : kOffsetsQ8), s);
     }
     case DeviceRung::kQ4_0:
     case DeviceRung::kQ4_0r: {
       const bool turned = rung == DeviceRung::kQ4_0r;
       return BlockKeyScores<D, NT, kTiles, 1>(
-          strip, page_tokens, first_tile, at,
+          StripInShared<D, kPq>(strip), page_tokens, first_tile, at,
           set(turned ? kOrderBlockTurned : kOrderBlock, turned ? kOffsetsQ4r : kOffsetsQ4), s);
     }
     case DeviceRung::kT4:
@@ -55,17 +70,20 @@ __device__ __forceinline__ void ScoreKeys(DeviceRung rung, const std::byte* stri
                              kOffsetsTurned);
       int sums[kTiles][NT][4] = {};
       if (rung == DeviceRung::kT4) {
-        Turned4KeyScores<D, NT, kTiles>(strip, page_tokens, first_tile, at, query, sums);
+        Turned4KeyScores<D, NT, kTiles>(StripInShared<D, kPq>(strip), page_tokens, first_tile, at,
+                                        query, sums);
       } else if constexpr (kTiles == 4) {
         if (rung == DeviceRung::kT3) {
-          CellKeyScores<D, NT, kTiles, 3>(strip, page_tokens, first_tile, at, query, sums);
+          CellKeyScores<D, NT, kTiles, 3>(StripInShared<D, kPq>(strip), page_tokens, first_tile, at,
+                                          query, sums);
         } else {
-          CellKeyScores<D, NT, kTiles, 2>(strip, page_tokens, first_tile, at, query, sums);
+          CellKeyScores<D, NT, kTiles, 2>(StripInShared<D, kPq>(strip), page_tokens, first_tile, at,
+                                          query, sums);
         }
       }
-      return FinishTurnedScores<D, NT, kTiles>(strip, first_tile, at, query,
-                                               &shared.turned_step[2 * at.i], set(kOrderMeanHigh),
-                                               set(kOrderMeanLow), sums, s);
+      return FinishTurnedScores<D, NT, kTiles>(StripInShared<D, kPq>(strip), first_tile, at, query,
+                                               &shared.inverse_unit[2 * at.i], set(kOrderMean),
+                                               sums, s);
     }
     case DeviceRung::kPq:
       if constexpr (kPq) {
@@ -98,20 +116,25 @@ __device__ __forceinline__ void SumValues(DeviceRung rung, const std::byte* stri
                                         strip, page_tokens, first_tile, at, live, p, o);
     case DeviceRung::kQ8_0:
     case DeviceRung::kQ8_0r:
-      return BlockValueSums<D, NT, kTiles, 2>(strip, page_tokens, first_tile, at, p, o);
+      return BlockValueSums<D, NT, kTiles, 2>(StripInShared<D, kPq>(strip), page_tokens, first_tile,
+                                              at, p, o);
     case DeviceRung::kQ4_0:
     case DeviceRung::kQ4_0r:
-      return BlockValueSums<D, NT, kTiles, 1>(strip, page_tokens, first_tile, at, p, o);
+      return BlockValueSums<D, NT, kTiles, 1>(StripInShared<D, kPq>(strip), page_tokens, first_tile,
+                                              at, p, o);
     case DeviceRung::kT4:
-      return Turned4ValueSums<D, NT, kTiles>(strip, page_tokens, first_tile, at, p, o);
+      return Turned4ValueSums<D, NT, kTiles>(StripInShared<D, kPq>(strip), page_tokens, first_tile,
+                                             at, p, o);
     case DeviceRung::kT3:
       if constexpr (kTiles == 4) {
-        CellValueSums<D, NT, kTiles, 3>(strip, page_tokens, first_tile, at, p, o);
+        CellValueSums<D, NT, kTiles, 3>(StripInShared<D, kPq>(strip), page_tokens, first_tile, at,
+                                        p, o);
       }
       return;
     case DeviceRung::kT2:
       if constexpr (kTiles == 4) {
-        CellValueSums<D, NT, kTiles, 2>(strip, page_tokens, first_tile, at, p, o);
+        CellValueSums<D, NT, kTiles, 2>(StripInShared<D, kPq>(strip), page_tokens, first_tile, at,
+                                        p, o);
       }
       return;
     case DeviceRung::kPq:

@@ -1,9 +1,9 @@
 // What a warp keeps between pages: sums of weights and of weighted values, relative to a running
 // reference.
 //
-// Weights are 2^(score - reference) with a reference 3 below the maximum: weights of f16 up to 8
-// keep their precision far below the largest, and 8 times the largest scale of q4_0 is still a
-// number.
+// Weights are 2^(score - reference). The reference is the largest score of some page before and
+// stays until a score is more than 3 above it: weights of f16 up to 8 keep their precision far
+// below the largest, and 8 times the largest scale of q4_0 is still a number.
 
 #ifndef VARVE_CUDA_SOFTMAX_STATE_CUH_
 #define VARVE_CUDA_SOFTMAX_STATE_CUH_
@@ -14,7 +14,6 @@
 
 namespace varve::cuda {
 
-inline constexpr float kLeast = -1e30f;  // a reference below every score, and finite
 inline constexpr float kHeadroom = 3.0f;
 inline constexpr float kLn2 = 0.693147181f;
 
@@ -47,24 +46,13 @@ __device__ __forceinline__ void Reset(WarpState<D, NT>& state) {
   }
 }
 
-// Scores become weights; the state is brought to the new reference. page_sum follows
-// it.
-template <int D, int NT, int kTiles>
-__device__ __forceinline__ void Softmax(const AttendParams& params, const float* factors,
-                                        uint64_t live, int first_tile, const LanePlace& at,
-                                        Scores<NT, kTiles>& s, WarpState<D, NT>& state,
-                                        float (&page_sum)[NT][2]) {
-  float factor[NT][2];
-  float alpha[NT][2];
-  bool moved = false;
-#pragma unroll
-  for (int nt = 0; nt < NT; ++nt) {
-    factor[nt][0] = factors[8 * nt];
-    factor[nt][1] = factors[8 * nt + 1];
-  }
-  const float cap = params.call.soft_cap;
+// Scores of rows that do not count, and under a soft cap: afterwards they are in units of `factor`.
+template <int NT, int kTiles>
+__device__ __forceinline__ void MaskScores(float cap, uint64_t live, int first_tile,
+                                           const LanePlace& at, float (&factor)[NT][2],
+                                           Scores<NT, kTiles>& s) {
   if (cap > 0.0f) {
-    const float to_cap = 0.693147181f / cap;
+    const float to_cap = kLn2 / cap;
 #pragma unroll
     for (int nt = 0; nt < NT; ++nt) {
 #pragma unroll
@@ -75,57 +63,88 @@ __device__ __forceinline__ void Softmax(const AttendParams& params, const float*
       factor[nt][0] = factor[nt][1] = 1.0f;
     }
   }
-  if (live != ~uint64_t{0}) {
+  if (live == ~uint64_t{0}) return;
 #pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      const uint32_t rows =
-          static_cast<uint32_t>(live >> (16 * (first_tile % 4 + tile) + 2 * at.g));
+  for (int tile = 0; tile < kTiles; ++tile) {
+    const auto rows = static_cast<uint32_t>(live >> (16 * (first_tile % 4 + tile) + 2 * at.g));
 #pragma unroll
-      for (int nt = 0; nt < NT; ++nt) {
+    for (int nt = 0; nt < NT; ++nt) {
 #pragma unroll
-        for (int c = 0; c < 4; ++c) {
-          if ((rows >> (c / 2) & 1) == 0) s[tile][nt][c] = -INFINITY;
-        }
+      for (int c = 0; c < 4; ++c) {
+        if ((rows >> (c / 2) & 1) == 0) s[tile][nt][c] = -INFINITY;
       }
     }
   }
+}
+
+// The state and the page's sum so far, to a reference that these scores ask for.
+template <int D, int NT>
+__device__ __forceinline__ void MoveReference(const float (&most)[NT][2], WarpState<D, NT>& state,
+                                              float (&page_sum)[NT][2]) {
+  float alpha[NT][2];
+#pragma unroll
+  for (int k = 0; k < 2 * NT; ++k) {
+    float& reference = state.reference[k / 2][k % 2];
+    float after = most[k / 2][k % 2];
+#pragma unroll
+    for (int step = 4; step < 32; step *= 2) {
+      after = fmaxf(after, __shfl_xor_sync(0xFFFFFFFFu, after, step));
+    }
+    after = fmaxf(after, reference);
+    alpha[k / 2][k % 2] = Exp2(reference - after);
+    reference = after;
+    state.sum[k / 2][k % 2] *= alpha[k / 2][k % 2];
+    page_sum[k / 2][k % 2] *= alpha[k / 2][k % 2];
+  }
+#pragma unroll
+  for (int block = 0; block < D / 32; ++block) {
+#pragma unroll
+    for (int k = 0; k < 8 * NT; ++k) {
+      state.o[block][k / (4 * NT)][k / 4 % NT][k % 4] *= alpha[k / 4 % NT][k % 2];
+    }
+  }
+}
+
+// Scores become weights; the state gets their sums.
+template <int D, int NT, int kTiles>
+__device__ __forceinline__ void Softmax(float cap, const float* factors, uint64_t live,
+                                        int first_tile, const LanePlace& at, Scores<NT, kTiles>& s,
+                                        WarpState<D, NT>& state, float (&page_sum)[NT][2]) {
+  float factor[NT][2], most[NT][2];
+#pragma unroll
+  for (int nt = 0; nt < NT; ++nt) {
+    factor[nt][0] = factors[8 * nt];
+    factor[nt][1] = factors[8 * nt + 1];
+  }
+  if (cap > 0.0f || live != ~uint64_t{0}) {
+    MaskScores<NT, kTiles>(cap, live, first_tile, at, factor, s);
+  }
+  bool high = false;
 #pragma unroll
   for (int nt = 0; nt < NT; ++nt) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      float most = -INFINITY;
+      float largest = s[0][nt][h];
 #pragma unroll
-      for (int k = 0; k < 2 * kTiles; ++k) most = fmaxf(most, s[k / 2][nt][k % 2 * 2 + h]);
+      for (int k = 1; k < 2 * kTiles; ++k) largest = fmaxf(largest, s[k / 2][nt][k % 2 * 2 + h]);
+      most[nt][h] = largest * factor[nt][h];
+      high = high || most[nt][h] > state.reference[nt][h] + kHeadroom;
+    }
+  }
+  if (__any_sync(0xFFFFFFFFu, high)) MoveReference<D, NT>(most, state, page_sum);
 #pragma unroll
-      for (int step = 4; step < 32; step *= 2) {
-        most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, step));
-      }
-      const float before = state.reference[nt][h];
-      const float after = fmaxf(before, fmaf(most, factor[nt][h], -kHeadroom));
-      alpha[nt][h] = Exp2(before - after);
-      moved = moved || after != before;
-      state.reference[nt][h] = after;
-      float sum = 0.0f;
+  for (int nt = 0; nt < NT; ++nt) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float sum[2] = {0.0f, 0.0f};
 #pragma unroll
       for (int k = 0; k < 2 * kTiles; ++k) {
         float& x = s[k / 2][nt][k % 2 * 2 + h];
-        x = Exp2(fmaf(x, factor[nt][h], -after));
-        sum += x;
+        x = Exp2(fmaf(x, factor[nt][h], -state.reference[nt][h]));
+        sum[k % 2] += x;
       }
-      state.sum[nt][h] = fmaf(state.sum[nt][h], alpha[nt][h], sum);
-      page_sum[nt][h] = fmaf(page_sum[nt][h], alpha[nt][h], sum);
-    }
-  }
-  if (!__any_sync(0xFFFFFFFFu, moved)) return;
-#pragma unroll
-  for (int block = 0; block < D / 32; ++block) {
-#pragma unroll
-    for (int m = 0; m < 2; ++m) {
-#pragma unroll
-      for (int nt = 0; nt < NT; ++nt) {
-#pragma unroll
-        for (int c = 0; c < 4; ++c) state.o[block][m][nt][c] *= alpha[nt][c % 2];
-      }
+      state.sum[nt][h] += sum[0] + sum[1];
+      page_sum[nt][h] += sum[0] + sum[1];
     }
   }
 }

@@ -29,86 +29,105 @@ __device__ __forceinline__ int SpaceOf(DeviceRung value_rung) {
   }
 }
 
-// What is needed of a page before it is worked on. Three registers; the live rows are read later.
-struct PageHead {
-  const std::byte* bytes;
-  uint32_t rungs;  // as they lie in the record: K in the lowest byte, V above
-
-  __device__ __forceinline__ DeviceRung key_rung() const {
-    return static_cast<DeviceRung>(rungs & 255);
-  }
-  __device__ __forceinline__ DeviceRung value_rung() const {
-    return static_cast<DeviceRung>(rungs >> 8 & 255);
-  }
-};
-
-__device__ __forceinline__ PageHead LoadHead(const DevicePage* page) {
-  static_assert(offsetof(DevicePage, key_rung) == 24 && offsetof(DevicePage, value_rung) == 25);
-  const auto* words = reinterpret_cast<const unsigned long long*>(page);
-  return {reinterpret_cast<const std::byte*>(__ldg(words)),
-          static_cast<uint32_t>(__ldg(words + 3))};
-}
-
 __device__ __forceinline__ ulonglong2 LoadLive(const DevicePage* page) {
   const auto* words = reinterpret_cast<const unsigned long long*>(page);
   return {__ldg(words + 1), __ldg(words + 2)};
 }
 
-// The pages of a reader, one after the other: those of a space.
-struct PageCursor {
-  const DevicePage* pages;
-  int space;
-  int at;  // the page that is looked at next
-  int step;
-  int end;
-  PageHead upcoming;  // its head, which is on its way
+// A page of a reader, the same in all lanes.
+struct PageHead {
+  static constexpr uint32_t kFull = 1u << 31;                            // all rows are live
+  static constexpr uint32_t kKeysLie = 1u << 30, kValuesLie = 1u << 29;  // are read where they lie
 
-  __device__ __forceinline__ void Start() {
-    if (at < end) upcoming = LoadHead(pages + at);
+  uint32_t bits;  // rungs as they lie in the record, K in the lowest byte, and flags
+  int index;      // of its record
+  int owner;      // the lane that has its place
+
+  __device__ __forceinline__ DeviceRung key_rung() const {
+    return static_cast<DeviceRung>(bits & 255);
   }
-  __device__ __forceinline__ bool Take(PageHead* page, int* index) {
-    while (at < end) {
-      *page = upcoming;
-      *index = at;
-      at += step;
-      if (at < end) upcoming = LoadHead(pages + at);
-      if (SpaceOf(page->value_rung()) == space) return true;
-    }
-    return false;
+  __device__ __forceinline__ DeviceRung value_rung() const {
+    return static_cast<DeviceRung>(bits >> 8 & 255);
   }
 };
 
-// The slots of a reader. All lanes of the warp that sends call Send.
-struct StripSlots {
+// The pages of a reader, one after the other: those of a space. Each lane reads one of the next 32
+// records, so that their latency is paid once and the lane that sends a strip has its place.
+struct PageWindow {
   const AttendParams* params;
+  int kv_head;
+  int first;  // record of lane 0
+  int step;
+  int end;
+  uint32_t left = 0;  // lanes whose pages are still to come
+  // This lane's page.
+  const std::byte* strips = nullptr;  // K, V behind it
+  uint32_t key_bytes = 0;
+  uint32_t value_bytes = 0;
+  uint32_t bits = 0;
+
+  __device__ __forceinline__ void Load(int space, int lane) {
+    static_assert(offsetof(DevicePage, key_rung) == 24 && offsetof(DevicePage, value_rung) == 25);
+    const int page = first + lane * step;
+    bool mine = false;
+    if (page < end) {
+      const auto* record = reinterpret_cast<const ulonglong2*>(params->call.pages + page);
+      const ulonglong2 low = __ldg(record), high = __ldg(record + 1);
+      const auto rungs = static_cast<uint32_t>(high.y) & 0xFFFF;
+      key_bytes = params->key_bytes[rungs & 255];
+      value_bytes = params->value_bytes[rungs >> 8];
+      strips = reinterpret_cast<const std::byte*>(low.x) +
+               static_cast<size_t>(kv_head) * (key_bytes + value_bytes);
+      const bool full = low.y == ~0ull && (params->call.shape.page_tokens == 64 || high.x == ~0ull);
+      bits = rungs | (full ? PageHead::kFull : 0) |
+             (key_bytes > params->slot_bytes ? PageHead::kKeysLie : 0) |
+             (value_bytes > params->slot_bytes ? PageHead::kValuesLie : 0);
+      mine = SpaceOf(static_cast<DeviceRung>(rungs >> 8)) == space;
+    }
+    left = __ballot_sync(0xFFFFFFFFu, mine);
+  }
+  // The next page, if there is one. What lanes have of it stays until the next call.
+  __device__ __forceinline__ bool Take(int space, int lane, PageHead* page) {
+    while (left == 0) {
+      first += 32 * step;
+      if (first >= end) return false;
+      Load(space, lane);
+    }
+    page->owner = __ffs(left) - 1;
+    left &= left - 1;
+    page->bits = __shfl_sync(0xFFFFFFFFu, bits, page->owner);
+    page->index = first + page->owner * step;
+    return true;
+  }
+  // Where the strips of that page lie, in all lanes.
+  __device__ __forceinline__ const std::byte* PlaceOf(const PageHead& page, bool value) const {
+    const std::byte* mine = strips + (value ? key_bytes : 0);
+    return reinterpret_cast<const std::byte*>(
+        __shfl_sync(0xFFFFFFFFu, reinterpret_cast<unsigned long long>(mine), page.owner));
+  }
+};
+
+// The slots of a reader.
+struct StripSlots {
   uint64_t* barriers;  // of K and V
   std::byte* slots;    // [2][slot_bytes]
-  int kv_head;
+  uint32_t slot_bytes;
 
-  __device__ __forceinline__ uint32_t BytesOf(const PageHead& page, bool value) const {
-    return value ? params->value_bytes[static_cast<int>(page.value_rung())]
-                 : params->key_bytes[static_cast<int>(page.key_rung())];
-  }
-  __device__ __forceinline__ const std::byte* StripOf(const PageHead& page, bool value) const {
-    const uint32_t keys = BytesOf(page, false);
-    return page.bytes + static_cast<size_t>(kv_head) * (keys + BytesOf(page, true)) +
-           (value ? keys : 0);
-  }
-  __device__ __forceinline__ void Send(const PageHead& page, bool value, int lane) const {
-    const uint32_t bytes = BytesOf(page, value);
-    if (bytes <= params->slot_bytes) {
-      StartCopy(barriers + value, slots + (value ? params->slot_bytes : 0), StripOf(page, value),
-                bytes, lane);
-    } else {
+  // All lanes of the warp that sends.
+  __device__ __forceinline__ void Send(const PageWindow& window, const PageHead& page, bool value,
+                                       int lane) const {
+    if ((page.bits & (value ? PageHead::kValuesLie : PageHead::kKeysLie)) != 0) {
       SkipCopy(barriers + value, lane);
+      return;
     }
+    StartCopy(barriers + value, slots + (value ? slot_bytes : 0),
+              window.strips + (value ? window.key_bytes : 0),
+              value ? window.value_bytes : window.key_bytes, lane, page.owner);
   }
   // The strip, once it is there.
-  __device__ __forceinline__ const std::byte* Wait(const PageHead& page, bool value,
-                                                   uint32_t phase) const {
+  __device__ __forceinline__ const std::byte* Wait(bool value, uint32_t phase) const {
     WaitCopy(barriers + value, phase);
-    return BytesOf(page, value) <= params->slot_bytes ? slots + (value ? params->slot_bytes : 0)
-                                                      : StripOf(page, value);
+    return slots + (value ? slot_bytes : 0);
   }
 };
 

@@ -123,33 +123,46 @@ __device__ __forceinline__ void FloatValueSums(const std::byte* strip, int page_
 // --- q8_0 and q4_0 ---
 
 // The operands m = 0 and 1 of one block and tile, from the words of channels 2g (x) and 2g + 1 (y);
-// of q8_0 a second pair has channels 16 above.
-__device__ __forceinline__ void DecodeValueWords(const uint2 (&w)[1], uint32_t /*magic*/,
-                                                 uint32_t (&a)[2][4]) {
-  constexpr uint32_t kLow = 0x64006400u, kHigh = 0x54005400u;
-  constexpr uint32_t kLowZero = 0xE408E408u, kHighZero = 0xD480D480u;  // -1032, -72
+// of q8_0 a second pair has channels 16 above. They are too large by a constant, which a product
+// of the weights with kZero takes off: eight subtractions would cost more.
+template <int kWords>
+struct ValueCodes;
+template <>
+struct ValueCodes<1> {
+  // -1032 (1024 + 8) for low halves, -72 for high ones.
+  static constexpr uint32_t kZero[4] = {0xE408E408u, 0xD480D480u, 0xE408E408u, 0xD480D480u};
+
+  __device__ __forceinline__ static void Decode(const uint2 (&w)[1], uint32_t /*magic*/,
+                                                uint32_t (&a)[2][4]) {
+    constexpr uint32_t kLow = 0x64006400u, kHigh = 0x54005400u;
 #pragma unroll
-  for (int m = 0; m < 2; ++m) {
-    const uint32_t x = m == 0 ? w[0].x : w[0].y;
-    a[m][0] = AddHalf2(MaskOr(x, 0x000F000Fu, kLow), kLowZero);
-    a[m][1] = AddHalf2(MaskOr(x, 0x00F000F0u, kHigh), kHighZero);
-    a[m][2] = AddHalf2(MaskOr(x >> 8, 0x000F000Fu, kLow), kLowZero);
-    a[m][3] = AddHalf2(MaskOr(x >> 8, 0x00F000F0u, kHigh), kHighZero);
+    for (int m = 0; m < 2; ++m) {
+      const uint32_t x = m == 0 ? w[0].x : w[0].y;
+      a[m][0] = MaskOr(x, 0x000F000Fu, kLow);
+      a[m][1] = MaskOr(x, 0x00F000F0u, kHigh);
+      a[m][2] = MaskOr(x >> 8, 0x000F000Fu, kLow);
+      a[m][3] = MaskOr(x >> 8, 0x00F000F0u, kHigh);
+    }
   }
-}
-__device__ __forceinline__ void DecodeValueWords(const uint2 (&w)[2], uint32_t magic,
-                                                 uint32_t (&a)[2][4]) {
-  constexpr uint32_t kZero = 0xE480E480u;  // -1152
+};
+template <>
+struct ValueCodes<2> {
+  static constexpr uint32_t kZero[4] = {0xE480E480u, 0xE480E480u, 0xE480E480u,
+                                        0xE480E480u};  // -1152
+
+  __device__ __forceinline__ static void Decode(const uint2 (&w)[2], uint32_t magic,
+                                                uint32_t (&a)[2][4]) {
 #pragma unroll
-  for (int m = 0; m < 2; ++m) {
-    const uint32_t first = (m == 0 ? w[0].x : w[0].y) ^ 0x80808080u;
-    const uint32_t second = (m == 0 ? w[1].x : w[1].y) ^ 0x80808080u;
-    a[m][0] = AddHalf2(BytesToHalf2<0, 2>(first, magic), kZero);
-    a[m][1] = AddHalf2(BytesToHalf2<0, 2>(second, magic), kZero);
-    a[m][2] = AddHalf2(BytesToHalf2<1, 3>(first, magic), kZero);
-    a[m][3] = AddHalf2(BytesToHalf2<1, 3>(second, magic), kZero);
+    for (int m = 0; m < 2; ++m) {
+      const uint32_t first = (m == 0 ? w[0].x : w[0].y) ^ 0x80808080u;
+      const uint32_t second = (m == 0 ? w[1].x : w[1].y) ^ 0x80808080u;
+      a[m][0] = BytesToHalf2<0, 2>(first, magic);
+      a[m][1] = BytesToHalf2<0, 2>(second, magic);
+      a[m][2] = BytesToHalf2<1, 3>(first, magic);
+      a[m][3] = BytesToHalf2<1, 3>(second, magic);
+    }
   }
-}
+};
 
 template <int D, int NT, int kTiles, int kWords>
 __device__ __forceinline__ void BlockValueSums(const std::byte* strip, int page_tokens,
@@ -185,13 +198,15 @@ __device__ __forceinline__ void BlockValueSums(const std::byte* strip, int page_
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
         uint32_t a[2][4];
-        DecodeValueWords(w[k][tile], magic, a);
+        ValueCodes<kWords>::Decode(w[k][tile], magic, a);
         const uint32_t even = Lows(scale[k][tile].x, scale[k][tile].y);
         const uint32_t odd = Highs(scale[k][tile].x, scale[k][tile].y);
 #pragma unroll
         for (int nt = 0; nt < NT; ++nt) {
           const uint2 b = {ScaleWeights(weights[tile][nt].x, even),
                            ScaleWeights(weights[tile][nt].y, odd)};
+          Multiply(o[first + k][0][nt], ValueCodes<kWords>::kZero, b);
+          Multiply(o[first + k][1][nt], ValueCodes<kWords>::kZero, b);
           Multiply(o[first + k][0][nt], a[0], b);
           Multiply(o[first + k][1][nt], a[1], b);
         }
@@ -200,199 +215,9 @@ __device__ __forceinline__ void BlockValueSums(const std::byte* strip, int page_
   }
 }
 
-// --- t4, t3, t2 ---
-
-// The largest finite number in place of infinity: scales of turned rows reach 65504.
+// The largest finite number in place of infinity.
 __device__ __forceinline__ uint32_t CutWeights(uint32_t weights) {
   return AsBits(__hmin2(AsHalf2(weights), __half2half2(__ushort_as_half(0x7BFF))));
-}
-
-// Weights times the rows' scales, for tokens (0, 1) and (2, 3) of each four, and their sums per
-// head: sum[nt][0] and [1].
-template <int NT, int kTiles>
-__device__ __forceinline__ void TurnedWeights(const std::byte* strip, int first_tile,
-                                              const LanePlace& at, const Scores<NT, kTiles>& p,
-                                              Weights<NT, kTiles>& w, float (&sum)[NT][4]) {
-  PackWeights<NT, kTiles>(p, w);
-  const std::byte* scales = strip + (first_tile * 16 + 4 * at.i) * 2;
-  constexpr uint32_t kOnes[4] = {0x3C003C00u, 0x3C003C00u, 0x3C003C00u, 0x3C003C00u};
-#pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
-    const uint2 scale = Load2(scales + tile * 32);
-#pragma unroll
-    for (int nt = 0; nt < NT; ++nt) {
-      const uint2 plain = w[tile][nt];
-      w[tile][nt].x = CutWeights(ScaleWeights(Lows(plain.x, plain.y), scale.x));
-      w[tile][nt].y = CutWeights(ScaleWeights(Highs(plain.x, plain.y), scale.y));
-      Multiply(sum[nt], kOnes, w[tile][nt]);
-    }
-  }
-}
-
-// o += levels x weights, from sums of bytes. They began at -(1024 + 63.5) * sum of the weights.
-template <int NT>
-__device__ __forceinline__ void AddTurned(const float (&sum)[2][NT][4], float (&o)[2][NT][4]) {
-#pragma unroll
-  for (int m = 0; m < 2; ++m) {
-#pragma unroll
-    for (int nt = 0; nt < NT; ++nt) {
-#pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        o[m][nt][c] = fmaf(sum[m][nt][c], 2.0f * kTurnedUnit, o[m][nt][c]);
-      }
-    }
-  }
-}
-template <int NT>
-__device__ __forceinline__ void StartTurned(const float (&weight_sum)[NT][4],
-                                            float (&sum)[2][NT][4]) {
-#pragma unroll
-  for (int m = 0; m < 2; ++m) {
-#pragma unroll
-    for (int nt = 0; nt < NT; ++nt) {
-#pragma unroll
-      for (int c = 0; c < 4; ++c) sum[m][nt][c] = -kTurnedMagic * weight_sum[nt][c % 2];
-    }
-  }
-}
-
-template <int D, int NT, int kTiles>
-__device__ __forceinline__ void Turned4ValueSums(const std::byte* strip, int page_tokens,
-                                                 int first_tile, const LanePlace& at,
-                                                 const Scores<NT, kTiles>& p, Sums<D, NT>& o) {
-  const LevelTable<4> table;
-  const uint32_t magic = kPermuteWords.magic;
-  constexpr int kBlocks = D / 32;
-  constexpr int kGroup = kBlocks % 2 != 0 ? 1 : 2;  // blocks loaded together
-  Weights<NT, kTiles> weights;
-  float weight_sum[NT][4] = {};
-  TurnedWeights<NT, kTiles>(strip, first_tile, at, p, weights, weight_sum);
-  const std::byte* codes = strip + 2 * page_tokens + first_tile * 256 + at.i * 64 + at.g * 8;
-#pragma unroll
-  for (int first = 0; first < kBlocks; first += kGroup) {
-    uint2 w[kGroup][kTiles];
-#pragma unroll
-    for (int k = 0; k < kGroup; ++k) {
-#pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) {
-        w[k][tile] = Load2(codes + (first + k) * 16 * page_tokens + tile * 256);
-      }
-    }
-#pragma unroll
-    for (int k = 0; k < kGroup; ++k) {
-      float sum[2][NT][4];
-      StartTurned<NT>(weight_sum, sum);
-#pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) {
-#pragma unroll
-        for (int m = 0; m < 2; ++m) {
-          const ByteLanes x = table.LookUp(m == 0 ? w[k][tile].x : w[k][tile].y);
-          const uint32_t a[4] = {BytesToHalf2<0, 2>(x.low, magic), BytesToHalf2<1, 3>(x.low, magic),
-                                 BytesToHalf2<0, 2>(x.high, magic),
-                                 BytesToHalf2<1, 3>(x.high, magic)};
-#pragma unroll
-          for (int nt = 0; nt < NT; ++nt) Multiply(sum[m][nt], a, weights[tile][nt]);
-        }
-      }
-      AddTurned<NT>(sum, o[first + k]);
-    }
-  }
-}
-
-// Lane i of a quad has tokens 4i … 4i + 3 of every tile; afterwards it has every four tokens of
-// tile i: w[four][nt].
-template <int NT, int kTiles>
-__device__ __forceinline__ void TransposeQuads(const LanePlace& at, Weights<NT, kTiles>& w) {
-  const auto exchange = [&](uint32_t& a, uint32_t& b, int bit) {
-    const bool upper = (at.i & bit) != 0;
-    const uint32_t got = __shfl_xor_sync(0xFFFFFFFFu, upper ? a : b, bit);
-    a = upper ? got : a;
-    b = upper ? b : got;
-  };
-#pragma unroll
-  for (int nt = 0; nt < NT; ++nt) {
-#pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      exchange(w[k][nt].x, w[k + 2][nt].x, 2);
-      exchange(w[k][nt].y, w[k + 2][nt].y, 2);
-    }
-#pragma unroll
-    for (int k = 0; k < 4; k += 2) {
-      exchange(w[k][nt].x, w[k + 1][nt].x, 1);
-      exchange(w[k][nt].y, w[k + 1][nt].y, 1);
-    }
-  }
-}
-
-// A lane has whole cells: those of tile i.
-template <int D, int NT, int kTiles, int kBits>
-__device__ __forceinline__ void CellValueSums(const std::byte* strip, int page_tokens,
-                                              int first_tile, const LanePlace& at,
-                                              const Scores<NT, kTiles>& p, Sums<D, NT>& o) {
-  const LevelTable<kBits> table;
-  const uint32_t magic = kPermuteWords.magic;
-  constexpr int kBlocks = D / 32;
-  static_assert(kTiles == 4);
-  constexpr int kCellBytes = 64 * kBits;
-  constexpr int kGroup = kBlocks % 2 != 0 ? 1 : 2;  // blocks loaded together
-  Weights<NT, kTiles> weights;
-  float weight_sum[NT][4] = {};
-  TurnedWeights<NT, kTiles>(strip, first_tile, at, p, weights, weight_sum);
-  TransposeQuads<NT, kTiles>(at, weights);
-  const std::byte* codes = strip + 2 * page_tokens + (first_tile + at.i) * kCellBytes + at.g * 8;
-#pragma unroll
-  for (int first = 0; first < kBlocks; first += kGroup) {
-    uint2 w[kGroup][kBits];
-#pragma unroll
-    for (int k = 0; k < kGroup; ++k) {
-#pragma unroll
-      for (int line = 0; line < kBits; ++line) {
-        w[k][line] = Load2(codes + (first + k) * (page_tokens / 16) * kCellBytes + line * 64);
-      }
-    }
-#pragma unroll
-    for (int k = 0; k < kGroup; ++k) {
-      float sum[2][NT][4];
-      StartTurned<NT>(weight_sum, sum);
-#pragma unroll
-      for (int m = 0; m < 2; ++m) {
-        uint32_t lines[kBits], nibbles[4];
-#pragma unroll
-        for (int line = 0; line < kBits; ++line) lines[line] = m == 0 ? w[k][line].x : w[k][line].y;
-        CellNibbles<kBits>(lines, nibbles);
-        ByteLanes x[4];
-#pragma unroll
-        for (int word = 0; word < 4; ++word) x[word] = table.LookUp(nibbles[word]);
-          // Planes 2f and 2f + 1 are four tokens f of channels 2g + m and 16 above.
-#pragma unroll
-        for (int four = 0; four < 4; ++four) {
-          uint32_t a[4];
-          if constexpr (kBits == 3) {
-            a[0] = BytesToHalf2<0, 2>(x[four].low, magic);
-            a[1] = BytesToHalf2<1, 3>(x[four].low, magic);
-            a[2] = BytesToHalf2<0, 2>(x[four].high, magic);
-            a[3] = BytesToHalf2<1, 3>(x[four].high, magic);
-          } else {
-            const ByteLanes near = x[four / 2 * 2], far = x[four / 2 * 2 + 1];
-            if (four % 2 == 0) {
-              a[0] = BytesToHalf2<0, 2>(near.low, magic);
-              a[1] = BytesToHalf2<0, 2>(far.low, magic);
-              a[2] = BytesToHalf2<0, 2>(near.high, magic);
-              a[3] = BytesToHalf2<0, 2>(far.high, magic);
-            } else {
-              a[0] = BytesToHalf2<1, 3>(near.low, magic);
-              a[1] = BytesToHalf2<1, 3>(far.low, magic);
-              a[2] = BytesToHalf2<1, 3>(near.high, magic);
-              a[3] = BytesToHalf2<1, 3>(far.high, magic);
-            }
-          }
-#pragma unroll
-          for (int nt = 0; nt < NT; ++nt) Multiply(sum[m][nt], a, weights[four][nt]);
-        }
-      }
-      AddTurned<NT>(sum, o[first + k]);
-    }
-  }
 }
 
 }  // namespace varve::cuda

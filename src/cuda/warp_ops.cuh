@@ -26,28 +26,49 @@
 
 namespace varve::cuda {
 
-// c += a x b, in f16 or bf16 with f32 sums.
+// d = a x b + c, in f16 or bf16 with f32 sums. With c in registers of its own, a sum that many
+// products start from is not copied.
 template <bool kBrain = false>
-__device__ __forceinline__ void Multiply(float (&c)[4], const uint32_t (&a)[4], uint2 b) {
+__device__ __forceinline__ void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], uint2 b,
+                                            const float (&c)[4]) {
   if constexpr (kBrain) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
-        "{%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y));
+        "{%8,%9}, {%10,%11,%12,%13};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "f"(c[0]), "f"(c[1]),
+          "f"(c[2]), "f"(c[3]));
   } else {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
-        "{%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y));
+        "{%8,%9}, {%10,%11,%12,%13};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "f"(c[0]), "f"(c[1]),
+          "f"(c[2]), "f"(c[3]));
   }
 }
+// c += a x b.
+template <bool kBrain = false>
+__device__ __forceinline__ void Multiply(float (&c)[4], const uint32_t (&a)[4], uint2 b) {
+  MultiplyAdd<kBrain>(c, a, b, c);
+}
 
-// m16n8k32 of signed bytes: as above, with four columns 4i … 4i + 3 and 16 above in place of two.
-__device__ __forceinline__ void MultiplyBytes(int (&c)[4], const uint32_t (&a)[4], uint2 b) {
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y));
+// m16n8k32 of bytes, both signed or both unsigned: as above, with four columns 4i … 4i + 3 and 16
+// above in place of two.
+template <bool kSigned>
+__device__ __forceinline__ void MultiplyAddBytes(int (&d)[4], const uint32_t (&a)[4], uint2 b,
+                                                 const int (&c)[4]) {
+  if constexpr (kSigned) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%10,%11,%12,%13};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "r"(c[0]), "r"(c[1]),
+          "r"(c[2]), "r"(c[3]));
+  } else {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%10,%11,%12,%13};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "r"(c[0]), "r"(c[1]),
+          "r"(c[2]), "r"(c[3]));
+  }
 }
 
 // The 8 x 8 matrix of 16-bit values whose row g, columns 2i and 2i + 1 each lane holds, transposed.
@@ -104,6 +125,19 @@ __device__ __forceinline__ float Exp2(float x) {
   return y;
 }
 
+__device__ __forceinline__ float Reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// A pointer into shared memory, known as such: the compiler then has the shorter loads.
+template <class T>
+__device__ __forceinline__ const T* InShared(const T* pointer) {
+  __builtin_assume(__isShared(pointer));
+  return pointer;
+}
+
 // Copies of strips into shared memory that run ahead of their use. A barrier is 8 bytes of shared
 // memory; a copy completes one phase of it. One warp starts copies; any warp may wait.
 __device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
@@ -130,12 +164,12 @@ __device__ __forceinline__ void FenceCopies() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
-// All lanes of a warp call. Multiples of 16 bytes.
+// All lanes of a warp call; `from` and `bytes`, a multiple of 16, are those of lane `owner`.
 __device__ __forceinline__ void StartCopy(uint64_t* barrier, std::byte* to, const std::byte* from,
-                                          uint32_t bytes, int lane) {
+                                          uint32_t bytes, int lane, int owner) {
   const uint32_t at = SharedAddress(barrier);
 #if __CUDA_ARCH__ >= 900
-  if (lane != 0) return;
+  if (lane != owner) return;
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(at), "r"(bytes)
                : "memory");
   asm volatile(
@@ -144,6 +178,9 @@ __device__ __forceinline__ void StartCopy(uint64_t* barrier, std::byte* to, cons
       "l"(from), "r"(bytes), "r"(at)
       : "memory");
 #else
+  from = reinterpret_cast<const std::byte*>(
+      __shfl_sync(0xFFFFFFFFu, reinterpret_cast<unsigned long long>(from), owner));
+  bytes = __shfl_sync(0xFFFFFFFFu, bytes, owner);
   for (uint32_t offset = 16 * lane; offset < bytes; offset += 16 * 32) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(SharedAddress(to + offset)),
                  "l"(from + offset)

@@ -46,7 +46,14 @@ void Multiply(float (&c)[4], const uint32_t (&a)[4], uint2 b) {
   }
 }
 
-inline void MultiplyBytes(int (&c)[4], const uint32_t (&a)[4], uint2 b) {
+template <bool kBrain = false>
+void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], uint2 b, const float (&c)[4]) {
+  for (int k = 0; k < 4; ++k) d[k] = c[k];
+  Multiply<kBrain>(d, a, b);
+}
+
+template <bool kSigned>
+void MultiplyAddBytes(int (&d)[4], const uint32_t (&a)[4], uint2 b, const int (&c)[4]) {
   using emulation::Exchange;
   uint64_t all_a[4][32], all_b[2][32];
   for (int k = 0; k < 4; ++k) std::memcpy(all_a[k], Exchange(a[k]), sizeof(all_a[k]));
@@ -54,13 +61,15 @@ inline void MultiplyBytes(int (&c)[4], const uint32_t (&a)[4], uint2 b) {
   std::memcpy(all_b[1], Exchange(b.y), sizeof(all_b[1]));
   const int lane = static_cast<int>(threadIdx.x % 32), g = lane / 4, i = lane % 4;
   const auto byte = [](uint64_t word, int which) {
-    return static_cast<int>(static_cast<int8_t>(word >> (8 * which)));
+    const auto bits = static_cast<uint8_t>(word >> (8 * which));
+    return kSigned ? static_cast<int>(static_cast<int8_t>(bits)) : static_cast<int>(bits);
   };
   for (int out = 0; out < 4; ++out) {
     const int row_part = out / 2, column = 2 * i + out % 2;
+    d[out] = c[out];
     for (int k = 0; k < 32; ++k) {
       const int from = k % 16 / 4, part = k / 16;
-      c[out] += byte(all_a[row_part + 2 * part][4 * g + from], k % 4) *
+      d[out] += byte(all_a[row_part + 2 * part][4 * g + from], k % 4) *
                 byte(all_b[part][4 * column + from], k % 4);
     }
   }
@@ -126,6 +135,11 @@ inline uint32_t PermuteBytes(uint32_t a, uint32_t b, uint32_t selector) {
 }
 
 inline float Exp2(float x) { return std::exp2(x); }
+inline float Reciprocal(float x) { return 1.0f / x; }
+template <class T>
+const T* InShared(const T* pointer) {
+  return pointer;
+}
 
 // Copies are done at once, so nothing ever waits. A slot that is still read shows as a wrong
 // result.
@@ -133,8 +147,8 @@ inline void InitBarrier(uint64_t* barrier) { *barrier = 0; }
 inline void DropBarrier(uint64_t*) {}
 inline void FenceCopies() {}
 inline void StartCopy(uint64_t* barrier, std::byte* to, const std::byte* from, uint32_t bytes,
-                      int lane) {
-  if (lane != 0) return;
+                      int lane, int owner) {
+  if (lane != owner) return;
   std::memcpy(to, from, bytes);
   ++*barrier;
 }
