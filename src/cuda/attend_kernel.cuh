@@ -53,7 +53,8 @@ __device__ __forceinline__ void WritePageLse(const AttendParams& params, const B
     sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 16);
     const int head = 8 * nt + 2 * place.at.i + g % 2;
     if (g < 2 && head < place.num_heads) {
-      out[head] = (reference[nt][second ? 1 : 0] + log2f(sum)) * kLn2;
+      const float from = second ? reference[nt][1] : reference[nt][0];
+      out[head] = (from + log2f(sum)) * kLn2;
     }
   }
 }
@@ -87,34 +88,55 @@ __device__ __forceinline__ void JoinPageLse(const AttendParams& params, const Bl
   out[at.lane] = (most + log2f(sum)) * kLn2;
 }
 
-// One warp's share of the pages of one space.
+// The slots of this warp's reader: K of all readers, then V.
+template <int kTiles, int kWarps, class Shared>
+__device__ __forceinline__ StripSlots SlotsOf(const AttendParams& params, const BlockPlace& place,
+                                              Shared& shared) {
+  constexpr int kReaders = kTiles == 4 ? kWarps : 1;
+  const int reader = kTiles == 4 ? place.warp : 0;
+  std::byte* scratch = shared.template Scratch<std::byte>(params);
+  return {
+      shared.barriers + 2 * reader,
+      {scratch + reader * params.slot_bytes, scratch + (kReaders + reader) * params.slot_bytes}};
+}
+
+// The first page of a space; its K strip is sent for.
+template <int kTiles, int kWarps, class Shared>
+__device__ __forceinline__ PageHead StartSpace(const AttendParams& params, const BlockPlace& place,
+                                               int space, PageWindow& window, Shared& shared) {
+  window.first = place.begin + (kTiles == 4 ? place.warp : 0);
+  window.Load(space, place.at.lane);
+  PageHead page = {0, 0, -1};
+  if (!window.Take(space, place.at.lane, &page)) return page;
+  if (kTiles == 4 || place.warp == 0) {
+    SlotsOf<kTiles, kWarps>(params, place, shared).Send(window, page, false, place.at.lane);
+  }
+  return page;
+}
+
+// One warp's share of the pages of one space, from `first` on, whose K strip is on its way.
 template <int D, int NT, int kTiles, int kWarps, bool kPq, class Shared>
 __device__ __forceinline__ void WalkPages(const AttendParams& params, const BlockPlace& place,
-                                          int space, PageWindow& window, SharedPlace tables,
-                                          Shared& shared, WarpState<D, NT>& state) {
+                                          int space, const PageHead& first, PageWindow& window,
+                                          SharedPlace tables, Shared& shared,
+                                          WarpState<D, NT>& state) {
   constexpr bool kOwnPages = kTiles == 4;
   const int page_tokens = params.call.shape.page_tokens;
-  const int reader = kOwnPages ? place.warp : 0;
   const bool sends = kOwnPages || place.warp == 0;
   const LanePlace& at = place.at;
-  std::byte* scratch = shared.template Scratch<std::byte>(params);
-  const StripSlots slots = {shared.barriers + 2 * reader, scratch + 2 * reader * params.slot_bytes,
-                            params.slot_bytes};
+  const StripSlots slots = SlotsOf<kTiles, kWarps>(params, place, shared);
   PqReader pq = {};
   if constexpr (kPq) {
     const PageShape& shape = params.call.shape;
-    pq = {
-        {shape.page_tokens, shape.pq_subspaces, shape.pq_bits},
-        D / shape.pq_subspaces,
-        tables,
-        SharedPlaceOf(scratch + 2 * kWarps * params.slot_bytes + place.warp * PqBuffer<D>::kBytes)};
+    pq = {{shape.page_tokens, shape.pq_subspaces, shape.pq_bits},
+          D / shape.pq_subspaces,
+          tables,
+          SharedPlaceOf(shared.template Scratch<std::byte>(params) +
+                        2 * kWarps * params.slot_bytes + place.warp * PqBuffer<D>::kBytes)};
   }
-  PageHead page, next;
-  bool more = window.Take(space, at.lane, &page);
-  if (more && sends) {
-    slots.Send(window, page, false, at.lane);
-    slots.Send(window, page, true, at.lane);
-  }
+  PageHead page = first, next;
+  bool more = page.owner >= 0;
+  if (more && sends) slots.Send(window, page, true, at.lane);
   const auto release = [&](bool value) {  // all have read the strip: the next may come
     kOwnPages ? __syncwarp() : __syncthreads();
     if (sends && more) slots.Send(window, next, value, at.lane);
@@ -173,11 +195,9 @@ __device__ __forceinline__ void InitBarriers(Shared& shared) {
 template <int D, int NT, int kTiles, int kWarps, bool kPq, class Shared>
 __device__ __forceinline__ void WalkSpaces(const AttendParams& params, const BlockPlace& place,
                                            std::byte* tables, Shared& shared) {
-  constexpr bool kOwnPages = kTiles == 4;
-  PageWindow window = {&params, place.kv_head, place.begin + (kOwnPages ? place.warp : 0),
-                       kOwnPages ? kWarps : 1, place.end};
+  PageWindow window = {&params, place.kv_head, 0, kTiles == 4 ? kWarps : 1, place.end};
   int space = __ffs(params.spaces) - 1;
-  window.Load(space, place.at.lane);
+  PageHead first = StartSpace<kTiles, kWarps>(params, place, space, window, shared);
   LoadQueries<D>(params, place.sequence, place.kv_head, place.first_head, place.num_heads,
                  place.warp, kWarps, place.at.lane, shared);
   if constexpr (kPq) FillPqTables<D>(params, place.kv_head, threadIdx.x, kWarps * 32, tables);
@@ -188,8 +208,8 @@ __device__ __forceinline__ void WalkSpaces(const AttendParams& params, const Blo
   for (;;) {
     WarpState<D, NT> state;
     Reset<D, NT>(state);
-    WalkPages<D, NT, kTiles, kWarps, kPq>(params, place, space, window, SharedPlaceOf(tables),
-                                          shared, state);
+    WalkPages<D, NT, kTiles, kWarps, kPq>(params, place, space, first, window,
+                                          SharedPlaceOf(tables), shared, state);
     JoinWarps<D, NT, kWarps>(params, place.kv_head, space, place.warp, place.at, shared, state);
     const uint32_t more = params.spaces >> (space + 1);
     if (more == 0) return;
@@ -199,8 +219,7 @@ __device__ __forceinline__ void WalkSpaces(const AttendParams& params, const Blo
     __syncthreads();
     InitBarriers(shared);
     __syncthreads();
-    window.first = place.begin + (kOwnPages ? place.warp : 0);
-    window.Load(space, place.at.lane);
+    first = StartSpace<kTiles, kWarps>(params, place, space, window, shared);
   }
 }
 
@@ -223,12 +242,15 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocksPerSm)
   place.first_head = place.kv_head * params.group + head_in_group;
   place.num_heads = min(params.group - head_in_group, Shared::kHeads);
   const int table = params.call.page_begin[place.sequence];
-  const int64_t num_pages = params.call.page_begin[place.sequence + 1] - table;
-  place.begin = table + static_cast<int>(num_pages * blockIdx.x / params.splits);
-  place.end = table + static_cast<int>(num_pages * (blockIdx.x + 1) / params.splits);
+  // A table of 2^26 pages would be 4 billion tokens.
+  const auto num_pages = static_cast<uint32_t>(params.call.page_begin[place.sequence + 1] - table);
+  const auto splits = static_cast<uint32_t>(params.splits);
+  place.begin = table + static_cast<int>(num_pages * blockIdx.x / splits);
+  place.end = table + static_cast<int>(num_pages * (blockIdx.x + 1) / splits);
 
   ClearQueries(place.num_heads, threadIdx.x, kWarps * 32, shared);
   InitBarriers(shared);
+  __syncthreads();
   if (place.begin < place.end) {
     WalkSpaces<D, NT, kTiles, kWarps, kPq>(params, place,
                                            reinterpret_cast<std::byte*>(shared_bytes), shared);
@@ -250,9 +272,8 @@ AttendKernel MakeAttendKernel() {
   kernel.heads = 8 * NT;
   kernel.fixed_bytes = sizeof(Shared);
   kernel.order_bytes = Shared::kSetSize * sizeof(uint2);
-  kernel.scratch_bytes = sizeof(typename Shared::Rows) > sizeof(typename Shared::Merge)
-                             ? sizeof(typename Shared::Rows)
-                             : sizeof(typename Shared::Merge);
+  kernel.row_bytes = sizeof(typename Shared::Rows);
+  kernel.merge_bytes = sizeof(typename Shared::Merge);
   if (kPq) kernel.buffer_bytes = kWarps * PqBuffer<D>::kBytes;
   return kernel;
 }

@@ -28,6 +28,7 @@ struct AttendParams {
   uint32_t slot_bytes = 0;               // a multiple of 128
   uint32_t table_bytes = 0;              // of pq, at the beginning of shared memory
   uint32_t scratch_offset = 0;           // behind them; a multiple of 128
+  uint32_t rows_offset = 0;              // of queries, from there
   uint32_t key_bytes[kNumRungIds] = {};  // of strips
   uint32_t value_bytes[kNumRungIds] = {};
   // Work space: of each sequence and query head, and each split of it.
@@ -43,11 +44,12 @@ struct AttendKernel {
   int blocks_per_sm = 0;  // that registers allow
   int readers = 0;        // of a block (strip_slots.cuh)
   int heads = 0;          // query heads of a block
-  // Shared memory: of all calls, of each order of the queries, and the least that scratch must
-  // have.
+  // Shared memory: of all calls, of each order of the queries, and what scratch must have room for:
+  // queries behind the slots of K, the sums of warps at the end.
   size_t fixed_bytes = 0;
   size_t order_bytes = 0;
-  size_t scratch_bytes = 0;
+  size_t row_bytes = 0;
+  size_t merge_bytes = 0;
   size_t buffer_bytes = 0;  // for pages of pq, behind the slots
 };
 

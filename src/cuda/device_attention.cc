@@ -125,7 +125,8 @@ SharedPlan PlanShared(const DeviceAttention& call, const DeviceLimits& limits) {
   const auto bytes = [&] {
     const size_t slots = 2 * static_cast<size_t>(kernel.readers) * plan.slot_bytes;
     return plan.table_bytes + plan.scratch_offset +
-           std::max(slots + kernel.buffer_bytes, kernel.scratch_bytes);
+           std::max(
+               {slots + kernel.buffer_bytes, slots / 2 + kernel.row_bytes, kernel.merge_bytes});
   };
   if (bytes() > limits.shared_per_block) plan.slot_bytes = 0;
   plan.bytes = bytes();
@@ -279,6 +280,7 @@ DeviceStatus Attend(const DeviceAttention& call, const DeviceLimits& limits, voi
   params.slot_bytes = plan.slot_bytes;
   params.table_bytes = static_cast<uint32_t>(plan.table_bytes);
   params.scratch_offset = static_cast<uint32_t>(plan.scratch_offset);
+  params.rows_offset = static_cast<uint32_t>(KernelOf(call).readers) * plan.slot_bytes;
   for (int id = 0; id < kNumRungIds; ++id) {
     const auto rung = static_cast<DeviceRung>(id);
     params.key_bytes[id] = static_cast<uint32_t>(DeviceStripBytes(rung, true, call.shape));

@@ -163,17 +163,15 @@ __device__ __forceinline__ void Finish(const AttendParams& params, int sequence,
     if (lane == 0) __stcg(params.part_max + part, most);
   }
   if (params.splits == 1) return;
-  __threadfence();
   __syncthreads();
   __shared__ bool is_last;
   uint32_t* arrived = params.arrived + static_cast<size_t>(sequence) * gridDim.y + blockIdx.y;
   if (threadIdx.x == 0) {
-    is_last = atomicAdd(arrived, 1u) + 1 == static_cast<uint32_t>(params.splits);
+    is_last = Arrive(arrived) + 1 == static_cast<uint32_t>(params.splits);
     if (is_last) *arrived = 0;  // for the next call
   }
   __syncthreads();
   if (!is_last) return;
-  __threadfence();
   for (int head = warp; head < num_heads; head += kWarps) {
     JoinSplits<D>(params, first_row + head, lane);
   }

@@ -33,8 +33,8 @@ enum OffsetSet : int {
 };
 
 // Shared memory of a block: this, the fragments of the orders in use, and a scratch area, which
-// holds first the queries (Rows), then strips on their way (strip_slots.cuh), then the warps' sums
-// (Merge).
+// holds strips on their way (strip_slots.cuh), first the queries in the place of V strips (Rows),
+// and at the end the warps' sums (Merge).
 template <int D, int NT, int kWarps>
 struct BlockShared {
   static constexpr int kHeads = 8 * NT;
@@ -63,6 +63,9 @@ struct BlockShared {
   template <class T>
   __device__ __forceinline__ T* Scratch(const AttendParams& params) {
     return reinterpret_cast<T*>(reinterpret_cast<unsigned char*>(this) + params.scratch_offset);
+  }
+  __device__ __forceinline__ Rows& QueryRows(const AttendParams& params) {
+    return *reinterpret_cast<Rows*>(Scratch<unsigned char>(params) + params.rows_offset);
   }
 };
 
@@ -147,7 +150,7 @@ __device__ __forceinline__ void LoadPqQuery(const AttendParams& params, int kv_h
 #pragma unroll
   for (int k = 0; k < D / 32; ++k) {
     v[k] *= PowerOfTwo(shift);
-    (*shared.template Scratch<typename Shared::Rows>(params))[3][head][32 * k + lane] = v[k];
+    shared.QueryRows(params)[3][head][32 * k + lane] = v[k];
     sum += __half2float(__float2half_rn(v[k]));
   }
 #pragma unroll
@@ -161,7 +164,7 @@ __device__ __forceinline__ void LoadPqQuery(const AttendParams& params, int kv_h
 template <int D, class Shared>
 __device__ __forceinline__ void LoadTurnedQuery(const AttendParams& params, int head, int lane,
                                                 float factor, float (&v)[D / 32], Shared& shared) {
-  auto& rows = *shared.template Scratch<typename Shared::Rows>(params);
+  auto& rows = shared.QueryRows(params);
   ApplySigns<D>(v, lane);
   Hadamard<D>(v, lane);
 #pragma unroll
@@ -197,7 +200,7 @@ template <int D, class Shared>
 __device__ void LoadQueries(const AttendParams& params, int sequence, int kv_head, int first_head,
                             int num_heads, int warp, int num_warps, int lane, Shared& shared) {
   const DeviceAttention& call = params.call;
-  auto& rows = *shared.template Scratch<typename Shared::Rows>(params);
+  auto& rows = shared.QueryRows(params);
   for (int head = warp; head < num_heads; head += num_warps) {
     float v[D / 32];
     const int64_t row = (static_cast<int64_t>(sequence) * call.query_heads + first_head + head) * D;
@@ -263,7 +266,7 @@ template <int D, int NT, class Shared>
 __device__ void MakeFragments(const AttendParams& params, int num_heads, int thread,
                               int num_threads, Shared& shared) {
   const uint32_t orders = params.orders;
-  const auto& rows = *shared.template Scratch<typename Shared::Rows>(params);
+  const auto& rows = shared.QueryRows(params);
   for (int order = 0; order < kNumQueryOrders; ++order) {
     if ((orders >> order & 1) == 0) continue;
     uint2* set = shared.fragments + __popc(orders & ((1u << order) - 1)) * Shared::kSetSize;

@@ -110,8 +110,7 @@ struct PageWindow {
 // The slots of a reader.
 struct StripSlots {
   uint64_t* barriers;  // of K and V
-  std::byte* slots;    // [2][slot_bytes]
-  uint32_t slot_bytes;
+  std::byte* slots[2];
 
   // All lanes of the warp that sends.
   __device__ __forceinline__ void Send(const PageWindow& window, const PageHead& page, bool value,
@@ -120,14 +119,13 @@ struct StripSlots {
       SkipCopy(barriers + value, lane);
       return;
     }
-    StartCopy(barriers + value, slots + (value ? slot_bytes : 0),
-              window.strips + (value ? window.key_bytes : 0),
+    StartCopy(barriers + value, slots[value], window.strips + (value ? window.key_bytes : 0),
               value ? window.value_bytes : window.key_bytes, lane, page.owner);
   }
   // The strip, once it is there.
   __device__ __forceinline__ const std::byte* Wait(bool value, uint32_t phase) const {
     WaitCopy(barriers + value, phase);
-    return slots + (value ? slot_bytes : 0);
+    return slots[value];
   }
 };
 

@@ -22,6 +22,17 @@ inline constexpr float kSumZero = 8388608.0f;
 // 64 tokens of weights up to 255 and levels up to 127.
 static_assert(64 * 255 * 127 < (1 << 23));
 
+// sum = a x b, or sum += a x b.
+__device__ __forceinline__ void AddProduct(bool first, const uint32_t (&a)[4], uint2 b,
+                                           int (&sum)[4]) {
+  constexpr int kStart[4] = {kSumBits, kSumBits, kSumBits, kSumBits};
+  if (first) {
+    MultiplyAddBytes<false>(sum, a, b, kStart);
+  } else {
+    MultiplyAddBytes<false>(sum, a, b, sum);
+  }
+}
+
 // The weights of some tokens as bytes.
 template <int NT, int kTiles>
 struct ByteWeights {
@@ -110,7 +121,6 @@ __device__ __forceinline__ void AddHalfWords(const Table& table,
                                              const uint32_t (&weights)[kWords][NT],
                                              const float (&zero)[NT][2], const float (&unit)[NT][2],
                                              float (&o)[2][NT][4]) {
-  constexpr int kStart[4] = {kSumBits, kSumBits, kSumBits, kSumBits};
   int sum[2][NT][4];
 #pragma unroll
   for (int n = 0; n < kWords; ++n) {
@@ -119,8 +129,8 @@ __device__ __forceinline__ void AddHalfWords(const Table& table,
 #pragma unroll
     for (int nt = 0; nt < NT; ++nt) {
       const HalfWeights b(weights[n][nt]);
-      MultiplyAddBytes<false>(sum[0][nt], a, b.half[0], n == 0 ? kStart : sum[0][nt]);
-      MultiplyAddBytes<false>(sum[1][nt], a, b.half[1], n == 0 ? kStart : sum[1][nt]);
+      AddProduct(n == 0, a, b.half[0], sum[0][nt]);
+      AddProduct(n == 0, a, b.half[1], sum[1][nt]);
     }
   }
 #pragma unroll
@@ -190,7 +200,6 @@ __device__ __forceinline__ void AddWholeWords(const Table& table, const uint32_t
                                               const float (&unit)[NT][2], float (&o)[2][NT][4]) {
 #pragma unroll
   for (int m = 0; m < 2; ++m) {
-    constexpr int kStart[4] = {kSumBits, kSumBits, kSumBits, kSumBits};
     int sum[NT][4];
 #pragma unroll
     for (int eight = 0; eight < 2; ++eight) {
@@ -200,10 +209,9 @@ __device__ __forceinline__ void AddWholeWords(const Table& table, const uint32_t
 #pragma unroll
       for (int nt = 0; nt < NT; ++nt) {
         const uint32_t first = weights[2 * eight][nt], second = weights[2 * eight + 1][nt];
-        MultiplyAddBytes<false>(
-            sum[nt], a,
-            uint2{PermuteBytes(first, second, 0x5140), PermuteBytes(first, second, 0x7362)},
-            eight == 0 ? kStart : sum[nt]);
+        AddProduct(eight == 0, a,
+                   uint2{PermuteBytes(first, second, 0x5140), PermuteBytes(first, second, 0x7362)},
+                   sum[nt]);
       }
     }
 #pragma unroll

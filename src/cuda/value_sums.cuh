@@ -124,13 +124,13 @@ __device__ __forceinline__ void FloatValueSums(const std::byte* strip, int page_
 
 // The operands m = 0 and 1 of one block and tile, from the words of channels 2g (x) and 2g + 1 (y);
 // of q8_0 a second pair has channels 16 above. They are too large by a constant, which a product
-// of the weights with kZero takes off: eight subtractions would cost more.
+// of the weights with kLowZero and kHighZero takes off: eight subtractions would cost more.
 template <int kWords>
 struct ValueCodes;
 template <>
 struct ValueCodes<1> {
   // -1032 (1024 + 8) for low halves, -72 for high ones.
-  static constexpr uint32_t kZero[4] = {0xE408E408u, 0xD480D480u, 0xE408E408u, 0xD480D480u};
+  static constexpr uint32_t kLowZero = 0xE408E408u, kHighZero = 0xD480D480u;
 
   __device__ __forceinline__ static void Decode(const uint2 (&w)[1], uint32_t /*magic*/,
                                                 uint32_t (&a)[2][4]) {
@@ -147,8 +147,7 @@ struct ValueCodes<1> {
 };
 template <>
 struct ValueCodes<2> {
-  static constexpr uint32_t kZero[4] = {0xE480E480u, 0xE480E480u, 0xE480E480u,
-                                        0xE480E480u};  // -1152
+  static constexpr uint32_t kLowZero = 0xE480E480u, kHighZero = kLowZero;  // -1152
 
   __device__ __forceinline__ static void Decode(const uint2 (&w)[2], uint32_t magic,
                                                 uint32_t (&a)[2][4]) {
@@ -172,6 +171,9 @@ __device__ __forceinline__ void BlockValueSums(const std::byte* strip, int page_
   constexpr int kTileBytes = 256 * kWords;
   constexpr int kGroup = kWords == 2 || kBlocks % 2 != 0 ? 1 : 2;  // blocks loaded together
   const uint32_t magic = kPermuteWords.magic;
+  using Codes = ValueCodes<kWords>;
+  constexpr uint32_t kZero[4] = {Codes::kLowZero, Codes::kHighZero, Codes::kLowZero,
+                                 Codes::kHighZero};
   Weights<NT, kTiles> weights;
   PackWeights<NT, kTiles>(p, weights);
   const std::byte* scales = strip + (first_tile * 16 + 4 * at.i) * 2;
@@ -195,21 +197,25 @@ __device__ __forceinline__ void BlockValueSums(const std::byte* strip, int page_
     }
 #pragma unroll
     for (int k = 0; k < kGroup; ++k) {
+      float zero[NT][4] = {};
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
         uint32_t a[2][4];
-        ValueCodes<kWords>::Decode(w[k][tile], magic, a);
+        Codes::Decode(w[k][tile], magic, a);
         const uint32_t even = Lows(scale[k][tile].x, scale[k][tile].y);
         const uint32_t odd = Highs(scale[k][tile].x, scale[k][tile].y);
 #pragma unroll
         for (int nt = 0; nt < NT; ++nt) {
           const uint2 b = {ScaleWeights(weights[tile][nt].x, even),
                            ScaleWeights(weights[tile][nt].y, odd)};
-          Multiply(o[first + k][0][nt], ValueCodes<kWords>::kZero, b);
-          Multiply(o[first + k][1][nt], ValueCodes<kWords>::kZero, b);
+          Multiply(zero[nt], kZero, b);
           Multiply(o[first + k][0][nt], a[0], b);
           Multiply(o[first + k][1][nt], a[1], b);
         }
+      }
+#pragma unroll
+      for (int j = 0; j < 8 * NT; ++j) {
+        o[first + k][j / (4 * NT)][j / 4 % NT][j % 4] += zero[j / 4 % NT][j % 4];
       }
     }
   }

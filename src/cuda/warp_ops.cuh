@@ -131,6 +131,17 @@ __device__ __forceinline__ float Reciprocal(float x) {
   return y;
 }
 
+// Counts a block in and gives the count before. What its threads have written, if a barrier of the
+// block lies between, is seen by those that come later.
+__device__ __forceinline__ uint32_t Arrive(uint32_t* count) {
+  uint32_t before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
+               : "=r"(before)
+               : "l"(count)
+               : "memory");
+  return before;
+}
+
 // A pointer into shared memory, known as such: the compiler then has the shorter loads.
 template <class T>
 __device__ __forceinline__ const T* InShared(const T* pointer) {
