@@ -54,7 +54,7 @@ __device__ __forceinline__ void WritePageLse(const AttendParams& params, const B
     const int head = 8 * nt + 2 * place.at.i + g % 2;
     if (g < 2 && head < place.num_heads) {
       const float from = second ? reference[nt][1] : reference[nt][0];
-      out[head] = (from + log2f(sum)) * kLn2;
+      out[head] = (from + Log2(sum)) * kLn2;
     }
   }
 }
@@ -85,7 +85,7 @@ __device__ __forceinline__ void JoinPageLse(const AttendParams& params, const Bl
     const float2 part = shared.warp_max[round % 2][w][at.lane];
     sum = fmaf(part.y, Exp2(part.x - most), sum);
   }
-  out[at.lane] = (most + log2f(sum)) * kLn2;
+  out[at.lane] = (most + Log2(sum)) * kLn2;
 }
 
 // The slots of this warp's reader: K of all readers, then V.

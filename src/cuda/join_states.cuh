@@ -84,7 +84,7 @@ __device__ __forceinline__ void WriteOutput(const AttendParams& params, int64_t 
                 v[k] * inverse);
   }
   if (lane == 0 && params.call.lse != nullptr) {
-    params.call.lse[row] = sum == 0.0f ? -INFINITY : (reference + log2f(sum)) * kLn2;
+    params.call.lse[row] = sum == 0.0f ? -INFINITY : (reference + Log2(sum)) * kLn2;
   }
 }
 
