@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The baseline of cuda_bench: PyTorch's scaled_dot_product_attention in fp16, one query per sequence.
 
-    python3 tools/bench_sdpa.py [--set quick|wide|full] [--out FILE] [--seconds N]
+    python3 tools/bench_sdpa.py [--set quick|wide|full|prompt] [--out FILE] [--seconds N]
 
 Each shape is run with the flash and the cuDNN back end, with grouped heads as they are and with the query
 heads of a group as queries of one KV head; the fastest counts. Calls are captured in a CUDA graph over
@@ -26,6 +26,8 @@ REPLAYS = 12
 
 def shapes(name):
     """(batch, query heads, KV heads, context), as in cuda_bench."""
+    if name == "prompt":
+        return []
     if name == "quick":
         return [(8, 32, 8, 32768)]
     if name == "wide":
@@ -107,9 +109,39 @@ def run_shape(batch, heads, kv_heads, context):
     }  # fmt: skip
 
 
+def run_prompt(rows, heads=32, kv_heads=8):
+    """Causal attention of a whole prompt; the time of each back end."""
+    query = torch.randn(1, heads, rows, HEAD_DIM, device="cuda", dtype=torch.float16)
+    keys, values = (torch.randn(1, kv_heads, rows, HEAD_DIM, device="cuda", dtype=torch.float16) for _ in range(2))
+    tried = {}
+    for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION):
+        times = []
+        for run in range(11):
+            start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            with sdpa_kernel(backend):
+                scaled_dot_product_attention(query, keys, values, is_causal=True, enable_gqa=True)
+            stop.record()
+            stop.synchronize()
+            if run >= 2:
+                times.append(1000 * start.elapsed_time(stop))
+        tried[backend.name.lower()] = round(statistics.median(times), 2)
+    flops = 2 * rows * rows * HEAD_DIM * heads
+    return {"queries": rows, "query_heads": heads, "kv_heads": kv_heads, "head_dim": HEAD_DIM, "median_us": tried,
+            "tflops": {name: round(flops / us * 1e-6, 1) for name, us in tried.items()}}  # fmt: skip
+
+
+def run_prompts():
+    rows = []
+    for length in (2048, 8192, 32768):
+        rows.append(run_prompt(length))
+        print("sdpa   prompt {queries:6}: {median_us} us, {tflops} TFLOP/s".format(**rows[-1]), flush=True)
+    return rows
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--set", default="quick", choices=("quick", "wide", "full"))
+    parser.add_argument("--set", default="quick", choices=("quick", "wide", "full", "prompt"))
     parser.add_argument("--out", default="-")
     parser.add_argument("--seconds", type=float, default=1e9)
     args = parser.parse_args()
@@ -117,7 +149,7 @@ def main():
         print("SKIPPED: no CUDA device on this machine")
         return 77
     started = time.monotonic()
-    rows = []
+    rows = run_prompts() if args.set == "prompt" else []
     for shape in shapes(args.set):
         if time.monotonic() - started > args.seconds:
             break
