@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The baseline of cuda_bench: PyTorch's scaled_dot_product_attention in fp16, one query per sequence.
 
-    python3 tools/bench_sdpa.py [--set quick|wide|full|prompt] [--out FILE] [--seconds N]
+    python3 tools/bench_sdpa.py [--set quick|wide|full|step|prompt] [--out FILE] [--seconds N]
 
 Each shape is run with the flash and the cuDNN back end, with grouped heads as they are and with the query
 heads of a group as queries of one KV head; the fastest counts. Calls are captured in a CUDA graph over
@@ -28,6 +28,8 @@ def shapes(name):
     """(batch, query heads, KV heads, context), as in cuda_bench."""
     if name == "prompt":
         return []
+    if name == "step":
+        return [(1, 32, 32, 32768), (4, 32, 32, 32768), (8, 32, 32, 32768), (1, 32, 8, 32768), (8, 32, 8, 32768)]
     if name == "quick":
         return [(8, 32, 8, 32768)]
     if name == "wide":
@@ -141,7 +143,7 @@ def run_prompts():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--set", default="quick", choices=("quick", "wide", "full", "prompt"))
+    parser.add_argument("--set", default="quick", choices=("quick", "wide", "full", "step", "prompt"))
     parser.add_argument("--out", default="-")
     parser.add_argument("--seconds", type=float, default=1e9)
     args = parser.parse_args()

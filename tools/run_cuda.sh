@@ -2,7 +2,7 @@
 # Builds varve_cuda for one GPU and runs what needs it. Each part is limited in time; a part that fails does not
 # stop the next.
 #   tools/run_cuda.sh FOLDER [PART...]      results go to FOLDER
-#   parts: build test sanitize quick wide full sdpa-quick sdpa-wide sdpa-full prompt sdpa-prompt masses tiling profile   (default: build test quick)
+#   parts: build test sanitize quick wide full sdpa-quick sdpa-wide sdpa-full prompt sdpa-prompt step sdpa-step masses tiling profile   (default: build test quick)
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
@@ -52,6 +52,8 @@ part_profile() {
   done
 }
 part_prompt() { timeout 60 "$build/prompt_bench" --rungs "$rungs" --out "$out/cuda-prompt.json" 2>&1 | tee "$out/cuda-prompt.log"; }
+part_step() { timeout 200 "$build/step_bench" --batches "${VARVE_CUDA_BATCHES:-1,8}" --rungs "$rungs" --out "$out/cuda-step.json" 2>&1 | tee "$out/cuda-step.log"; }
+part_sdpa-step() { sdpa step 60; }
 part_sdpa-prompt() { sdpa prompt 60; }
 part_sdpa-quick() { sdpa quick 60; }
 part_sdpa-wide() { sdpa wide 90; }

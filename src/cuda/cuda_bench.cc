@@ -19,7 +19,7 @@
 #include "base/half.h"
 #include "base/random.h"
 #include "cuda/device_attention.h"
-#include "cuda/testing/cpu_rungs.h"
+#include "cuda/testing/bench_pages.h"
 #include "cuda/testing/device_buffer.h"
 #include "cuda/testing/pq_book.h"
 #include "cuda/testing/read_all.h"
@@ -27,7 +27,6 @@
 namespace varve::cuda::testing {
 namespace {
 
-constexpr int kPeriod = 4;  // pages with content of their own; the others are copies
 constexpr size_t kColdBytes = 512u << 20;
 constexpr int kCallsPerGraph = 16;
 constexpr int kReplays = 12;
@@ -69,56 +68,6 @@ std::vector<BenchShape> Shapes(const std::string& set) {
     }
   }
   return shapes;
-}
-
-float Gaussian(SplitMix64& random) {
-  float sum = -6.0f;
-  for (int i = 0; i < 12; ++i) sum += static_cast<float>(random.Next() >> 40) * 0x1p-24f;
-  return sum;
-}
-
-// kPeriod pages as bytes, and the rows of KV head 0 as they decode.
-struct PageContent {
-  std::vector<std::byte> bytes;
-  std::vector<float> keys, values;  // [kPeriod * page_tokens, dim]
-};
-
-PageContent MakePqContent(const PqBook& book, const PageShape& shape) {
-  SplitMix64 random(7);
-  PageContent content;
-  for (int i = 0; i < kPeriod * shape.kv_heads * 2; ++i) {
-    const Strip strip = MakePqStrip(book, shape.page_tokens, random);
-    content.bytes.insert(content.bytes.end(), strip.bytes.begin(), strip.bytes.end());
-    if (i / 2 % shape.kv_heads != 0) continue;
-    std::vector<float>& decoded = i % 2 == 0 ? content.keys : content.values;
-    decoded.insert(decoded.end(), strip.rows.begin(), strip.rows.end());
-  }
-  return content;
-}
-
-PageContent MakeContent(DeviceRung id, const PageShape& shape) {
-  SplitMix64 random(7);
-  PageContent content;
-  const Rung& rung = *CpuRung(id);
-  const StripShape strip = {0, 0, shape.head_dim, shape.page_tokens};
-  const size_t floats = static_cast<size_t>(shape.page_tokens) * shape.head_dim;
-  std::vector<float> rows(floats);
-  for (int page = 0; page < kPeriod; ++page) {
-    for (int head = 0; head < shape.kv_heads; ++head) {
-      for (const Part part : {Part::kKey, Part::kValue}) {
-        for (float& x : rows) x = Gaussian(random);
-        const size_t at = content.bytes.size();
-        content.bytes.resize(at + rung.StripBytes(part, strip));
-        rung.Encode(part, strip, rows.data(), shape.page_tokens, &content.bytes[at]);
-        if (head != 0) continue;
-        std::vector<float>& decoded = part == Part::kKey ? content.keys : content.values;
-        decoded.resize(decoded.size() + floats);
-        rung.Decode(part, strip, &content.bytes[at], 0, shape.page_tokens,
-                    &decoded[decoded.size() - floats]);
-      }
-    }
-  }
-  return content;
 }
 
 // ||out - reference|| / ||reference|| of query head 0: all periods are alike, so one counts.
@@ -215,7 +164,7 @@ Row RunShape(const Options& options, const BenchShape& bench, const BenchRung& b
                            pq_bits > 0 ? options.head_dim / 2 : 0, pq_bits};
   const PqBook book = MakePqBook(options.head_dim, options.head_dim / 2, std::max(pq_bits, 4),
                                  options.page_tokens, false, 5);
-  const PageContent content = pq_bits > 0 ? MakePqContent(book, shape) : MakeContent(rung, shape);
+  const PageContent content = MakeContent(rung, shape, book);
   const size_t page_bytes = content.bytes.size() / kPeriod;
   const size_t slot_bytes = (page_bytes + 255) / 256 * 256;
   const int pages_each = bench.context / options.page_tokens;
@@ -255,7 +204,7 @@ Row RunShape(const Options& options, const BenchShape& bench, const BenchRung& b
   SplitMix64 random(11);
   std::vector<uint16_t> query_values(static_cast<size_t>(bench.batch) * bench.query_heads *
                                      options.head_dim);
-  for (uint16_t& x : query_values) x = F32ToF16(Gaussian(random));
+  for (uint16_t& x : query_values) x = F32ToF16(NearlyGaussian(random));
 
   DeviceBuffer<DevicePage> pages(records);
   DeviceBuffer<int32_t> page_begin(begin);

@@ -17,39 +17,15 @@
 #include "base/half.h"
 #include "base/random.h"
 #include "cuda/device_prompt.h"
-#include "cuda/testing/cpu_rungs.h"
+#include "cuda/testing/bench_pages.h"
 #include "cuda/testing/device_buffer.h"
 
 namespace varve::cuda::testing {
 namespace {
 
-constexpr int kPeriod = 4;  // pages with content of their own; the others are the same bytes
 constexpr int kHeadDim = 128;
 constexpr int kPageTokens = 64;
 constexpr int kRuns = 9;
-
-float Spread(SplitMix64& random) {
-  float sum = -6.0f;
-  for (int i = 0; i < 12; ++i) sum += static_cast<float>(random.Next() >> 40) * 0x1p-24f;
-  return sum;
-}
-
-std::vector<std::byte> MakePages(DeviceRung id, int kv_heads) {
-  SplitMix64 random(7);
-  const Rung& rung = *CpuRung(id);
-  const StripShape strip = {0, 0, kHeadDim, kPageTokens};
-  std::vector<float> rows(static_cast<size_t>(kPageTokens) * kHeadDim);
-  std::vector<std::byte> bytes;
-  for (int i = 0; i < kPeriod * kv_heads; ++i) {
-    for (const Part part : {Part::kKey, Part::kValue}) {
-      for (float& x : rows) x = Spread(random);
-      const size_t at = bytes.size();
-      bytes.resize(at + rung.StripBytes(part, strip));
-      rung.Encode(part, strip, rows.data(), kPageTokens, &bytes[at]);
-    }
-  }
-  return bytes;
-}
 
 double MedianUs(const DevicePrompt& call, void* workspace, size_t bytes) {
   cudaEvent_t start, stop;
@@ -76,7 +52,8 @@ double MedianUs(const DevicePrompt& call, void* workspace, size_t bytes) {
 }
 
 double RunPrompt(DeviceRung rung, int heads, int kv_heads, int rows) {
-  const std::vector<std::byte> content = MakePages(rung, kv_heads);
+  const PageShape shape = {kHeadDim, kv_heads, kPageTokens};
+  const std::vector<std::byte> content = MakeContent(rung, shape, PqBook()).bytes;
   DeviceBuffer<std::byte> pool(content);
   std::vector<DevicePage> records(static_cast<size_t>(rows / kPageTokens));
   for (size_t i = 0; i < records.size(); ++i) {
@@ -94,7 +71,7 @@ double RunPrompt(DeviceRung rung, int heads, int kv_heads, int rows) {
   DeviceBuffer<VisibleRows> visible(seen);
   DeviceBuffer<uint16_t> queries(values), output(values.size());
   DevicePrompt call;
-  call.shape = {kHeadDim, kv_heads, kPageTokens};
+  call.shape = shape;
   call.query_heads = heads;
   call.pages = pages.data();
   call.num_pages = static_cast<int>(records.size());

@@ -58,15 +58,69 @@ void AddQuery(std::span<const TableEntry> table, const Visible& visible, AttendB
   batch->max_pages = std::max(batch->max_pages, count);
 }
 
-}  // namespace
+// The first slot of a table whose row has a position of at least `position`. Asked with positions
+// that never fall.
+class SlotCursor {
+ public:
+  SlotCursor(std::span<const TableEntry> table, int page_tokens)
+      : table_(table), page_tokens_(page_tokens) {
+    SkipEmpty();
+  }
+  int32_t At(int64_t position) {
+    while (entry_ < table_.size()) {
+      const TableEntry& entry = table_[entry_];
+      if (entry.page->RowPosition(entry.rows - 1) < position) {
+        ++entry_;
+        ++page_;
+        row_ = 0;
+        SkipEmpty();
+      } else if (entry.page->RowPosition(row_) < position) {
+        ++row_;
+      } else {
+        break;
+      }
+    }
+    return page_ * page_tokens_ + row_;
+  }
 
-void FillBatch(std::span<const AttentionRequest> requests, const AttendOptions& options,
-               AttendBatch* batch) {
+ private:
+  void SkipEmpty() {
+    while (entry_ < table_.size() && table_[entry_].rows == 0) ++entry_;
+  }
+  std::span<const TableEntry> table_;
+  int32_t page_tokens_;
+  size_t entry_ = 0;
+  int32_t page_ = 0;  // of those that have rows
+  int32_t row_ = 0;
+};
+
+void Clear(AttendBatch* batch) {
   batch->pages.clear();
   batch->page_begin.assign(1, 0);
   batch->first_page.clear();
+  batch->visible.clear();
   batch->max_pages = 0;
   batch->key_rungs = batch->value_rungs = 0;
+}
+
+}  // namespace
+
+void FillPrompt(const AttentionRequest& request, const AttendOptions& options, int page_tokens,
+                AttendBatch* batch) {
+  Clear(batch);
+  for (const TableEntry& entry : request.pages) {
+    if (entry.rows > 0) batch->pages.push_back(RecordOf(entry, Visible()));
+  }
+  SlotCursor begin(request.pages, page_tokens), end(request.pages, page_tokens);
+  for (int query = 0; query < request.request->num_queries; ++query) {
+    const Visible seen = VisibleTo(request.first_query_position + query, options);
+    batch->visible.push_back({begin.At(seen.begin), end.At(seen.end)});
+  }
+}
+
+void FillBatch(std::span<const AttentionRequest> requests, const AttendOptions& options,
+               AttendBatch* batch) {
+  Clear(batch);
   for (const AttentionRequest& request : requests) {
     for (int query = 0; query < request.request->num_queries; ++query) {
       AddQuery(request.pages, VisibleTo(request.first_query_position + query, options), batch);

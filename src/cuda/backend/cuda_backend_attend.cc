@@ -10,6 +10,10 @@
 namespace varve::cuda {
 namespace {
 
+// From here on the queries of a request share the work of decoding pages. Fewer are cheaper one by
+// one, on the stored bytes.
+constexpr int kPromptQueries = 16;
+
 TensorRows QueriesOf(const AttendRequest& request, int heads, int dim) {
   return {request.queries,           request.num_queries, heads, dim, request.query_token_stride,
           request.query_head_stride, request.query_dtype};
@@ -35,9 +39,16 @@ Status CudaBackend::Attend(int layer, const LayerSpaces&,
     return a.device == b.device && a.query_dtype == b.query_dtype &&
            a.output_dtype == b.output_dtype;
   };
+  // A prompt is a run by itself. Masses come from the other kernel only.
+  const auto alone = [observer](const AttentionRequest& request) {
+    return observer == nullptr && request.request->num_queries >= kPromptQueries;
+  };
   for (size_t begin = 0; begin < requests.size();) {
     size_t end = begin + 1;
-    while (end < requests.size() && alike(*requests[begin].request, *requests[end].request)) ++end;
+    while (end < requests.size() && !alone(requests[begin]) && !alone(requests[end]) &&
+           alike(*requests[begin].request, *requests[end].request)) {
+      ++end;
+    }
     VARVE_RETURN_IF_ERROR(
         AttendRun({layer, requests.subspan(begin, end - begin), &options, observer}));
     begin = end;
@@ -46,7 +57,11 @@ Status CudaBackend::Attend(int layer, const LayerSpaces&,
 }
 
 Status CudaBackend::AttendRun(const Run& run) {
-  FillBatch(run.requests, *run.options, &batch_);
+  if (run.observer == nullptr && run.first().num_queries >= kPromptQueries) {
+    FillPrompt(run.requests[0], *run.options, page_shape_.page_tokens, &batch_);
+  } else {
+    FillBatch(run.requests, *run.options, &batch_);
+  }
   DeviceAttention call;
   call.shape = page_shape_;
   call.num_sequences = batch_.num_queries();
@@ -61,16 +76,23 @@ Status CudaBackend::AttendRun(const Run& run) {
   const float scale = run.options->scale;
   call.scale = scale != 0.0f ? scale : 1.0f / std::sqrt(static_cast<float>(shape_.key_dim));
   call.soft_cap = run.options->soft_cap;
-  VARVE_RETURN_IF_ERROR(SendBatch(run, &call));
+  const std::byte* ranges = nullptr;
+  VARVE_RETURN_IF_ERROR(SendBatch(run, &call, &ranges));
   VARVE_RETURN_IF_ERROR(PlaceResults(run, &call));
-  VARVE_RETURN_IF_ERROR(Launch(call));
+  VARVE_RETURN_IF_ERROR(batch_.is_prompt()
+                            ? LaunchPrompt(call, reinterpret_cast<const VisibleRows*>(ranges))
+                            : Launch(call));
   if (!run.on_host()) VARVE_RETURN_IF_ERROR(GiveToDevice(run, call));
   return run.on_host() || run.observer != nullptr ? Download(run, call) : Status();
 }
 
-// Records of pages, and queries of the host behind them.
-Status CudaBackend::SendBatch(const Run& run, DeviceAttention* call) {
-  const size_t begin_bytes = AlignUp(batch_.page_begin.size() * sizeof(int32_t), kSentAlign);
+// What each query sees (page_begin, or visible rows of a prompt), records of pages, and queries of
+// the host behind them.
+Status CudaBackend::SendBatch(const Run& run, DeviceAttention* call, const std::byte** ranges) {
+  const std::span<const std::byte> front = batch_.is_prompt()
+                                               ? std::as_bytes(std::span(batch_.visible))
+                                               : std::as_bytes(std::span(batch_.page_begin));
+  const size_t begin_bytes = AlignUp(front.size(), kSentAlign);
   const size_t page_bytes = AlignUp(batch_.pages.size() * sizeof(DevicePage), kSentAlign);
   size_t bytes = begin_bytes + page_bytes;
   for (const AttentionRequest& request : run.requests) {
@@ -78,7 +100,7 @@ Status CudaBackend::SendBatch(const Run& run, DeviceAttention* call) {
   }
   VARVE_RETURN_IF_ERROR(uplink_.ReserveDevice(bytes));
   VARVE_ASSIGN_OR_RETURN(std::byte * host, uplink_.Begin(bytes));
-  std::memcpy(host, batch_.page_begin.data(), batch_.page_begin.size() * sizeof(int32_t));
+  std::memcpy(host, front.data(), front.size());
   if (!batch_.pages.empty()) {
     std::memcpy(host + begin_bytes, batch_.pages.data(), batch_.pages.size() * sizeof(DevicePage));
   }
@@ -91,6 +113,7 @@ Status CudaBackend::SendBatch(const Run& run, DeviceAttention* call) {
   }
   VARVE_RETURN_IF_ERROR(uplink_.Send(bytes, stream_.get()));
   const std::byte* sent = uplink_.device();
+  *ranges = sent;
   call->page_begin = reinterpret_cast<const int32_t*>(sent);
   call->pages = reinterpret_cast<const DevicePage*>(sent + begin_bytes);
   return PlaceQueries(run, sent + begin_bytes + page_bytes, call);
@@ -152,6 +175,30 @@ Status CudaBackend::Launch(const DeviceAttention& call) {
   }
   return cuda::Attend(call, limits_, workspace_.as<void>(), workspace_.bytes(), stream_.get())
       .ToStatus();
+}
+
+Status CudaBackend::LaunchPrompt(const DeviceAttention& call, const VisibleRows* visible) {
+  DevicePrompt prompt;
+  prompt.shape = call.shape;
+  prompt.query_heads = call.query_heads;
+  prompt.pages = call.pages;
+  prompt.num_pages = static_cast<int>(batch_.pages.size());
+  prompt.visible = visible;
+  prompt.num_queries = call.num_sequences;
+  prompt.key_codebook = call.key_codebook;
+  prompt.value_codebook = call.value_codebook;
+  prompt.query_type = call.query_type;
+  prompt.queries = call.queries;
+  prompt.output_type = call.output_type;
+  prompt.output = call.output;
+  prompt.lse = call.lse;
+  prompt.scale = call.scale;
+  prompt.soft_cap = call.soft_cap;
+  const size_t bytes = PromptWorkspaceBytes(prompt);
+  bool grown = false;
+  VARVE_RETURN_IF_ERROR(workspace_.Reserve(bytes, &grown));
+  workspace_queries_ = 0;  // the counters of the other kernel are overwritten
+  return AttendPrompt(prompt, workspace_.as<void>(), workspace_.bytes(), stream_.get()).ToStatus();
 }
 
 Status CudaBackend::GiveToDevice(const Run& run, const DeviceAttention& call) {

@@ -88,10 +88,11 @@ class CudaBackend final : public Backend {
     }
   };
 
-  Status SendBatch(const Run& run, DeviceAttention* call);
+  Status SendBatch(const Run& run, DeviceAttention* call, const std::byte** ranges);
   Status PlaceQueries(const Run& run, const std::byte* sent, DeviceAttention* call);
   Status PlaceResults(const Run& run, DeviceAttention* call);
   Status Launch(const DeviceAttention& call);
+  Status LaunchPrompt(const DeviceAttention& call, const VisibleRows* visible);
   // Outputs and log-sum-exps to tensors of the device; to those of the host, and masses.
   Status GiveToDevice(const Run& run, const DeviceAttention& call);
   Status Download(const Run& run, const DeviceAttention& call);
