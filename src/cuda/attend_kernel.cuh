@@ -186,6 +186,64 @@ __device__ __forceinline__ void WalkPages(const AttendParams& params, const Bloc
   }
 }
 
+// One tile of a page of floats that is read where it lies.
+template <int D, int NT, bool kBrainKeys, class Shared>
+__device__ __forceinline__ void AddFloatTile(const AttendParams& params, const BlockPlace& place,
+                                             const std::byte* keys, DeviceRung value_rung,
+                                             int first_tile, uint64_t live, Shared& shared,
+                                             WarpState<D, NT>& state, float (&page_sum)[NT][2]) {
+  const int page_tokens = params.call.shape.page_tokens;
+  const LanePlace& at = place.at;
+  constexpr int kHigh = kBrainKeys ? kOrderBF16High : kOrderF16;
+  constexpr int kLow = kBrainKeys ? kOrderBF16Low : kOrderF16;
+  Scores<NT, 1> s;
+  FloatKeyScores<D, NT, 1, kBrainKeys>(keys, first_tile, at, SetOf<D, NT>(shared, kHigh, 0, at),
+                                       SetOf<D, NT>(shared, kLow, 0, at), s);
+  Softmax<D, NT, 1>(params.call.soft_cap, shared.factor + 2 * at.i, live, first_tile, at, s, state,
+                    page_sum);
+  const std::byte* values =
+      keys + params.key_bytes[static_cast<int>(kBrainKeys ? DeviceRung::kBF16 : DeviceRung::kF16)];
+  if (value_rung == DeviceRung::kF16) {
+    FloatValueSums<D, NT, 1, false, false>(values, page_tokens, first_tile, at, live, s, state.o);
+  } else {
+    FloatValueSums<D, NT, 1, true, false>(values, page_tokens, first_tile, at, live, s, state.o);
+  }
+}
+
+// Pages of floats in a kernel whose warps have pages of their own: a warp alone would wait for
+// memory many times over while the others stand idle, so four share each page, a tile each. Where
+// other pages of the space keep the others busy, that costs more than it gains.
+template <int D, int NT, int kWarps, class Shared>
+__device__ __forceinline__ void WalkFloats(const AttendParams& params, const BlockPlace& place,
+                                           Shared& shared, WarpState<D, NT>& state) {
+  static_assert(kWarps >= 4);
+  PageWindow window = {&params, place.kv_head, place.begin, 1, place.end, false};
+  window.Load(kSpacePlain, place.at.lane);
+  PageHead page;
+  for (uint32_t round = 0; window.Take(kSpacePlain, place.at.lane, &page);) {
+    if (!IsLyingFloats(page.bits)) continue;
+    const std::byte* keys = window.PlaceOf(page, false);
+    const ulonglong2 live_rows = LoadLive(params.call.pages + page.index);
+    float page_sum[NT][2] = {};
+    for (int chunk = 0; place.warp < 4 && chunk < params.call.shape.page_tokens / 64; ++chunk) {
+      const uint64_t live = chunk == 0 ? live_rows.x : live_rows.y;
+      const int tile = 4 * chunk + place.warp;
+      if ((live >> (16 * place.warp) & 0xFFFF) == 0) continue;
+      if (page.key_rung() == DeviceRung::kF16) {
+        AddFloatTile<D, NT, false>(params, place, keys, page.value_rung(), tile, live, shared,
+                                   state, page_sum);
+      } else {
+        AddFloatTile<D, NT, true>(params, place, keys, page.value_rung(), tile, live, shared, state,
+                                  page_sum);
+      }
+    }
+    if (params.call.page_lse != nullptr) {
+      JoinPageLse<NT, kWarps>(params, place, page.index, round++, shared, state.reference,
+                              page_sum);
+    }
+  }
+}
+
 template <class Shared>
 __device__ __forceinline__ void InitBarriers(Shared& shared) {
   if (threadIdx.x < kMaxBarriers) InitBarrier(shared.barriers + threadIdx.x);
@@ -195,7 +253,7 @@ __device__ __forceinline__ void InitBarriers(Shared& shared) {
 template <int D, int NT, int kTiles, int kWarps, bool kPq, class Shared>
 __device__ __forceinline__ void WalkSpaces(const AttendParams& params, const BlockPlace& place,
                                            std::byte* tables, Shared& shared) {
-  PageWindow window = {&params, place.kv_head, 0, kTiles == 4 ? kWarps : 1, place.end};
+  PageWindow window = {&params, place.kv_head, 0, kTiles == 4 ? kWarps : 1, place.end, kTiles == 4};
   int space = __ffs(params.spaces) - 1;
   PageHead first = StartSpace<kTiles, kWarps>(params, place, space, window, shared);
   LoadQueries<D>(params, place.sequence, place.kv_head, place.first_head, place.num_heads,
@@ -210,6 +268,11 @@ __device__ __forceinline__ void WalkSpaces(const AttendParams& params, const Blo
     Reset<D, NT>(state);
     WalkPages<D, NT, kTiles, kWarps, kPq>(params, place, space, first, window,
                                           SharedPlaceOf(tables), shared, state);
+    if (kTiles == 4 && params.floats_apart && space == kSpacePlain) {
+      if (window.met_floats) shared.met_floats = 1;
+      __syncthreads();
+      if (shared.met_floats != 0) WalkFloats<D, NT, kWarps>(params, place, shared, state);
+    }
     JoinWarps<D, NT, kWarps>(params, place.kv_head, space, place.warp, place.at, shared, state);
     const uint32_t more = params.spaces >> (space + 1);
     if (more == 0) return;

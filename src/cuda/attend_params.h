@@ -25,6 +25,7 @@ struct AttendParams {
   int splits = 0;
   uint32_t orders = 0;  // bits of QueryOrder
   uint32_t spaces = 0;
+  bool floats_apart = false;             // pages of floats are all there is in the plain space
   uint32_t slot_bytes = 0;               // a multiple of 128
   uint32_t table_bytes = 0;              // of pq, at the beginning of shared memory
   uint32_t scratch_offset = 0;           // behind them; a multiple of 128

@@ -276,6 +276,7 @@ DeviceStatus Attend(const DeviceAttention& call, const DeviceLimits& limits, voi
   params.splits = ChooseSplits(call, limits);
   params.orders = OrdersOf(call.key_rungs);
   params.spaces = SpacesOf(call.value_rungs);
+  params.floats_apart = (call.value_rungs & kPlainBlocks) == 0;
   const SharedPlan plan = PlanShared(call, limits);
   params.slot_bytes = plan.slot_bytes;
   params.table_bytes = static_cast<uint32_t>(plan.table_bytes);

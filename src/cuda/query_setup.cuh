@@ -53,6 +53,7 @@ struct BlockShared {
   float total[kHeads][D];    // plain space
   float2 total_max[kHeads];  // reference and sum; kLeast: there is no total
   float2 warp_max[2][kWarps][kHeads];
+  int met_floats;  // not 0: some warp has left a page of floats
   // Where the fragments of an order begin. Read anew for every page: kept in registers, the places
   // of all orders would cost more than they do here.
   volatile int set_begin[kNumQueryOrders];
@@ -238,6 +239,7 @@ __device__ __forceinline__ void ClearQueries(int num_heads, int thread, int num_
     if (at % Shared::kHeads >= num_heads) offsets[at] = 0.0f;
   }
   if (thread < Shared::kHeads) shared.total_max[thread] = {kLeast, 0.0f};
+  if (thread == 0) shared.met_floats = 0;
   if (thread >= num_heads && thread < Shared::kHeads) {
     shared.factor[thread] = shared.turned_factor[thread] = shared.inverse_unit[thread] = 0.0f;
     shared.pq_step[thread] = 0.0f;

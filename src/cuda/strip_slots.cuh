@@ -51,6 +51,16 @@ struct PageHead {
   }
 };
 
+__device__ __forceinline__ bool IsFloatRung(DeviceRung rung) {
+  return rung == DeviceRung::kF16 || rung == DeviceRung::kBF16;
+}
+// K and V are floats, too large for slots.
+__device__ __forceinline__ bool IsLyingFloats(uint32_t bits) {
+  const PageHead page = {bits, 0, 0};
+  return (bits & PageHead::kKeysLie) != 0 && (bits & PageHead::kValuesLie) != 0 &&
+         IsFloatRung(page.key_rung()) && IsFloatRung(page.value_rung());
+}
+
 // The pages of a reader, one after the other: those of a space. Each lane reads one of the next 32
 // records, so that their latency is paid once and the lane that sends a strip has its place.
 struct PageWindow {
@@ -59,7 +69,9 @@ struct PageWindow {
   int first;  // record of lane 0
   int step;
   int end;
-  uint32_t left = 0;  // lanes whose pages are still to come
+  bool leaves_floats;       // pages of floats that are read where they lie are another's
+  bool met_floats = false;  // this lane has seen one
+  uint32_t left = 0;        // lanes whose pages are still to come
   // This lane's page.
   const std::byte* strips = nullptr;  // K, V behind it
   uint32_t key_bytes = 0;
@@ -82,7 +94,13 @@ struct PageWindow {
       bits = rungs | (full ? PageHead::kFull : 0) |
              (key_bytes > params->slot_bytes ? PageHead::kKeysLie : 0) |
              (value_bytes > params->slot_bytes ? PageHead::kValuesLie : 0);
+      if ((bits & PageHead::kKeysLie) != 0) Prefetch(strips, key_bytes);
+      if ((bits & PageHead::kValuesLie) != 0) Prefetch(strips + key_bytes, value_bytes);
       mine = SpaceOf(static_cast<DeviceRung>(rungs >> 8)) == space;
+      if (leaves_floats && mine && IsLyingFloats(bits)) {
+        mine = false;
+        met_floats = true;
+      }
     }
     left = __ballot_sync(0xFFFFFFFFu, mine);
   }

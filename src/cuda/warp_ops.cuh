@@ -205,6 +205,13 @@ __device__ __forceinline__ void StartCopy(uint64_t* barrier, std::byte* to, cons
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(at) : "memory");
 #endif
 }
+// What will be read where it lies, into the second-level cache. A multiple of 16 bytes.
+__device__ __forceinline__ void Prefetch([[maybe_unused]] const std::byte* from,
+                                         [[maybe_unused]] uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+#endif
+}
 // Completes a phase without a copy.
 __device__ __forceinline__ void SkipCopy(uint64_t* barrier, int lane) {
 #if __CUDA_ARCH__ >= 900

@@ -154,6 +154,7 @@ inline void StartCopy(uint64_t* barrier, std::byte* to, const std::byte* from, u
   std::memcpy(to, from, bytes);
   ++*barrier;
 }
+inline void Prefetch(const std::byte*, uint32_t) {}
 inline void SkipCopy(uint64_t* barrier, int lane) {
   if (lane == 0) ++*barrier;
 }
