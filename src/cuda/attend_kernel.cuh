@@ -253,7 +253,9 @@ __device__ __forceinline__ void InitBarriers(Shared& shared) {
 template <int D, int NT, int kTiles, int kWarps, bool kPq, class Shared>
 __device__ __forceinline__ void WalkSpaces(const AttendParams& params, const BlockPlace& place,
                                            std::byte* tables, Shared& shared) {
-  PageWindow window = {&params, place.kv_head, 0, kTiles == 4 ? kWarps : 1, place.end, kTiles == 4};
+  PageWindow window = {&params,   place.kv_head,
+                       0,         kTiles == 4 ? kWarps : 1,
+                       place.end, kTiles == 4 && params.floats_apart};
   int space = __ffs(params.spaces) - 1;
   PageHead first = StartSpace<kTiles, kWarps>(params, place, space, window, shared);
   LoadQueries<D>(params, place.sequence, place.kv_head, place.first_head, place.num_heads,
@@ -304,20 +306,21 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocksPerSm)
   const int head_in_group = blockIdx.y % params.head_chunks * Shared::kHeads;
   place.first_head = place.kv_head * params.group + head_in_group;
   place.num_heads = min(params.group - head_in_group, Shared::kHeads);
+  ClearQueries(place.num_heads, threadIdx.x, kWarps * 32, shared);
+  InitBarriers(shared);
+  WaitForEarlierKernels();
   const int table = params.call.page_begin[place.sequence];
   // A table of 2^26 pages would be 4 billion tokens.
   const auto num_pages = static_cast<uint32_t>(params.call.page_begin[place.sequence + 1] - table);
   const auto splits = static_cast<uint32_t>(params.splits);
   place.begin = table + static_cast<int>(num_pages * blockIdx.x / splits);
   place.end = table + static_cast<int>(num_pages * (blockIdx.x + 1) / splits);
-
-  ClearQueries(place.num_heads, threadIdx.x, kWarps * 32, shared);
-  InitBarriers(shared);
   __syncthreads();
   if (place.begin < place.end) {
     WalkSpaces<D, NT, kTiles, kWarps, kPq>(params, place,
                                            reinterpret_cast<std::byte*>(shared_bytes), shared);
   }
+  LetNextKernelStart();
   __syncthreads();
   Finish<D, kWarps>(params, place.sequence, place.first_head, place.num_heads, place.warp, lane,
                     shared);

@@ -213,11 +213,11 @@ DeviceStatus CheckLaunch(const char* what) {
 }  // namespace
 
 DeviceStatus QueryDevice(int device, DeviceLimits* limits) {
-  int values[3] = {};
-  constexpr cudaDeviceAttr kAttributes[3] = {cudaDevAttrMultiProcessorCount,
-                                             cudaDevAttrMaxSharedMemoryPerMultiprocessor,
-                                             cudaDevAttrMaxSharedMemoryPerBlockOptin};
-  for (int i = 0; i < 3; ++i) {
+  int values[4] = {};
+  constexpr cudaDeviceAttr kAttributes[4] = {
+      cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerMultiprocessor,
+      cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrComputeCapabilityMajor};
+  for (int i = 0; i < 4; ++i) {
     const cudaError_t error = cudaDeviceGetAttribute(&values[i], kAttributes[i], device);
     if (error == cudaSuccess) continue;
     return {StatusCode::kNotFound, "device %d: %s", device, cudaGetErrorString(error)};
@@ -225,6 +225,7 @@ DeviceStatus QueryDevice(int device, DeviceLimits* limits) {
   limits->multiprocessors = values[0];
   limits->shared_per_multiprocessor = static_cast<size_t>(values[1]);
   limits->shared_per_block = static_cast<size_t>(values[2]);
+  limits->overlaps_launches = values[3] >= 9;
   return {};
 }
 
@@ -310,12 +311,21 @@ DeviceStatus Attend(const DeviceAttention& call, const DeviceLimits& limits, voi
     return {StatusCode::kUnimplemented, "shared memory of %zu bytes a block: %s", shared_bytes,
             cudaGetErrorString(error)};
   }
-  const dim3 grid(static_cast<unsigned>(params.splits),
-                  static_cast<unsigned>(call.shape.kv_heads * params.head_chunks),
-                  static_cast<unsigned>(call.num_sequences));
-  const dim3 block(static_cast<unsigned>(kernel.warps * 32));
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(params.splits),
+                        static_cast<unsigned>(call.shape.kv_heads * params.head_chunks),
+                        static_cast<unsigned>(call.num_sequences));
+  config.blockDim = dim3(static_cast<unsigned>(kernel.warps * 32));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  // Blocks may start while the kernel before ends; they wait for it before they read (AttendPages).
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &overlap;
+  config.numAttrs = limits.overlaps_launches ? 1 : 0;
   void* arguments[] = {&params};
-  error = cudaLaunchKernel(kernel.function, grid, block, arguments, shared_bytes, stream);
+  error = cudaLaunchKernelExC(&config, kernel.function, arguments);
   if (error != cudaSuccess) {
     return {StatusCode::kInternal, "attention: %s", cudaGetErrorString(error)};
   }

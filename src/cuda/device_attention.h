@@ -40,6 +40,7 @@ struct DeviceLimits {
   int multiprocessors = 0;
   size_t shared_per_multiprocessor = 0;  // bytes
   size_t shared_per_block = 0;
+  bool overlaps_launches = false;  // a kernel may start while the one before it ends
 };
 DeviceStatus QueryDevice(int device, DeviceLimits* limits);
 

@@ -136,6 +136,19 @@ __device__ __forceinline__ float Reciprocal(float x) {
   return y;
 }
 
+// Launches may overlap (device_attention.cc). Before the first read or write of device memory: all
+// kernels before this one have ended. And: the kernel behind it may start.
+__device__ __forceinline__ void WaitForEarlierKernels() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void LetNextKernelStart() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // Counts a block in and gives the count before. What its threads have written, if a barrier of the
 // block lies between, is seen by those that come later.
 __device__ __forceinline__ uint32_t Arrive(uint32_t* count) {

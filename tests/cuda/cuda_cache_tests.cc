@@ -200,6 +200,10 @@ TEST(CudaCache, SeesHolesAndCuts) {
   }
   ASSERT_NO_FATAL_FAILURE(pair.Feed(190, 1));
   EXPECT_LT(pair.OutputError(), 0.03);
+  // As many queries as a prompt has, over the same holes.
+  pair.cpu.last_queries = pair.gpu.last_queries = 0;
+  ASSERT_NO_FATAL_FAILURE(pair.Feed(215, 25));
+  EXPECT_LT(pair.OutputError(), 0.03);
   pair.ExpectSameFiles("holes");
 }
 
@@ -209,25 +213,29 @@ TEST(CudaCache, TakesWindowsSoftCapsAndQueriesThatSeeAll) {
   Pair pair(shape, "f16", work);
   ASSERT_NO_FATAL_FAILURE(pair.Feed(180, 180));
   const size_t heads = 4;
-  for (const AttendOptions& options : {AttendOptions{.window = 70}, AttendOptions{.soft_cap = 5.0f},
-                                       AttendOptions{.scale = 0.3f, .causal = false}}) {
-    std::vector<float> out[2], lse[2];
-    for (int i = 0; i < 2; ++i) {
-      out[i].resize(3 * heads * 64);
-      lse[i].resize(3 * heads);
-      const AttendRequest request = {i == 0 ? pair.cpu_id : pair.gpu_id,
-                                     3,
-                                     work.queries[1].data(),
-                                     0,
-                                     0,
-                                     out[i].data(),
-                                     0,
-                                     0,
-                                     lse[i].data()};
-      ASSERT_OK((i == 0 ? pair.cpu : pair.gpu).cache->Attend(1, {&request, 1}, options));
+  // A few queries, which attend one by one, and enough for the kernel of prompts.
+  for (const int queries : {3, 40}) {
+    for (const AttendOptions& options :
+         {AttendOptions{.window = 70}, AttendOptions{.soft_cap = 5.0f},
+          AttendOptions{.scale = 0.3f, .causal = false}}) {
+      std::vector<float> out[2], lse[2];
+      for (int i = 0; i < 2; ++i) {
+        out[i].resize(queries * heads * 64);
+        lse[i].resize(queries * heads);
+        const AttendRequest request = {i == 0 ? pair.cpu_id : pair.gpu_id,
+                                       queries,
+                                       work.queries[1].data(),
+                                       0,
+                                       0,
+                                       out[i].data(),
+                                       0,
+                                       0,
+                                       lse[i].data()};
+        ASSERT_OK((i == 0 ? pair.cpu : pair.gpu).cache->Attend(1, {&request, 1}, options));
+      }
+      for (size_t i = 0; i < out[0].size(); ++i) EXPECT_NEAR(out[0][i], out[1][i], 4e-3);
+      for (size_t i = 0; i < lse[0].size(); ++i) EXPECT_NEAR(lse[0][i], lse[1][i], 4e-3);
     }
-    for (size_t i = 0; i < out[0].size(); ++i) EXPECT_NEAR(out[0][i], out[1][i], 4e-3);
-    for (size_t i = 0; i < lse[0].size(); ++i) EXPECT_NEAR(lse[0][i], lse[1][i], 4e-3);
   }
 }
 

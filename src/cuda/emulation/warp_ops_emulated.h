@@ -135,6 +135,8 @@ inline uint32_t PermuteBytes(uint32_t a, uint32_t b, uint32_t selector) {
 }
 
 inline float Exp2(float x) { return std::exp2(x); }
+inline void WaitForEarlierKernels() {}
+inline void LetNextKernelStart() {}
 inline uint32_t Arrive(uint32_t* count) { return (*count)++; }
 inline float Log2(float x) { return std::log2(x); }
 inline float Reciprocal(float x) { return 1.0f / x; }
