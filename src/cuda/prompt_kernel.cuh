@@ -282,6 +282,8 @@ __device__ __forceinline__ void WritePrompt(const PromptBlock<D>& block,
   }
 }
 
+inline constexpr int kBarrierBytes = 128;  // of shared memory, so that tiles begin at a multiple
+
 // Tiles on their way: two of K and two of V.
 template <int D>
 struct TileCopies {
@@ -355,9 +357,10 @@ __global__ void __launch_bounds__(kPromptWarps * 32, 2)
   const DevicePrompt& call = params.call;
   const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kRows;
   const int head = blockIdx.y;
-  // Tiles of 1024 and more bytes first, queries behind them, then barriers.
-  unsigned char* queries = shared_bytes + 4 * PromptTileBytes(D);
-  auto* barriers = reinterpret_cast<uint64_t*>(queries + kRows * PromptPitch(D) * 2);
+  // Barriers, tiles, queries.
+  auto* barriers = reinterpret_cast<uint64_t*>(shared_bytes);
+  unsigned char* tiles = shared_bytes + kBarrierBytes;
+  unsigned char* queries = tiles + 4 * PromptTileBytes(D);
   const PromptBlock<D> block = {params,
                                 first,
                                 min(kRows, call.num_queries - first),
@@ -365,9 +368,11 @@ __global__ void __launch_bounds__(kPromptWarps * 32, 2)
                                 static_cast<int>(threadIdx.x / 32),
                                 static_cast<int>(threadIdx.x % 32),
                                 SharedPlaceOf(queries)};
-  if (threadIdx.x < 4) InitBarrier(barriers + threadIdx.x);
-  FenceCopies();
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < 4; ++i) InitBarrier(barriers + i);
+  }
   LoadPromptQueries<D>(block, queries);
+  FenceCopies();
   __syncthreads();
   PromptState<D> state;
 #pragma unroll
@@ -377,7 +382,7 @@ __global__ void __launch_bounds__(kPromptWarps * 32, 2)
     state.most[m][0] = state.most[m][1] = -1e30f;
     state.sum[m][0] = state.sum[m][1] = 0.0f;
   }
-  const TileCopies<D> copies = {barriers, reinterpret_cast<std::byte*>(shared_bytes),
+  const TileCopies<D> copies = {barriers, reinterpret_cast<std::byte*>(tiles),
                                 params.tiles + static_cast<size_t>(head / params.group) *
                                                    params.num_tiles * 2 * PromptTileBytes(D)};
   WalkTiles<D>(block, copies, state);
@@ -389,8 +394,8 @@ PromptKernels MakePromptKernels() {
   PromptKernels kernels;
   kernels.expand = reinterpret_cast<const void*>(&ExpandTiles<D>);
   kernels.attend = reinterpret_cast<const void*>(&AttendTiles<D>);
-  kernels.shared_bytes =
-      4 * static_cast<size_t>(PromptTileBytes(D)) + PromptRows(D) * PromptPitch(D) * 2 + 4 * 8;
+  kernels.shared_bytes = 4 * static_cast<size_t>(PromptTileBytes(D)) +
+                         PromptRows(D) * PromptPitch(D) * 2 + kBarrierBytes;
   return kernels;
 }
 
