@@ -21,6 +21,7 @@
 #include "cuda/device_attention.h"
 #include "cuda/testing/bench_pages.h"
 #include "cuda/testing/device_buffer.h"
+#include "cuda/testing/graph_timer.h"
 #include "cuda/testing/pq_book.h"
 #include "cuda/testing/read_all.h"
 
@@ -29,7 +30,6 @@ namespace {
 
 constexpr size_t kColdBytes = 512u << 20;
 constexpr int kCallsPerGraph = 16;
-constexpr int kReplays = 12;
 
 struct BenchShape {
   int batch;
@@ -99,44 +99,6 @@ double ErrorOf(const PageContent& content, const std::vector<uint16_t>& queries,
     norm += x * x;
   }
   return std::sqrt(error / norm);
-}
-
-struct Timing {
-  double median_us = 0;
-  double min_us = 0;
-};
-
-// `calls` work items, one after the other, in one graph.
-template <class Work>
-Timing TimeGraph(int calls, const Work& work) {
-  cudaStream_t stream;
-  Must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-  cudaGraph_t graph;
-  cudaGraphExec_t executable;
-  Must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-  for (int i = 0; i < calls; ++i) work(i, stream);
-  Must(cudaStreamEndCapture(stream, &graph), "end of capture");
-  Must(cudaGraphInstantiate(&executable, graph, 0), "graph");
-  cudaEvent_t start, stop;
-  Must(cudaEventCreate(&start), "event");
-  Must(cudaEventCreate(&stop), "event");
-  std::vector<double> times;
-  for (int replay = 0; replay < kReplays + 2; ++replay) {
-    Must(cudaEventRecord(start, stream), "record");
-    Must(cudaGraphLaunch(executable, stream), "replay");
-    Must(cudaEventRecord(stop, stream), "record");
-    Must(cudaEventSynchronize(stop), "replay");
-    float ms = 0;
-    Must(cudaEventElapsedTime(&ms, start, stop), "time");
-    if (replay >= 2) times.push_back(1000.0 * ms / calls);
-  }
-  Must(cudaGraphExecDestroy(executable), "graph");
-  Must(cudaGraphDestroy(graph), "graph");
-  Must(cudaEventDestroy(start), "event");
-  Must(cudaEventDestroy(stop), "event");
-  Must(cudaStreamDestroy(stream), "stream");
-  std::sort(times.begin(), times.end());
-  return {times[times.size() / 2], times[0]};
 }
 
 // Reading alone, which is what attention does: faster than copying.

@@ -126,8 +126,37 @@ std::vector<VisibleRows> VisibleOf(const PromptSpec& spec) {
   return visible;
 }
 
-// Largest ||out - reference|| / ||reference|| of a row, or of the difference of log-sum-exps.
-void ExpectPrompt(PromptSpec spec, const char* what) {
+// Every row against double precision: ||out - reference|| / ||reference||, and its log-sum-exp.
+void CompareRows(const PromptSpec& spec, const PromptTable& table,
+                 const std::vector<VisibleRows>& seen, const std::vector<float>& queries,
+                 const std::vector<float>& got, const std::vector<float>& got_lse,
+                 const char* what) {
+  const int heads = spec.kv_heads * spec.group;
+  const size_t dim = static_cast<size_t>(spec.head_dim);
+  double worst = 0, worst_lse = 0;
+  std::vector<double> expected;
+  for (int q = 0; q < spec.queries; ++q) {
+    for (int head = 0; head < heads; ++head) {
+      const size_t row = static_cast<size_t>(q) * heads + head;
+      const double sum = Reference(spec, table, head / spec.group, seen[static_cast<size_t>(q)],
+                                   &queries[row * dim], &expected);
+      double error = 0, norm = 1e-30;
+      for (size_t d = 0; d < dim; ++d) {
+        const double difference = got[row * dim + d] - expected[d];
+        error = std::isnan(difference) ? 1e30 : error + difference * difference;
+        norm += expected[d] * expected[d];
+      }
+      worst = std::max(worst, std::sqrt(error / norm));
+      const double off = std::abs(got_lse[row] - sum);
+      worst_lse = std::max(worst_lse, std::isnan(off) && std::isinf(sum) ? 0.0 : off);
+    }
+  }
+  CHECK_THAT(worst < 4e-3, "%s: error %g", what, worst);
+  CHECK_THAT(worst_lse < 4e-3, "%s: error of the log-sum-exp %g", what, worst_lse);
+}
+
+// Runs the case on the device and compares.
+void ExpectPrompt(const PromptSpec& spec, const char* what) {
   SplitMix64 random(spec.seed);
   PromptTable table = MakeTable(spec, random);
   const int heads = spec.kv_heads * spec.group;
@@ -168,27 +197,7 @@ void ExpectPrompt(PromptSpec spec, const char* what) {
   const DeviceStatus status = AttendPrompt(call, workspace.data(), workspace.size(), nullptr);
   CHECK_THAT(status.ok(), "%s: %s", what, status.message());
   Must(cudaDeviceSynchronize(), "prompt");
-  const std::vector<float> got = output.Download(), got_lse = lse.Download();
-  double worst = 0, worst_lse = 0;
-  std::vector<double> expected;
-  for (int q = 0; q < spec.queries; ++q) {
-    for (int head = 0; head < heads; ++head) {
-      const size_t row = static_cast<size_t>(q) * heads + head;
-      const double sum = Reference(spec, table, head / spec.group, seen[static_cast<size_t>(q)],
-                                   &queries[row * dim], &expected);
-      double error = 0, norm = 1e-30;
-      for (size_t d = 0; d < dim; ++d) {
-        const double difference = got[row * dim + d] - expected[d];
-        error = std::isnan(difference) ? 1e30 : error + difference * difference;
-        norm += expected[d] * expected[d];
-      }
-      worst = std::max(worst, std::sqrt(error / norm));
-      const double off = std::abs(got_lse[row] - sum);
-      worst_lse = std::max(worst_lse, std::isnan(off) && std::isinf(sum) ? 0.0 : off);
-    }
-  }
-  CHECK_THAT(worst < 4e-3, "%s: error %g", what, worst);
-  CHECK_THAT(worst_lse < 4e-3, "%s: error of the log-sum-exp %g", what, worst_lse);
+  CompareRows(spec, table, seen, queries, output.Download(), lse.Download(), what);
 }
 
 }  // namespace

@@ -200,7 +200,7 @@ __device__ __forceinline__ void MeanScores(const std::byte* strip, const LanePla
 }
 
 // Sums of bytes to scores, in units of the queries' steps: with the rows' scales and the mean's
-// scores. `units` are the steps of this lane's heads and their inverses.
+// scores, which `inverse_units` brings to them.
 template <int D, int NT, int kTiles>
 __device__ __forceinline__ void FinishTurnedScores(
     const std::byte* strip, int first_tile, const LanePlace& at, const QuerySet<D, NT>& query,

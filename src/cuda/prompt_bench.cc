@@ -8,9 +8,9 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -19,36 +19,22 @@
 #include "cuda/device_prompt.h"
 #include "cuda/testing/bench_pages.h"
 #include "cuda/testing/device_buffer.h"
+#include "cuda/testing/graph_timer.h"
 
 namespace varve::cuda::testing {
 namespace {
 
 constexpr int kHeadDim = 128;
 constexpr int kPageTokens = 64;
-constexpr int kRuns = 9;
 
 double MedianUs(const DevicePrompt& call, void* workspace, size_t bytes) {
-  cudaEvent_t start, stop;
-  Must(cudaEventCreate(&start), "event");
-  Must(cudaEventCreate(&stop), "event");
-  std::vector<double> times;
-  for (int run = 0; run < kRuns + 2; ++run) {
-    Must(cudaEventRecord(start), "record");
-    const DeviceStatus status = AttendPrompt(call, workspace, bytes, nullptr);
-    if (!status.ok()) {
-      std::printf("%s\n", status.message());
-      std::exit(1);
-    }
-    Must(cudaEventRecord(stop), "record");
-    Must(cudaEventSynchronize(stop), "prompt");
-    float ms = 0;
-    Must(cudaEventElapsedTime(&ms, start, stop), "time");
-    if (run >= 2) times.push_back(1000.0 * ms);
-  }
-  Must(cudaEventDestroy(start), "event");
-  Must(cudaEventDestroy(stop), "event");
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
+  const auto attend = [&](int, cudaStream_t stream) {
+    const DeviceStatus status = AttendPrompt(call, workspace, bytes, stream);
+    if (status.ok()) return;
+    std::printf("%s\n", status.message());
+    std::exit(1);
+  };
+  return TimeGraph(1, attend).median_us;
 }
 
 double RunPrompt(DeviceRung rung, int heads, int kv_heads, int rows) {

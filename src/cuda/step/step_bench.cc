@@ -9,13 +9,13 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "cuda/step/decode_step.h"
+#include "cuda/testing/graph_timer.h"
 
 namespace varve::cuda::step {
 namespace {
@@ -24,7 +24,6 @@ using testing::Must;
 
 constexpr ModelShape kModels[] = {{"llama-2-7b", 32, 4096, 32, 32, 11008, 32000},
                                   {"llama-3.1-8b", 32, 4096, 32, 8, 14336, 128256}};
-constexpr int kReplays = 9;
 
 struct CacheKind {
   std::string name;
@@ -59,36 +58,10 @@ bool KindOf(const std::string& name, CacheKind* kind) {
 }
 
 double MedianUs(DecodeStep& step, StepCache* cache, int position) {
-  cudaStream_t stream;
-  Must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-  step.Run(cache, position, stream);  // plans of products, jobs of append
-  Must(cudaStreamSynchronize(stream), "first step");
-  cudaGraph_t graph;
-  cudaGraphExec_t executable;
-  Must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-  step.Run(cache, position, stream);
-  Must(cudaStreamEndCapture(stream, &graph), "end of capture");
-  Must(cudaGraphInstantiate(&executable, graph, 0), "graph");
-  cudaEvent_t start, stop;
-  Must(cudaEventCreate(&start), "event");
-  Must(cudaEventCreate(&stop), "event");
-  std::vector<double> times;
-  for (int replay = 0; replay < kReplays + 2; ++replay) {
-    Must(cudaEventRecord(start, stream), "record");
-    Must(cudaGraphLaunch(executable, stream), "replay");
-    Must(cudaEventRecord(stop, stream), "record");
-    Must(cudaEventSynchronize(stop), "replay");
-    float ms = 0;
-    Must(cudaEventElapsedTime(&ms, start, stop), "time");
-    if (replay >= 2) times.push_back(1000.0 * ms);
-  }
-  Must(cudaGraphExecDestroy(executable), "graph");
-  Must(cudaGraphDestroy(graph), "graph");
-  Must(cudaEventDestroy(start), "event");
-  Must(cudaEventDestroy(stop), "event");
-  Must(cudaStreamDestroy(stream), "stream");
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
+  step.Run(cache, position, nullptr);  // plans of products, jobs of append
+  Must(cudaDeviceSynchronize(), "first step");
+  const auto run = [&](int, cudaStream_t stream) { step.Run(cache, position, stream); };
+  return testing::TimeGraph(1, run).median_us;
 }
 
 // Of that context, in device memory that holds the weights, too, and a gigabyte for the rest.
