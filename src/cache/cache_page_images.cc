@@ -48,7 +48,21 @@ Status CheckImageTable(const CacheFile& file, int layer, const ImageSpan& span) 
   return bad(fmt::format("its pages end at {}, not {}", position, span.end));
 }
 
-Result<ImageSpan> CheckImage(const CacheFile& file) {
+// A file's reader need not touch what lies behind a payload; an image is exactly what was written.
+Status CheckPadding(const CacheFile& file, std::span<const std::byte> image) {
+  const std::vector<PageRecord>& pages = file.pages();
+  for (size_t i = 0; i < pages.size(); ++i) {
+    const size_t begin = pages[i].offset + pages[i].stored_bytes;
+    const size_t end = i + 1 < pages.size() ? pages[i + 1].offset : image.size();
+    const auto padding = image.subspan(begin, end - begin);
+    if (std::any_of(padding.begin(), padding.end(), [](std::byte b) { return b != std::byte{0}; }))
+      return DataLoss(fmt::format("{}: page {}: padding is not 0", kImageName, i));
+  }
+  return Status();
+}
+
+Result<ImageSpan> CheckImage(const CacheFile& file, std::span<const std::byte> image) {
+  VARVE_RETURN_IF_ERROR(CheckPadding(file, image));
   if (file.sequences().size() != 1) {
     return InvalidArgument(
         fmt::format("{}: has {} sequences, not 1", kImageName, file.sequences().size()));
@@ -117,7 +131,7 @@ Status CacheImpl::ImportPages(SequenceId id, std::span<const std::byte> image) {
   VARVE_ASSIGN_OR_RETURN(const std::shared_ptr<const CacheFile> file,
                          CacheFile::FromMemory(image, kImageName));
   VARVE_RETURN_IF_ERROR(CheckFile(*file, {options_.model_fingerprint}));
-  VARVE_ASSIGN_OR_RETURN(const ImageSpan span, CheckImage(*file));
+  VARVE_ASSIGN_OR_RETURN(const ImageSpan span, CheckImage(*file, image));
   const bool inside_page = std::any_of(sequence->layers.begin(), sequence->layers.end(),
                                        [](const LayerTable& table) { return table.LastIsOpen(); });
   if (sequence->next_position != span.begin || inside_page) {

@@ -18,7 +18,7 @@ namespace varve::serve {
 namespace {
 
 constexpr uint64_t kMaxSegmentBytes = uint64_t{64} << 20;
-constexpr uint64_t kSegmentsOfBudget = 8;
+constexpr uint64_t kSegmentsOfBudget = 16;
 // A segment is cleaned once one byte in so many is dead.
 constexpr uint64_t kDeadShare = 3;
 constexpr const char* kPrefix = "segment-";
@@ -180,24 +180,16 @@ bool DiskBackend::MakeRoom(uint64_t bytes, double value) {
   if (bytes + kSegmentHeadBytes > options_.segment_bytes) return false;
   const uint64_t limit = options_.max_bytes - options_.segment_bytes;
   while (true) {
-    uint64_t to_clean = 0;
+    std::optional<DiskIndex::Victim> victim;
     {
       const std::lock_guard lock(mutex_);
       if (index_.FileBytes() + bytes <= limit) return true;
-      const auto* dead = index_.MostDead();
-      if (dead == nullptr) return false;
-      const uint64_t dead_bytes = dead->second.dead_bytes();
-      const auto least = index_.LeastValuable();
-      if (dead_bytes * kDeadShare >= dead->second.file->size() || !least) {
-        to_clean = dead->first;
-      } else if (least->value > value) {
-        return false;
-      } else {
-        index_.Remove(least->key);
-        ++stats_.evicted;
-      }
+      victim = index_.FindVictim(kDeadShare, value);
+      if (!victim) return false;
+      for (const PageKey& key : victim->pages) index_.Remove(key);
+      stats_.evicted += victim->pages.size();
     }
-    if (to_clean != 0) Clean(to_clean);
+    Clean(victim->segment);
   }
 }
 

@@ -1,11 +1,11 @@
 // DiskBackend: page images in a folder, in append-only segments (segment_file.h), within a budget
 // of bytes that the sizes of the files never pass.
 //
-// Room is made by forgetting the pages that are worth least. Their bytes are dead; a segment with a
-// third of dead bytes is cleaned: what lives moves to the newest segment, and the file goes. (A
-// lower share means more copying, a higher one fewer pages: at a third a byte is written at most
-// three times.) One segment's worth of the budget is kept free for that. A page that is worth less
-// than all that are there is not taken.
+// Room is made a segment at a time: of the pages in the order of their values as many are given up
+// as make a third of some segment dead, but only those in that segment. What lives there moves to
+// the newest segment, and the file goes. (A lower share means more copying, a higher one fewer
+// pages: at a third a byte is written three times at most.) One segment's worth of the budget is
+// kept free for that. A page that is worth less than those that would go for it is not taken.
 //
 // The index is in memory and comes from the records when the folder is opened: a process that dies
 // at any moment loses what it had not written, and a page that was forgotten may be there again,
@@ -33,7 +33,7 @@ namespace varve::serve {
 struct DiskOptions {
   std::string folder;                // made if it is not there
   uint64_t max_bytes = 0;            // at least kMinDiskBytes
-  uint64_t segment_bytes = 0;        // 0: an eighth of the budget, at most 64 MiB
+  uint64_t segment_bytes = 0;        // 0: a 16th of the budget, at most 64 MiB
   FileOps* files = SystemFileOps();  // not owned
 };
 

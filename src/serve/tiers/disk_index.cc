@@ -16,11 +16,28 @@ void DiskIndex::RemoveSegment(uint64_t id) {
   segments_.erase(found);
 }
 
-const std::pair<const uint64_t, IndexedSegment>* DiskIndex::MostDead() const {
-  const auto most = std::max_element(
-      segments_.begin(), segments_.end(),
-      [](const auto& a, const auto& b) { return a.second.dead_bytes() < b.second.dead_bytes(); });
-  return most != segments_.end() ? &*most : nullptr;
+std::optional<DiskIndex::Victim> DiskIndex::FindVictim(uint64_t share, double value) const {
+  std::unordered_map<uint64_t, uint64_t> dead;  // by segment
+  const auto is_enough = [&](uint64_t id, const IndexedSegment& segment) {
+    return dead[id] * share >= segment.file->size();
+  };
+  for (const auto& [id, segment] : segments_) {
+    dead[id] = segment.dead_bytes();
+    if (is_enough(id, segment)) return Victim{id, {}};
+  }
+  for (auto rank = ranks_.begin(); rank != ranks_.end(); ++rank) {
+    if (std::get<double>(*rank) > value) return std::nullopt;
+    const IndexedPage& last = pages_.at(std::get<PageKey>(*rank));
+    dead[last.segment] += last.bytes;
+    if (!is_enough(last.segment, segments_.at(last.segment))) continue;
+    Victim victim{last.segment, {}};
+    for (auto gone = ranks_.begin();; ++gone) {
+      const PageKey& key = std::get<PageKey>(*gone);
+      if (pages_.at(key).segment == last.segment) victim.pages.push_back(key);
+      if (gone == rank) return victim;
+    }
+  }
+  return std::nullopt;
 }
 
 void DiskIndex::Add(const PageKey& key, uint64_t segment, uint64_t offset, uint64_t bytes,
@@ -60,11 +77,6 @@ void DiskIndex::SetValue(const PageKey& key, double value) {
 const IndexedPage* DiskIndex::Find(const PageKey& key) const {
   const auto found = pages_.find(key);
   return found != pages_.end() ? &found->second : nullptr;
-}
-
-std::optional<DiskIndex::Least> DiskIndex::LeastValuable() const {
-  if (ranks_.empty()) return std::nullopt;
-  return Least{std::get<2>(*ranks_.begin()), std::get<0>(*ranks_.begin())};
 }
 
 uint64_t DiskIndex::FileBytes() const {

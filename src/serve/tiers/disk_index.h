@@ -14,6 +14,7 @@
 #include <set>
 #include <tuple>
 #include <unordered_map>
+#include <vector>
 
 #include "serve/tiers/page_tier.h"
 #include "serve/tiers/segment_file.h"
@@ -41,19 +42,20 @@ class DiskIndex {
   void AddSegment(uint64_t id, std::shared_ptr<SegmentFile> file);
   void RemoveSegment(uint64_t id);  // with its pages
   const std::map<uint64_t, IndexedSegment>& segments() const { return segments_; }
-  // The one with the most dead bytes; null without any segment.
-  const std::pair<const uint64_t, IndexedSegment>* MostDead() const;
+  // The segment of which a share of 1 / `share` is dead first if pages go in the order of their
+  // values, and those of its pages that have gone by then; pages worth more than `value` stay. None
+  // if that is not enough.
+  struct Victim {
+    uint64_t segment = 0;
+    std::vector<PageKey> pages;
+  };
+  std::optional<Victim> FindVictim(uint64_t share, double value) const;
 
   // A page that is there is replaced.
   void Add(const PageKey& key, uint64_t segment, uint64_t offset, uint64_t bytes, double value);
   void Remove(const PageKey& key);
   void SetValue(const PageKey& key, double value);
   const IndexedPage* Find(const PageKey& key) const;
-  struct Least {
-    PageKey key;
-    double value = 0;
-  };
-  std::optional<Least> LeastValuable() const;
 
   size_t num_pages() const { return pages_.size(); }
   uint64_t live_bytes() const { return live_bytes_; }
