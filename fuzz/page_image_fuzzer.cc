@@ -25,7 +25,8 @@ std::unique_ptr<varve::Cache> MakeCache() {
   varve::CacheOptions options;
   options.plan = *varve::ParsePlan("q8_0,open=0,exact=0");
   options.num_threads = 1;
-  return std::move(*varve::Cache::Create({2, 1, 1, 32, 32, 16}, std::move(options)));
+  auto made = varve::Cache::Create({2, 1, 1, 32, 32, 16}, std::move(options));
+  return std::move(*made);
 }
 
 void TakeStep(varve::Cache& cache, varve::SequenceId id) {
