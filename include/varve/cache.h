@@ -125,6 +125,12 @@ struct LoadOptions {
   uint64_t model_fingerprint = 0;  // that the file must have; 0: any
 };
 
+struct ExportOptions {
+  // Each page in the last form that its age will bring, whatever its age: fewer bytes, and who
+  // imports it sees that form sooner. Where there is no memory to encode a page it goes as it is.
+  bool settled = false;
+};
+
 struct EndPromptOptions {
   bool fold = true;  // false: the rows of this prompt stay as they are, and are sealed as the plan
                      // says
@@ -258,9 +264,10 @@ class VARVE_API Cache {
 
   // The pages of every layer for positions [begin, end), as they are: exact, in any rung, packed.
   // kFailedPrecondition unless every layer has all of these rows in whole pages, and for plans with
-  // evict= or fold=, whose pages depend on what came after them.
+  // evict= or fold=, whose pages depend on what came after them. The sequence does not change.
   virtual Result<std::vector<std::byte>> ExportPages(SequenceId sequence, int64_t begin,
-                                                     int64_t end) const = 0;
+                                                     int64_t end,
+                                                     const ExportOptions& options = {}) = 0;
   // Appends the pages of an image to a sequence whose next position is where the image begins. They
   // come back bit for bit in the form that they had; those that are older now take the form that
   // is due, as at the end of a step. Everything is checked before anything changes, and nothing

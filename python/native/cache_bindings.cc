@@ -311,13 +311,16 @@ void RegisterImages(CacheClass& cache) {
   cache
       .def(
           "export_pages",
-          [](CacheHandle& handle, uint64_t sequence, int64_t begin, int64_t end) {
-            const std::vector<std::byte> image = handle.RunAndTake(
-                [&](Cache& held) { return held.ExportPages({sequence}, begin, end); });
+          [](CacheHandle& handle, uint64_t sequence, int64_t begin, int64_t end, bool settled) {
+            const std::vector<std::byte> image = handle.RunAndTake([&](Cache& held) {
+              return held.ExportPages({sequence}, begin, end, {.settled = settled});
+            });
             return py::bytes(reinterpret_cast<const char*>(image.data()), image.size());
           },
-          py::arg("sequence"), py::arg("begin"), py::arg("end"),
-          "The pages of all layers for positions [begin, end), whole ones, as bytes.")
+          py::arg("sequence"), py::arg("begin"), py::arg("end"), py::arg("settled") = false,
+          "The pages of all layers for positions [begin, end), whole ones, as bytes; settled: in "
+          "the "
+          "last form that their age will bring.")
       .def(
           "import_pages",
           [](CacheHandle& handle, uint64_t sequence, const py::buffer& image) {

@@ -84,8 +84,8 @@ class CacheImpl final : public Cache {
   Status Save(const std::string& path, const SaveOptions& options) const override;
   Result<std::vector<SequenceTokens>> Load(const std::string& path,
                                            const LoadOptions& options) override;
-  Result<std::vector<std::byte>> ExportPages(SequenceId id, int64_t begin,
-                                             int64_t end) const override;
+  Result<std::vector<std::byte>> ExportPages(SequenceId id, int64_t begin, int64_t end,
+                                             const ExportOptions& options) override;
   Status ImportPages(SequenceId id, std::span<const std::byte> image) override;
   // Load of a file that is open already.
   Result<std::vector<SequenceTokens>> LoadFrom(const std::shared_ptr<const CacheFile>& file,

@@ -92,8 +92,8 @@ Status CacheImpl::CheckImages(const char* call) const {
   return Status();
 }
 
-Result<std::vector<std::byte>> CacheImpl::ExportPages(SequenceId id, int64_t begin,
-                                                      int64_t end) const {
+Result<std::vector<std::byte>> CacheImpl::ExportPages(SequenceId id, int64_t begin, int64_t end,
+                                                      const ExportOptions& options) {
   constexpr const char* kCall = "ExportPages";
   VARVE_ASSIGN_OR_RETURN(const Sequence* found, Find(id));
   VARVE_RETURN_IF_ERROR(CheckImages(kCall));
@@ -119,6 +119,16 @@ Result<std::vector<std::byte>> CacheImpl::ExportPages(SequenceId id, int64_t beg
     if (position == end) continue;
     return FailedPrecondition(fmt::format("{}: layer {} has no whole page of {} tokens at {}",
                                           kCall, part.layers.size() - 1, page_tokens, position));
+  }
+  if (options.settled) {
+    // Of a copy: what is encoded here lives until the image is made.
+    Ageing::Counters counters;
+    for (size_t layer = 0; layer < part.layers.size(); ++layer) {
+      const LayerPlan& plan = layer_plans_[layer];
+      if (plan.window_tokens > 0) continue;  // an age that is large enough would drop it
+      VARVE_RETURN_IF_ERROR(ReadIn(part.layers[layer]));
+      ageing_.Apply(plan, kMaxFilePosition, part.layers[layer], &counters);
+    }
   }
   return MakeCacheImage(
       {shape_, SavedPlanText(), options_.model_fingerprint, std::string(), {{&part, {}}}});

@@ -30,7 +30,7 @@ RetentionRun RunOf(const std::string& plan) {
   return RetentionRun(PqShapeOfTests(), plan, PqWork(), options);
 }
 
-std::vector<std::vector<std::byte>> ExportEach(const Cache& cache, SequenceId id, int64_t end) {
+std::vector<std::vector<std::byte>> ExportEach(Cache& cache, SequenceId id, int64_t end) {
   std::vector<std::vector<std::byte>> images;
   for (int64_t at = 0; at < end; at += kPage) {
     Result<std::vector<std::byte>> image = cache.ExportPages(id, at, at + kPage);
@@ -129,6 +129,30 @@ TEST(CachePageImages, AreFilesThatAnyReaderOpens) {
   const size_t payload = 2 * 2 * 2 * 16 * (64 + 32) / 32 * 34;
   EXPECT_GT(image.size(), payload);
   EXPECT_LT(image.size(), payload + 1600);
+}
+
+TEST(CachePageImages, ThatAreSettledAreInTheirLastFormAlready) {
+  for (const char* plan : {"q8_0,exact=0", "age=f16:32/q8_0:96/t4,exact=0", "pq4,exact=0"}) {
+    SCOPED_TRACE(plan);
+    RetentionRun run = RunOf(plan);
+    const SequenceId a = *run.cache->CreateSequence();
+    run.Feed(a, 16);
+    const std::string stats = StatsText(run.cache->Report());
+    const std::vector<std::byte> exact = *run.cache->ExportPages(a, 0, 16);
+    const std::vector<std::byte> settled = *run.cache->ExportPages(a, 0, 16, {.settled = true});
+    EXPECT_EQ(StatsText(run.cache->Report()), stats);
+    EXPECT_EQ(*run.cache->ExportPages(a, 0, 16), exact);
+    EXPECT_LT(settled.size(), exact.size() * 3 / 4);
+    // What the page itself becomes with age, where no stage lies between.
+    run.Feed(a, 200);
+    if (std::string(plan).find("age=") == std::string::npos)
+      EXPECT_EQ(*run.cache->ExportPages(a, 0, 16), settled);
+    RetentionRun other = RunOf(plan);
+    const SequenceId id = *other.cache->CreateSequence();
+    ASSERT_OK(other.cache->ImportPages(id, settled));
+    EXPECT_EQ(*other.cache->ExportPages(id, 0, 16), settled);
+    other.Feed(id, 100, 3);
+  }
 }
 
 TEST(CachePageImages, ShareMemoryWithNobodyAndLeaveNothingBehind) {

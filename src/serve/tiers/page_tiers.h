@@ -58,6 +58,8 @@ struct TierSettings {
   std::string redis_url;  // empty: no Redis
   // What may wait to be written, in each tier.
   uint64_t queue_bytes = uint64_t{128} << 20;
+
+  bool empty() const { return disk_folder.empty() && redis_url.empty(); }
 };
 
 // False in a build without hiredis: a Redis is refused then (kUnimplemented).
