@@ -114,6 +114,8 @@ class Writer {
 
   // The page's bytes as the file has them; valid until the next call.
   Result<std::span<const std::byte>> Image(const Page& page) {
+    if (const auto alone = alone_.find(&page); alone != alone_.end())
+      return std::span<const std::byte>(alone->second.bytes);
     if (page.IsPacked()) {
       VARVE_RETURN_IF_ERROR(PackedImage(page, &buffer_, nullptr));
       return std::span<const std::byte>(buffer_);
@@ -159,10 +161,45 @@ class Writer {
   Status CheckPacked(const Page& page) {
     PackedStrips strips;
     VARVE_RETURN_IF_ERROR(PackedImage(page, &buffer_, &strips));
+    if (header_.alignment != 0 && strips.dictionaries != nullptr) return PackAlone(page);
     VARVE_RETURN_IF_ERROR(dictionaries_.Add(strips));
     if (page.unread() != nullptr) return Status();
     buffer_.resize(page.bytes);
     return RestorePage(content_.shape, page, *page.packed()->packed, buffer_.data());
+  }
+
+  // An image holds a page or a few: the dictionaries, which hundreds of pages share, could be
+  // larger than they are. So their strips are packed again without one, or stay raw where that is
+  // smaller.
+  Status PackAlone(const Page& page) {
+    std::vector<std::byte> raw(page.bytes);
+    if (const UnreadBytes* unread = page.unread()) {
+      VARVE_RETURN_IF_ERROR(unread->source->Read(unread->index, page, raw.data()));
+    } else {
+      VARVE_RETURN_IF_ERROR(RestorePage(content_.shape, page, *page.packed()->packed, raw.data()));
+    }
+    PackedStrips strips;
+    const std::byte* from = raw.data();
+    for (int head = 0; head < content_.shape.num_kv_heads; ++head) {
+      for (const Part part : kParts) {
+        const int dim = part == Part::kKey ? content_.shape.key_dim : content_.shape.value_dim;
+        const store::PartView view = {
+            PartShapeOf(page.rung(part), part, dim, content_.shape.page_tokens), from, 0,
+            page.first_position};
+        VARVE_ASSIGN_OR_RETURN(const std::vector<std::byte> packed, store::Pack(view, nullptr));
+        AppendBytes(strips.bytes, packed);
+        strips.ends.push_back(static_cast<uint32_t>(strips.bytes.size()));
+        from += page.part(part).strip_bytes;
+      }
+    }
+    Alone& alone = alone_[&page];
+    alone.packed = strips.bytes.size() + PackedEndsBytes(content_.shape.num_kv_heads) < raw.size();
+    if (!alone.packed) {
+      alone.bytes = std::move(raw);
+      return Status();
+    }
+    PackedPayload(strips, &alone.bytes);
+    return Status();
   }
 
   Status DescribePages() {
@@ -176,7 +213,9 @@ class Writer {
       }
       PageRecord& record = records_.emplace_back();
       record.stored_bytes = image.size();
-      if (page->IsPacked()) record.encoding = static_cast<uint16_t>(PageEncoding::kPacked);
+      const auto alone = alone_.find(page);
+      if (alone != alone_.end() ? alone->second.packed : page->IsPacked())
+        record.encoding = static_cast<uint16_t>(PageEncoding::kPacked);
       record.raw_bytes = page->bytes;
       record.checksum = FileChecksum(image);
       record.first_position = page->first_position;
@@ -338,8 +377,15 @@ class Writer {
     return head;
   }
 
+  // A packed page of an image, without dictionaries.
+  struct Alone {
+    std::vector<std::byte> bytes;
+    bool packed = false;  // or raw
+  };
+
   const CacheFileContent& content_;
   FileHeader header_;
+  std::unordered_map<const Page*, Alone> alone_;
   std::vector<const Page*> pages_;  // in the file's order
   std::unordered_map<const Page*, uint64_t> page_index_;
   std::vector<PageRecord> records_;  // as pages_

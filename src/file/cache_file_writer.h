@@ -4,7 +4,8 @@
 // Pages are collected layer by layer, each once. Rows that were never written (open pages keep room
 // for them) become zeros, so that no old content of a slot leaks. Pages that are still in another
 // file are read from there and checked, and stay unread in the cache. Packed pages are written
-// packed, after unpacking them for a check, and every dictionary once.
+// packed, after unpacking them for a check, and every dictionary once; in an image without
+// dictionaries.
 //
 // A function without state; the cache must not change meanwhile.
 

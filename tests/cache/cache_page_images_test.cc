@@ -132,7 +132,8 @@ TEST(CachePageImages, AreFilesThatAnyReaderOpens) {
 }
 
 TEST(CachePageImages, ThatAreSettledAreInTheirLastFormAlready) {
-  for (const char* plan : {"q8_0,exact=0", "age=f16:32/q8_0:96/t4,exact=0", "pq4,exact=0"}) {
+  for (const char* plan :
+       {"q8_0,open=64,exact=0", "age=f16:32/q8_0:96/t4,exact=0", "pq4,open=64,exact=0"}) {
     SCOPED_TRACE(plan);
     RetentionRun run = RunOf(plan);
     const SequenceId a = *run.cache->CreateSequence();
@@ -153,6 +154,29 @@ TEST(CachePageImages, ThatAreSettledAreInTheirLastFormAlready) {
     EXPECT_EQ(*other.cache->ExportPages(id, 0, 16), settled);
     other.Feed(id, 100, 3);
   }
+}
+
+TEST(CachePageImages, OfPackedPagesStandAlone) {
+  const std::string plan = "f16,pack=store,hot=16/32,bootstrap=16,step=16";
+  // V repeats every 40 tokens: rows for dictionaries.
+  RetentionWork work(PqShapeOfTests(), 400);
+  for (std::vector<float>& values : work.values) {
+    for (size_t i = 40 * 64; i < values.size(); ++i) values[i] = values[i - 40 * 64];
+  }
+  RetentionRun run(PqShapeOfTests(), plan, work);
+  run.after_step = [&run] { run.cache->WaitForPacking(); };
+  const SequenceId a = *run.cache->CreateSequence();
+  run.Feed(a, 400);
+  ASSERT_GT(run.cache->Report().lossless.dictionary_bytes, 0u);
+  RetentionRun other(PqShapeOfTests(), plan, work);
+  const SequenceId id = *other.cache->CreateSequence();
+  for (const std::vector<std::byte>& image : ExportEach(*run.cache, a, 320)) {
+    EXPECT_EQ(FindSection(image, SectionKind::kDictionaries).bytes, 0u);
+    ASSERT_OK(other.cache->ImportPages(id, image));
+  }
+  EXPECT_GT(other.cache->Report().lossless.pages_now, 10u);
+  ASSERT_OK(run.cache->Truncate(a, 320));
+  EXPECT_TRUE(ReadAll(*run.cache, a) == ReadAll(*other.cache, id));
 }
 
 TEST(CachePageImages, ShareMemoryWithNobodyAndLeaveNothingBehind) {

@@ -52,8 +52,8 @@ class RedisServer {
       port_ = free_port;
     }
     std::vector<std::string> words = {
-        "redis-server", "--port", std::to_string(port_), "--bind", "127.0.0.1", "--save", "",
-        "--appendonly", "no",     "--loglevel",          "warning"};
+        "redis-server", "--port", std::to_string(port_), "--bind",   "127.0.0.1", "--save", "",
+        "--appendonly", "no",     "--logfile",           "/dev/null"};
     words.insert(words.end(), arguments.begin(), arguments.end());
     process_ = fork();
     if (process_ == 0) {
