@@ -14,6 +14,9 @@ math(EXPR VARVE_SLOW_TEST_TIMEOUT_S "5 * ${VARVE_TEST_TIMEOUT_S}")
 file(GLOB_RECURSE VARVE_TEST_SOURCES CONFIGURE_DEPENDS src/*_test.cc cli/*_test.cc)
 file(GLOB VARVE_OUTER_TEST_SOURCES CONFIGURE_DEPENDS tests/*_test.cc tests/cache/*_test.cc)
 list(APPEND VARVE_TEST_SOURCES ${VARVE_OUTER_TEST_SOURCES})
+if(NOT HIREDIS_FOUND)
+  list(FILTER VARVE_TEST_SOURCES EXCLUDE REGEX "/redis_[a-z_]*_test\\.cc$")
+endif()
 if(VARVE_TEST_SOURCES)
   add_executable(varve_tests ${VARVE_TEST_SOURCES})
   target_link_libraries(varve_tests PRIVATE varve_cli_objects varve_test_support GTest::gtest GTest::gtest_main)
@@ -94,6 +97,13 @@ add_executable(allocation_faults tests/faults/allocation_faults.cc)
 target_link_libraries(allocation_faults PRIVATE varve_static)
 add_test(NAME allocation-faults COMMAND allocation_faults 2000 1 ${PROJECT_BINARY_DIR})
 set_tests_properties(allocation-faults PROPERTIES LABELS package TIMEOUT ${VARVE_TEST_TIMEOUT_S})
+
+# --- a disk tier that is killed while it works; `./dev check faults` kills it more often ---
+add_executable(disk_tier_load tests/faults/disk_tier_load.cc)
+target_link_libraries(disk_tier_load PRIVATE varve_tiers)
+add_test(NAME disk-tier-kills COMMAND Python3::Interpreter
+  ${PROJECT_SOURCE_DIR}/tests/faults/disk_tier_kill_test.py $<TARGET_FILE:disk_tier_load> 12)
+set_tests_properties(disk-tier-kills PROPERTIES LABELS package TIMEOUT ${VARVE_TEST_TIMEOUT_S})
 
 # --- a program compiled with the first header of the C ABI runs with the library of today ---
 add_executable(old_header_test tests/old_header/old_header_test.c)

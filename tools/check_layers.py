@@ -42,7 +42,7 @@ ALLOWED = {
     "cache": _BELOW_CACHE,
     "c_api": {"cache", "plan", "base"},
     "runtime": _LOWEST,
-    "serve": {"runtime", "base"},
+    "serve": {"runtime"} | _LOWEST,
     PUBLIC: set(),
     "examples": set(),
     "python": set(),

@@ -70,6 +70,17 @@ void AddCacheOptions(CLI::App* command, ServeOptions* options) {
                     "Keep pages of prompts alone: every answer is bit for bit what the request "
                     "gets alone, but answers are read again in the next turn");
   command
+      ->add_option("--disk-cache", options->tiers.disk_folder,
+                   "Folder in which pages survive a restart")
+      ->type_name("DIR");
+  AddBytes(command, "--disk-bytes", &options->tiers.disk_bytes,
+           "Most bytes of files in it (default: 4GiB)");
+  command
+      ->add_option("--redis", options->tiers.redis_url,
+                   "Redis that servers share pages through: redis://[[USER]:PASSWORD@]HOST[:PORT] "
+                   "(docs/fleet.md)")
+      ->type_name("URL");
+  command
       ->add_option("--eviction", options->eviction,
                    "Which page goes first: value (cost x chance / bytes) or lru")
       ->capture_default_str()

@@ -26,6 +26,7 @@ struct ServeOptions {
   bool reuse_prefixes = true;
   bool reuse_generated = true;
   std::string eviction = "value";
+  serve::TierSettings tiers;
   std::string key_file;
   int threads = 0;
   std::string precision = "auto";

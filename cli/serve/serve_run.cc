@@ -24,6 +24,7 @@ using serve::HttpServer;
 using serve::ServedModel;
 
 constexpr uint64_t kLeastCacheBytes = uint64_t{64} << 20;
+constexpr uint64_t kDiskBytes = uint64_t{4} << 30;
 
 Result<std::string> ChatFormatToServe(const ServeOptions& options, const LoadedModel& model) {
   if (!options.chat_format.empty()) {
@@ -72,6 +73,8 @@ Result<serve::EngineOptions> MakeEngineOptions(const ServeOptions& options,
   engine.max_waiting = options.max_waiting;
   engine.reuse_prefixes = options.reuse_prefixes;
   engine.reuse_generated = options.reuse_generated;
+  engine.tiers = options.tiers;
+  if (engine.tiers.disk_bytes == 0) engine.tiers.disk_bytes = kDiskBytes;
   engine.eviction =
       options.eviction == "lru" ? serve::EvictionOrder::kLru : serve::EvictionOrder::kValue;
   engine.precision = FindPrecision(options.precision).value_or(FastestPrecision());

@@ -125,6 +125,12 @@ struct LoadOptions {
   uint64_t model_fingerprint = 0;  // that the file must have; 0: any
 };
 
+struct ExportOptions {
+  // Each page in the last form that its age will bring, whatever its age: fewer bytes, and who
+  // imports it sees that form sooner. Where there is no memory to encode a page it goes as it is.
+  bool settled = false;
+};
+
 struct EndPromptOptions {
   bool fold = true;  // false: the rows of this prompt stay as they are, and are sealed as the plan
                      // says
@@ -251,6 +257,25 @@ class VARVE_API Cache {
   // file, layer and positions. Until then the file is mapped: replace it by renaming, as Save does.
   virtual Result<std::vector<SequenceTokens>> Load(const std::string& path,
                                                    const LoadOptions& options) = 0;
+
+  // --- page images: whole pages of one sequence as bytes, for stores that several caches share, in
+  // this process or not; not while a step is open. An image is a .varve file of one sequence that
+  // begins at `begin`, without room between pages: docs/format/cache-file.md ---
+
+  // The pages of every layer for positions [begin, end), as they are: exact, in any rung, packed.
+  // kFailedPrecondition unless every layer has all of these rows in whole pages, and for plans with
+  // evict= or fold=, whose pages depend on what came after them. The sequence does not change.
+  virtual Result<std::vector<std::byte>> ExportPages(SequenceId sequence, int64_t begin,
+                                                     int64_t end,
+                                                     const ExportOptions& options = {}) = 0;
+  // Appends the pages of an image to a sequence whose next position is where the image begins. They
+  // come back bit for bit in the form that they had; those that are older now take the form that
+  // is due, as at the end of a step. Everything is checked before anything changes, and nothing
+  // stays in the image: kDataLoss (kInvalidArgument if it is no image at all) if it is damaged,
+  // kInvalidArgument if its model, shape, plan or codebook is another, kFailedPrecondition if the
+  // sequence ends elsewhere or inside a page, kOutOfMemory without room. Which tokens the pages
+  // stand for only the caller knows.
+  virtual Status ImportPages(SequenceId sequence, std::span<const std::byte> image) = 0;
 };
 
 // Bytes per token and layer that a rung takes for one part, scales included: what `varve plan`

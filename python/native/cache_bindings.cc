@@ -307,6 +307,32 @@ void RegisterSteps(CacheClass& cache) {
           "Waits until pages that were handed to the workers (pack=) are packed.");
 }
 
+void RegisterImages(CacheClass& cache) {
+  cache
+      .def(
+          "export_pages",
+          [](CacheHandle& handle, uint64_t sequence, int64_t begin, int64_t end, bool settled) {
+            const std::vector<std::byte> image = handle.RunAndTake([&](Cache& held) {
+              return held.ExportPages({sequence}, begin, end, {.settled = settled});
+            });
+            return py::bytes(reinterpret_cast<const char*>(image.data()), image.size());
+          },
+          py::arg("sequence"), py::arg("begin"), py::arg("end"), py::arg("settled") = false,
+          "The pages of all layers for positions [begin, end), whole ones, as bytes; settled: in "
+          "the "
+          "last form that their age will bring.")
+      .def(
+          "import_pages",
+          [](CacheHandle& handle, uint64_t sequence, const py::buffer& image) {
+            const py::buffer_info info = image.request();
+            const std::span bytes(static_cast<const std::byte*>(info.ptr),
+                                  static_cast<size_t>(info.size * info.itemsize));
+            handle.RunAndTake([&](Cache& held) { return held.ImportPages({sequence}, bytes); });
+          },
+          py::arg("sequence"), py::arg("image"),
+          "Appends the pages of export_pages to a sequence that ends where they begin.");
+}
+
 void RegisterFigures(CacheClass& cache) {
   cache
       .def(
@@ -353,6 +379,7 @@ void RegisterCache(py::module_& module) {
       .def_property_readonly("plan", &CacheHandle::plan);
   RegisterSequences(cache);
   RegisterSteps(cache);
+  RegisterImages(cache);
   RegisterFigures(cache);
 }
 

@@ -1,7 +1,8 @@
 // The implementation of Cache: sequences, steps and statistics on top of tables, ageing and
 // the back end. Split over cache_impl.cc (creation, sequences, content), cache_step.cc (steps),
 // cache_step_need.cc (what a step takes), cache_attend.cc, cache_tensors.cc (numbers that are
-// not f32), cache_blocks.cc (ggml's blocks), cache_properties.cc and cache_save_load.cc (files).
+// not f32), cache_blocks.cc (ggml's blocks), cache_properties.cc, cache_save_load.cc (files) and
+// cache_page_images.cc.
 
 #ifndef VARVE_CACHE_CACHE_IMPL_H_
 #define VARVE_CACHE_CACHE_IMPL_H_
@@ -83,6 +84,9 @@ class CacheImpl final : public Cache {
   Status Save(const std::string& path, const SaveOptions& options) const override;
   Result<std::vector<SequenceTokens>> Load(const std::string& path,
                                            const LoadOptions& options) override;
+  Result<std::vector<std::byte>> ExportPages(SequenceId id, int64_t begin, int64_t end,
+                                             const ExportOptions& options) override;
+  Status ImportPages(SequenceId id, std::span<const std::byte> image) override;
   // Load of a file that is open already.
   Result<std::vector<SequenceTokens>> LoadFrom(const std::shared_ptr<const CacheFile>& file,
                                                const LoadOptions& options);
@@ -106,6 +110,12 @@ class CacheImpl final : public Cache {
   Status CheckFile(const CacheFile& file, const LoadOptions& options) const;
   // This cache's rung, with its codebook, for a rung of a file.
   const Rung& OwnRung(int layer, const RungDescriptor& rung) const;
+  // The plan as files have it.
+  std::string SavedPlanText() const;
+  // The pages of a file, unread, in its order.
+  std::vector<PageRef> MakePages(const std::shared_ptr<const CacheFile>& file);
+  // Refuses plans whose pages do not depend on the tokens before their ends alone.
+  Status CheckImages(const char* call) const;
   // The id of the first; the others follow it.
   uint64_t AddSequences(const std::shared_ptr<const CacheFile>& file);
   // Brings pages of the table that still are in a file into memory.

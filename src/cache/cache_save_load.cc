@@ -44,14 +44,9 @@ TableEntry MakeEntry(const EntryRecord& record, const PageRef& page) {
 
 }  // namespace
 
-Status CacheImpl::Save(const std::string& path, const SaveOptions& options) const {
-  if (step_open_) return FailedPrecondition("Save: a step is open; end or abort it first");
-  if (options.model_name.size() > kMaxModelNameBytes) {
-    return InvalidArgument(fmt::format("Save: model_name has {} bytes > {}",
-                                       options.model_name.size(), kMaxModelNameBytes));
-  }
-  // Where pages may spill to is of this machine, and so is where a codebook lies (the rungs of the
-  // file have its hash), and a compressor (folded rows do not need it any more).
+// Where pages may spill to is of this machine, and so is where a codebook lies (the rungs of the
+// file have its hash), and a compressor (folded rows do not need it any more).
+std::string CacheImpl::SavedPlanText() const {
   Plan plan = settled_plan_;
   plan.settings.spill.reset();
   plan.settings.spill_mib.reset();
@@ -63,8 +58,17 @@ Status CacheImpl::Save(const std::string& path, const SaveOptions& options) cons
     rule.codebook.reset();
     if (rule.fold) rule.fold = std::filesystem::path(*rule.fold).filename().string();
   }
+  return PrintPlan(plan);
+}
+
+Status CacheImpl::Save(const std::string& path, const SaveOptions& options) const {
+  if (step_open_) return FailedPrecondition("Save: a step is open; end or abort it first");
+  if (options.model_name.size() > kMaxModelNameBytes) {
+    return InvalidArgument(fmt::format("Save: model_name has {} bytes > {}",
+                                       options.model_name.size(), kMaxModelNameBytes));
+  }
   CacheFileContent content{
-      shape_, PrintPlan(plan), options.model_fingerprint, options.model_name, {}};
+      shape_, SavedPlanText(), options.model_fingerprint, options.model_name, {}};
   std::vector<uint64_t> ids;
   if (options.sequences.empty()) {
     for (const auto& [id, sequence] : sequences_) ids.push_back(id);
@@ -177,8 +181,7 @@ Result<std::vector<SequenceTokens>> CacheImpl::LoadFrom(
   return loaded;
 }
 
-// The reader has checked every index: only memory can be missing, and then nothing is added.
-uint64_t CacheImpl::AddSequences(const std::shared_ptr<const CacheFile>& file) {
+std::vector<PageRef> CacheImpl::MakePages(const std::shared_ptr<const CacheFile>& file) {
   packing_.AddDictionaries(file->dictionaries());
   std::vector<PageRef> pages;
   for (size_t i = 0; i < file->pages().size(); ++i) {
@@ -196,6 +199,12 @@ uint64_t CacheImpl::AddSequences(const std::shared_ptr<const CacheFile>& file) {
     const uint32_t successor = file->pages()[i].successor;
     if (successor != 0) PageStore::SetSuccessor(pages[i].get(), pages[successor - 1].get());
   }
+  return pages;
+}
+
+// The reader has checked every index: only memory can be missing, and then nothing is added.
+uint64_t CacheImpl::AddSequences(const std::shared_ptr<const CacheFile>& file) {
+  const std::vector<PageRef> pages = MakePages(file);
   std::vector<std::unique_ptr<Sequence>> made;
   for (size_t i = 0; i < file->sequences().size(); ++i) {
     auto sequence = std::make_unique<Sequence>();

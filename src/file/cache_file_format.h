@@ -28,6 +28,7 @@ inline constexpr std::array<char, 8> kCacheFileMagic = {'V', 'A', 'R', 'V', 'E',
 inline constexpr uint32_t kCacheFileVersion = 1;
 inline constexpr uint32_t kCacheFileByteOrder = 0x01020304;
 inline constexpr size_t kCacheFileAlignment = 4096;  // of raw payloads and the file
+inline constexpr size_t kImageAlignment = 8;         // the same in an image, which nobody maps
 inline constexpr size_t kSectionAlignment = 8;
 inline constexpr size_t kPackedAlignment = 8;  // of packed payloads
 
@@ -79,8 +80,11 @@ struct FileHeader {
   uint64_t payload_offset = 0;     // of the first page
   uint64_t num_sequences = 0;
   uint64_t num_pages = 0;
-  std::array<uint64_t, 4> reserved = {};
+  uint64_t alignment = 0;  // of raw payloads and the file; 0: kCacheFileAlignment
+  std::array<uint64_t, 3> reserved = {};
   uint64_t checksum = 0;  // of everything before it, and of the section directory after it
+
+  size_t Alignment() const { return alignment == 0 ? kCacheFileAlignment : alignment; }
 
   static constexpr uint32_t kBytes = 128;
   template <typename Io, typename Record>
@@ -89,7 +93,7 @@ struct FileHeader {
     io(r.version), io(r.byte_order), io(r.header_bytes), io(r.num_sections), io(r.file_bytes);
     io(r.num_layers), io(r.num_kv_heads), io(r.group_size), io(r.key_dim), io(r.value_dim);
     io(r.page_tokens), io(r.model_fingerprint), io(r.payload_offset), io(r.num_sequences);
-    io(r.num_pages);
+    io(r.num_pages), io(r.alignment);
     for (auto& word : r.reserved) io(word);
     io(r.checksum);
   }
@@ -200,7 +204,9 @@ struct PageRecord {
   uint32_t reserved = 0;
 
   bool IsPacked() const { return encoding == static_cast<uint16_t>(PageEncoding::kPacked); }
-  size_t Alignment() const { return IsPacked() ? kPackedAlignment : kCacheFileAlignment; }
+  size_t Alignment(const FileHeader& header) const {
+    return IsPacked() ? kPackedAlignment : header.Alignment();
+  }
 
   static constexpr uint32_t kBytes = 72;
   template <typename Io, typename Record>

@@ -28,11 +28,15 @@ Status PackedImage(const Page& page, std::vector<std::byte>* image, PackedStrips
     strips->ends = packed.ends;
     strips->dictionaries = packed.dictionaries;
   }
+  PackedPayload(*strips, image);
+  return Status();
+}
+
+void PackedPayload(const PackedStrips& strips, std::vector<std::byte>* image) {
   image->clear();
   cache_file_internal::Put put{image};
-  for (const uint32_t end : strips->ends) put(end);
-  image->insert(image->end(), strips->bytes.begin(), strips->bytes.end());
-  return Status();
+  for (const uint32_t end : strips.ends) put(end);
+  image->insert(image->end(), strips.bytes.begin(), strips.bytes.end());
 }
 
 Status DictionaryWriter::Add(const PackedStrips& strips) {

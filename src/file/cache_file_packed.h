@@ -28,6 +28,9 @@ size_t PackedBytesOf(const PageRecord& page, int num_kv_heads);
 // unless null, receives the strips of the payload.
 Status PackedImage(const Page& page, std::vector<std::byte>* image, PackedStrips* strips);
 
+// The payload of strips.
+void PackedPayload(const PackedStrips& strips, std::vector<std::byte>* image);
+
 // Collects dictionaries into their two sections. Not thread-safe.
 class DictionaryWriter {
  public:

@@ -95,6 +95,8 @@ Status CacheFile::ParseHeader() {
     return Bad("header checksum {:#018x} is not {:#018x}", header_.checksum, checksum);
   if (header_.file_bytes != bytes_.size())
     return Bad("file_bytes {} is not the size of the file, {}", header_.file_bytes, bytes_.size());
+  if (header_.alignment != 0 && header_.alignment != kImageAlignment)
+    return Bad("alignment {} is not 0 or {}", header_.alignment, kImageAlignment);
   if (header_.reserved != FileHeader().reserved)
     return Bad("a reserved field of the header is not 0");
   return Status();
@@ -171,7 +173,7 @@ Status CacheFile::ParseSections() {
   for (uint32_t kind = kFirstKind; kind < kFirstOptionalKind; ++kind) {
     if (!seen[kind]) return Bad("section {}: missing", kSectionNames[kind]);
   }
-  const uint64_t payload = AlignUp(end, kCacheFileAlignment);
+  const uint64_t payload = AlignUp(end, header_.Alignment());
   if (header_.payload_offset != payload || payload > bytes_.size())
     return Bad("payload_offset {} is not {}", header_.payload_offset, payload);
   return CheckPadding(end, payload, "sections");

@@ -43,7 +43,7 @@ Status CacheFile::ParsePages() {
       return Bad("page {}: layer {} < {}, the one before", i, page.layer, layer);
     layer = page.layer;
     // At most one alignment past the end of the file: no overflow.
-    offset = AlignUp(offset, page.Alignment());
+    offset = AlignUp(offset, page.Alignment(header_));
     if (page.offset != offset) return Bad("page {}: offset {} is not {}", i, page.offset, offset);
     if (offset > bytes_.size() || page.stored_bytes > bytes_.size() - offset) {
       return Bad("page {}: {} bytes at {} > the file's {}", i, page.stored_bytes, offset,
@@ -51,7 +51,7 @@ Status CacheFile::ParsePages() {
     }
     offset += page.stored_bytes;
   }
-  offset = AlignUp(offset, kCacheFileAlignment);
+  offset = AlignUp(offset, header_.Alignment());
   if (offset != bytes_.size())
     return Bad("file_bytes {} is not {}, the end of the last page", bytes_.size(), offset);
   std::vector<bool> has_predecessor(pages_.size());

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/byte_io.h"
 #include "file/cache_file_format.h"
 #include "file/cache_file_packed.h"
 #include "pages/page_store.h"
@@ -44,25 +45,47 @@ EntryRecord MakeEntry(const TableEntry& entry, uint64_t page) {
   return record;
 }
 
+// What AtomicFile is, in memory.
+struct MemoryFile {
+  std::vector<std::byte> bytes;
+
+  Status Append(std::span<const std::byte> more) {
+    AppendBytes(bytes, more);
+    return Status();
+  }
+  Status Pad(uint64_t alignment) {
+    bytes.resize(AlignUp(bytes.size(), alignment));
+    return Status();
+  }
+};
+
 class Writer {
  public:
-  explicit Writer(const CacheFileContent& content) : content_(content) {}
+  // `alignment` as the header has it.
+  Writer(const CacheFileContent& content, uint64_t alignment)
+      : content_(content), header_(MakeHeader(content, alignment)) {}
 
-  Status Run(const std::string& path, FileOps* ops) {
+  // Everything but the payloads is known after this.
+  Result<std::vector<std::byte>> MakeHead() {
     CollectPages();
     VARVE_RETURN_IF_ERROR(DescribePages());
     CollectTables();
-    const std::vector<std::byte> head = MakeHead();
-    VARVE_ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file, AtomicFile::Create(path, ops));
-    VARVE_RETURN_IF_ERROR(file->Append(head));
+    return Head();
+  }
+
+  // `to` has the head; it needs Append and Pad.
+  template <typename File>
+  Status AppendPages(File* to) {
     for (size_t i = 0; i < pages_.size(); ++i) {
       VARVE_ASSIGN_OR_RETURN(std::span<const std::byte> image, Image(*pages_[i]));
-      VARVE_RETURN_IF_ERROR(file->Pad(records_[i].Alignment()));
-      VARVE_RETURN_IF_ERROR(file->Append(image));
+      VARVE_RETURN_IF_ERROR(to->Pad(records_[i].Alignment(header_)));
+      VARVE_RETURN_IF_ERROR(to->Append(image));
     }
-    VARVE_RETURN_IF_ERROR(file->Pad(kCacheFileAlignment));
-    return file->Commit();
+    return to->Pad(header_.Alignment());
   }
+
+  // Known once the head is made.
+  uint64_t file_bytes() const { return header_.file_bytes; }
 
  private:
   template <typename Record>
@@ -91,6 +114,8 @@ class Writer {
 
   // The page's bytes as the file has them; valid until the next call.
   Result<std::span<const std::byte>> Image(const Page& page) {
+    if (const auto alone = alone_.find(&page); alone != alone_.end())
+      return std::span<const std::byte>(alone->second.bytes);
     if (page.IsPacked()) {
       VARVE_RETURN_IF_ERROR(PackedImage(page, &buffer_, nullptr));
       return std::span<const std::byte>(buffer_);
@@ -136,10 +161,45 @@ class Writer {
   Status CheckPacked(const Page& page) {
     PackedStrips strips;
     VARVE_RETURN_IF_ERROR(PackedImage(page, &buffer_, &strips));
+    if (header_.alignment != 0 && strips.dictionaries != nullptr) return PackAlone(page);
     VARVE_RETURN_IF_ERROR(dictionaries_.Add(strips));
     if (page.unread() != nullptr) return Status();
     buffer_.resize(page.bytes);
     return RestorePage(content_.shape, page, *page.packed()->packed, buffer_.data());
+  }
+
+  // An image holds a page or a few: the dictionaries, which hundreds of pages share, could be
+  // larger than they are. So their strips are packed again without one, or stay raw where that is
+  // smaller.
+  Status PackAlone(const Page& page) {
+    std::vector<std::byte> raw(page.bytes);
+    if (const UnreadBytes* unread = page.unread()) {
+      VARVE_RETURN_IF_ERROR(unread->source->Read(unread->index, page, raw.data()));
+    } else {
+      VARVE_RETURN_IF_ERROR(RestorePage(content_.shape, page, *page.packed()->packed, raw.data()));
+    }
+    PackedStrips strips;
+    const std::byte* from = raw.data();
+    for (int head = 0; head < content_.shape.num_kv_heads; ++head) {
+      for (const Part part : kParts) {
+        const int dim = part == Part::kKey ? content_.shape.key_dim : content_.shape.value_dim;
+        const store::PartView view = {
+            PartShapeOf(page.rung(part), part, dim, content_.shape.page_tokens), from, 0,
+            page.first_position};
+        VARVE_ASSIGN_OR_RETURN(const std::vector<std::byte> packed, store::Pack(view, nullptr));
+        AppendBytes(strips.bytes, packed);
+        strips.ends.push_back(static_cast<uint32_t>(strips.bytes.size()));
+        from += page.part(part).strip_bytes;
+      }
+    }
+    Alone& alone = alone_[&page];
+    alone.packed = strips.bytes.size() + PackedEndsBytes(content_.shape.num_kv_heads) < raw.size();
+    if (!alone.packed) {
+      alone.bytes = std::move(raw);
+      return Status();
+    }
+    PackedPayload(strips, &alone.bytes);
+    return Status();
   }
 
   Status DescribePages() {
@@ -153,7 +213,9 @@ class Writer {
       }
       PageRecord& record = records_.emplace_back();
       record.stored_bytes = image.size();
-      if (page->IsPacked()) record.encoding = static_cast<uint16_t>(PageEncoding::kPacked);
+      const auto alone = alone_.find(page);
+      if (alone != alone_.end() ? alone->second.packed : page->IsPacked())
+        record.encoding = static_cast<uint16_t>(PageEncoding::kPacked);
       record.raw_bytes = page->bytes;
       record.checksum = FileChecksum(image);
       record.first_position = page->first_position;
@@ -228,7 +290,7 @@ class Writer {
   }
 
   // Header, directory and sections, padded to where the pages begin.
-  std::vector<std::byte> MakeHead() {
+  std::vector<std::byte> Head() {
     const auto text = [](const std::string& from) {
       const auto* begin = reinterpret_cast<const std::byte*>(from.data());
       return std::vector<std::byte>(begin, begin + from.size());
@@ -259,15 +321,16 @@ class Writer {
     for (const Section& section : sections)
       end = AlignUp(end, kSectionAlignment) + section.bytes.size();
     end += uint64_t{PageRecord::kBytes} * records_.size();
-    FileHeader header = MakeHeader(static_cast<uint32_t>(sections.size()));
-    header.payload_offset = AlignUp(end, kCacheFileAlignment);
-    uint64_t offset = header.payload_offset;
+    header_.num_sections = static_cast<uint32_t>(sections.size());
+    header_.num_pages = pages_.size();
+    header_.payload_offset = AlignUp(end, header_.Alignment());
+    uint64_t offset = header_.payload_offset;
     for (PageRecord& record : records_) {
-      record.offset = AlignUp(offset, record.Alignment());
+      record.offset = AlignUp(offset, record.Alignment(header_));
       offset = record.offset + record.stored_bytes;
       Put(record, &sections.back().bytes);
     }
-    header.file_bytes = AlignUp(offset, kCacheFileAlignment);
+    header_.file_bytes = AlignUp(offset, header_.Alignment());
 
     std::vector<std::byte> directory;
     std::vector<std::byte> body;
@@ -280,23 +343,22 @@ class Writer {
           &directory);
       body.insert(body.end(), section.bytes.begin(), section.bytes.end());
     }
-    body.resize(header.payload_offset - body_offset);
-    return Joined(header, directory, body);
+    body.resize(header_.payload_offset - body_offset);
+    return Joined(header_, directory, body);
   }
 
-  FileHeader MakeHeader(uint32_t num_sections) const {
+  static FileHeader MakeHeader(const CacheFileContent& content, uint64_t alignment) {
     FileHeader header;
-    const CacheShape& shape = content_.shape;
-    header.num_sections = num_sections;
+    const CacheShape& shape = content.shape;
+    header.alignment = alignment;
     header.num_layers = static_cast<uint32_t>(shape.num_layers);
     header.num_kv_heads = static_cast<uint32_t>(shape.num_kv_heads);
     header.group_size = static_cast<uint32_t>(shape.group_size);
     header.key_dim = static_cast<uint32_t>(shape.key_dim);
     header.value_dim = static_cast<uint32_t>(shape.value_dim);
     header.page_tokens = static_cast<uint32_t>(shape.page_tokens);
-    header.model_fingerprint = content_.model_fingerprint;
-    header.num_sequences = content_.sequences.size();
-    header.num_pages = pages_.size();
+    header.model_fingerprint = content.model_fingerprint;
+    header.num_sequences = content.sequences.size();
     return header;
   }
 
@@ -315,7 +377,15 @@ class Writer {
     return head;
   }
 
+  // A packed page of an image, without dictionaries.
+  struct Alone {
+    std::vector<std::byte> bytes;
+    bool packed = false;  // or raw
+  };
+
   const CacheFileContent& content_;
+  FileHeader header_;
+  std::unordered_map<const Page*, Alone> alone_;
   std::vector<const Page*> pages_;  // in the file's order
   std::unordered_map<const Page*, uint64_t> page_index_;
   std::vector<PageRecord> records_;  // as pages_
@@ -330,7 +400,21 @@ class Writer {
 }  // namespace
 
 Status WriteCacheFile(const std::string& path, const CacheFileContent& content, FileOps* ops) {
-  return Writer(content).Run(path, ops);
+  Writer writer(content, 0);
+  VARVE_ASSIGN_OR_RETURN(const std::vector<std::byte> head, writer.MakeHead());
+  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file, AtomicFile::Create(path, ops));
+  VARVE_RETURN_IF_ERROR(file->Append(head));
+  VARVE_RETURN_IF_ERROR(writer.AppendPages(file.get()));
+  return file->Commit();
+}
+
+Result<std::vector<std::byte>> MakeCacheImage(const CacheFileContent& content) {
+  Writer writer(content, kImageAlignment);
+  MemoryFile file;
+  VARVE_ASSIGN_OR_RETURN(file.bytes, writer.MakeHead());
+  file.bytes.reserve(writer.file_bytes());
+  VARVE_RETURN_IF_ERROR(writer.AppendPages(&file));
+  return std::move(file.bytes);
 }
 
 }  // namespace varve

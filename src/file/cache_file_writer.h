@@ -1,9 +1,11 @@
-// Writes sequences of a cache to a .varve file (docs/format/cache-file.md), through AtomicFile.
+// Writes sequences of a cache to a .varve file (docs/format/cache-file.md), through AtomicFile, or
+// to memory, as an image: the same bytes without the room that lets a file be mapped.
 //
 // Pages are collected layer by layer, each once. Rows that were never written (open pages keep room
 // for them) become zeros, so that no old content of a slot leaks. Pages that are still in another
 // file are read from there and checked, and stay unread in the cache. Packed pages are written
-// packed, after unpacking them for a check, and every dictionary once.
+// packed, after unpacking them for a check, and every dictionary once; in an image without
+// dictionaries.
 //
 // A function without state; the cache must not change meanwhile.
 
@@ -34,6 +36,8 @@ struct CacheFileContent {
   };
   std::vector<Item> sequences;
 };
+
+Result<std::vector<std::byte>> MakeCacheImage(const CacheFileContent& content);
 
 Status WriteCacheFile(const std::string& path, const CacheFileContent& content, FileOps* ops);
 

@@ -96,7 +96,25 @@ Status BatchEngine::FindSequence(RunningRequest& running) {
   } else {
     VARVE_ASSIGN_OR_RETURN(running.sequence, cache_->CreateSequence());
   }
+  if (tiers_ != nullptr) ImportPages(running);
   return cache_->BeginPrompt(running.sequence);
+}
+
+void BatchEngine::FetchPages(QueuedRequest& queued) {
+  if (tiers_ == nullptr || !queued.request.reuse_prefix) return;
+  queued.fetch = tiers_->Fetch(queued.keys, prefixes_->Find(queued.keys), UsPerPage());
+}
+
+void BatchEngine::ImportPages(RunningRequest& running) {
+  const int64_t page_tokens = cache_->shape().page_tokens;
+  const auto in_memory = static_cast<size_t>(running.fed / page_tokens);
+  const size_t num_pages = tiers_->Import(running.queued().fetch, running.sequence, in_memory,
+                                          [this] { return MakeRoom(estimate_.page_bytes()); });
+  running.pages_in_tiers = num_pages;
+  if (num_pages == in_memory) return;
+  running.fed = static_cast<int64_t>(num_pages) * page_tokens;
+  running.cached_tokens = running.fed;
+  KeepPages(running, running.fed);
 }
 
 void BatchEngine::Begin(QueuedRequest queued) {
@@ -114,7 +132,8 @@ void BatchEngine::Admit() {
       const auto of_tenant = std::count_if(
           running_.begin(), running_.end(),
           [&](const auto& other) { return other->request().tenant == queued.request.tenant; });
-      const bool ready = FreeSlot(queued.request.fixed_slot) >= 0 && !AwaitsSharedPages(queued);
+      const bool ready = FreeSlot(queued.request.fixed_slot) >= 0 && !queued.fetch.IsUnderWay() &&
+                         !AwaitsSharedPages(queued);
       waiting.push_back({queued.arrival, static_cast<int>(of_tenant), ready});
     }
     const std::optional<size_t> next = NextWaiting(waiting);

@@ -1,6 +1,8 @@
 #include "serve/engine/batch_engine.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,6 +12,11 @@
 #include "serve/engine/step_scheduler.h"
 
 namespace varve::serve {
+namespace {
+
+constexpr std::chrono::microseconds kFetchPoll{300};
+
+}  // namespace
 
 BatchEngine::BatchEngine(std::shared_ptr<const DecoderModel> model, const Tokenizer& tokenizer,
                          EngineOptions options, ByteEstimate estimate)
@@ -44,6 +51,8 @@ Result<std::unique_ptr<BatchEngine>> BatchEngine::Create(std::shared_ptr<const D
   Status shared = Cacheable(options.plan);
   if (!options.reuse_prefixes) shared = FailedPrecondition("switched off");
   if (!shared.ok()) {
+    if (!options.tiers.empty())
+      return FailedPrecondition(fmt::format("a disk cache or Redis: {}", shared.message()));
     engine->prefix_note_ = shared.message();
     return engine;
   }
@@ -53,6 +62,10 @@ Result<std::unique_ptr<BatchEngine>> BatchEngine::Create(std::shared_ptr<const D
       *engine->cache_,
       PrefixOptions{.order = options.eviction,
                     .page_bytes = static_cast<double>(engine->estimate_.page_bytes())});
+  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<PageTiers> tiers, OpenTiers(options.tiers));
+  if (!tiers->empty()) {
+    engine->tiers_ = std::make_unique<PrefixTiers>(*engine->cache_, std::move(tiers));
+  }
   return engine;
 }
 
@@ -88,6 +101,7 @@ void BatchEngine::Add(CompletionRequest request, std::shared_ptr<AnswerChannel> 
     // The last token is always computed: its logits are wanted.
     const std::span<const int32_t> prompt(queued.request.prompt);
     queued.keys = keys_->Of(queued.request.tenant, prompt.first(prompt.size() - 1));
+    FetchPages(queued);
   }
   waiting_.push_back(std::move(queued));
 }
@@ -107,7 +121,11 @@ void BatchEngine::DropCancelled() {
 bool BatchEngine::Step() {
   DropCancelled();
   Admit();
-  if (running_.empty()) return !waiting_.empty();
+  if (running_.empty()) {
+    // Those who wait do so for pages of a tier.
+    if (!waiting_.empty()) std::this_thread::sleep_for(kFetchPoll);
+    return !waiting_.empty();
+  }
   DecodeAll();
   RemoveEnded();
   ReadChunk();
@@ -206,11 +224,14 @@ void BatchEngine::KeepPages(RunningRequest& running, int64_t num_tokens) {
   const std::vector<PageKey> keys =
       keys_->Of(running.request().tenant, tokens.first(static_cast<size_t>(num_tokens)));
   if (keys.empty()) return;
-  const double cost = us_per_prompt_token_ * cache_->shape().page_tokens;
   const Result<PrefixNode*> kept =
-      prefixes_->Keep(running.sequence, keys, cost, Now(), running.pin);
+      prefixes_->Keep(running.sequence, keys, UsPerPage(), Now(), running.pin);
   // Without memory for tables nothing is kept; the answer does not depend on it.
   if (kept.ok()) running.pin = *kept;
+  if (tiers_ != nullptr) {
+    running.pages_in_tiers =
+        tiers_->Keep(running.sequence, keys, running.pages_in_tiers, UsPerPage());
+  }
 }
 
 void BatchEngine::RemoveEnded() {

@@ -10,7 +10,9 @@
 // the cap in any case, so the budget holds to the byte; a request that the estimate let in wrongly
 // ends with an error, the others go on.
 //
-// Equal prefixes are computed once: a request waits while another one reads pages that both have.
+// Equal prefixes are computed once: a request waits while another one reads pages that both have,
+// and while pages of its prompt are on their way from a tier, which is never longer than computing
+// them would take.
 //
 // One thread (engine.h has one). No HTTP, no JSON.
 
@@ -31,6 +33,7 @@
 #include "serve/engine/running_request.h"
 #include "serve/prefix/page_keys.h"
 #include "serve/prefix/prefix_cache.h"
+#include "serve/prefix/prefix_tiers.h"
 #include "varve/cache.h"
 #include "varve/status.h"
 
@@ -50,6 +53,7 @@ struct EngineOptions {
   bool reuse_generated = true;
   EvictionOrder eviction = EvictionOrder::kValue;
   ProductPrecision precision = ProductPrecision::kF32;
+  TierSettings tiers;  // behind the prefix cache
 };
 
 class BatchEngine {
@@ -86,7 +90,7 @@ class BatchEngine {
   bool CanAdmit(const QueuedRequest& queued);
   bool AwaitsSharedPages(const QueuedRequest& queued) const;
   void Begin(QueuedRequest queued);
-  // A sequence with what the prefix cache has of its prompt.
+  // A sequence with what the prefix cache and its tiers have of its prompt.
   Status FindSequence(RunningRequest& running);
   int FreeSlot(int fixed_slot) const;
   void DecodeAll();
@@ -94,6 +98,9 @@ class BatchEngine {
   void ReadChunk();
   Status ReadTokens(RunningRequest& running, int64_t end);
   void KeepPages(RunningRequest& running, int64_t num_tokens);
+  void FetchPages(QueuedRequest& queued);
+  void ImportPages(RunningRequest& running);
+  double UsPerPage() const { return us_per_prompt_token_ * cache_->shape().page_tokens; }
   void RemoveEnded();
   void EndWaiting(const QueuedRequest& queued, FinishReason reason, const Status& error);
 
@@ -114,6 +121,7 @@ class BatchEngine {
   std::unique_ptr<DecoderRunner> runner_;
   std::optional<PageKeys> keys_;
   std::unique_ptr<PrefixCache> prefixes_;  // null: prefixes are not shared
+  std::unique_ptr<PrefixTiers> tiers_;     // null: memory is all there is
   std::string prefix_note_;                // why not
   std::deque<QueuedRequest> waiting_;
   std::vector<std::unique_ptr<RunningRequest>> running_;

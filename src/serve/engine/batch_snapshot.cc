@@ -56,6 +56,7 @@ EngineSnapshot BatchEngine::Snapshot() const {
   }
   if (prefixes_ == nullptr) return snapshot;
   snapshot.prefix = prefixes_->stats();
+  if (tiers_ != nullptr) snapshot.tiers = tiers_->stats();
   for (const PrefixPath& path : prefixes_->Paths(Now())) {
     if (path.pinned) continue;
     ConversationView view;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "serve/prefix/prefix_cache.h"
+#include "serve/prefix/prefix_tiers.h"
 #include "varve/cache_stats.h"
 
 namespace varve::serve {
@@ -53,6 +54,7 @@ struct ConversationView {
 struct EngineSnapshot {
   EngineCounters counters;
   PrefixStats prefix;
+  PrefixTierStats tiers;
   bool shares_prefixes = false;
   std::string prefix_note;  // why not
   uint64_t bytes_held = 0;

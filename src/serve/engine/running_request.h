@@ -18,6 +18,7 @@
 #include "serve/engine/completion_request.h"
 #include "serve/engine/logit_edits.h"
 #include "serve/prefix/prefix_cache.h"
+#include "serve/prefix/prefix_tiers.h"
 #include "varve/cache.h"
 
 namespace varve::serve {
@@ -29,6 +30,7 @@ struct QueuedRequest {
   uint64_t arrival = 0;
   Timer since_arrival = {};
   std::vector<PageKey> keys = {};  // of the prompt's full pages
+  PrefixFetch fetch = {};          // of those that are not in memory
 };
 
 class RunningRequest {
@@ -43,7 +45,8 @@ class RunningRequest {
   // --- its sequence; set by the engine ---
   SequenceId sequence;
   PrefixNode* pin = nullptr;
-  int64_t cached_tokens = 0;  // of the prompt, from the prefix cache
+  int64_t cached_tokens = 0;  // of the prompt, from the prefix cache or its tiers
+  size_t pages_in_tiers = 0;  // of its beginning: they need not be handed over
   int64_t fed = 0;            // tokens in the sequence
 
   // Prompt and what has been generated; the last one may not be fed yet.

@@ -67,6 +67,60 @@ void AddOurs(const EngineSnapshot& snapshot, MetricsPage& page) {
   }
 }
 
+struct TierMetric {
+  std::string_view name;
+  std::string_view kind;
+  std::string_view help;
+  uint64_t (*value)(const TierStats&);
+};
+
+constexpr TierMetric kTierMetrics[] = {
+    {"page_hits_total", "counter", "Pages that were there.",
+     [](const TierStats& s) { return s.hits; }},
+    {"page_misses_total", "counter", "Pages that were not.",
+     [](const TierStats& s) { return s.misses; }},
+    {"pages_late_total", "counter", "Misses by the deadline.",
+     [](const TierStats& s) { return s.late; }},
+    {"pages_damaged_total", "counter", "Pages that failed their check.",
+     [](const TierStats& s) { return s.damaged; }},
+    {"pages_stored_total", "counter", "Pages written.",
+     [](const TierStats& s) { return s.stored; }},
+    {"pages_evicted_total", "counter", "Pages given up for others.",
+     [](const TierStats& s) { return s.evicted; }},
+    {"pages_dropped_total", "counter", "Pages that were not written.",
+     [](const TierStats& s) { return s.dropped_queue + s.dropped_room + s.dropped_error; }},
+    {"errors_total", "counter", "Failures behind the tier.",
+     [](const TierStats& s) { return s.errors; }},
+    {"reconnects_total", "counter", "Connections made again.",
+     [](const TierStats& s) { return s.reconnects; }},
+    {"bytes_read_total", "counter", "Bytes of pages that were there.",
+     [](const TierStats& s) { return s.bytes_read; }},
+    {"bytes_written_total", "counter", "Bytes written.",
+     [](const TierStats& s) { return s.bytes_written; }},
+    {"bytes_held", "gauge", "Bytes on disk.", [](const TierStats& s) { return s.bytes_held; }},
+    {"bytes_queued", "gauge", "Bytes that wait to be written.",
+     [](const TierStats& s) { return s.bytes_queued; }},
+    {"available", "gauge", "0: not asked at the moment.",
+     [](const TierStats& s) { return uint64_t{s.available ? 1u : 0u}; }},
+};
+
+void AddTiers(const PrefixTierStats& stats, MetricsPage& page) {
+  if (stats.tiers.empty()) return;
+  page.Counter("varve_tier_pages_imported_total", stats.pages_imported, "Pages not computed.");
+  page.Counter("varve_tier_pages_refused_total", stats.pages_refused, "Images not taken.");
+  page.Counter("varve_tier_pages_exported_total", stats.pages_exported, "Pages handed over.");
+  page.Counter("varve_tier_pages_skipped_total", stats.pages_skipped,
+               "Pages not asked for: computing was expected to be faster.");
+  for (const TierMetric& metric : kTierMetrics) {
+    page.Line(fmt::format("# HELP varve_tier_{} {}", metric.name, metric.help));
+    page.Line(fmt::format("# TYPE varve_tier_{} {}", metric.name, metric.kind));
+    for (const TierView& tier : stats.tiers) {
+      page.Line(fmt::format("varve_tier_{}{{tier=\"{}\"}} {}", metric.name, tier.name,
+                            metric.value(tier.stats)));
+    }
+  }
+}
+
 void AddLlama(const EngineSnapshot& snapshot, MetricsPage& page) {
   const EngineCounters& counters = snapshot.counters;
   const uint64_t computed = counters.prompt_tokens - counters.prompt_tokens_cached;
@@ -118,6 +172,7 @@ void AddVllm(const EngineSnapshot& snapshot, MetricsPage& page) {
 std::string MetricsText(const EngineSnapshot& snapshot) {
   MetricsPage page;
   AddOurs(snapshot, page);
+  AddTiers(snapshot.tiers, page);
   AddLlama(snapshot, page);
   AddVllm(snapshot, page);
   return page.Take();

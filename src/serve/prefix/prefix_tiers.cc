@@ -1,0 +1,76 @@
+#include "serve/prefix/prefix_tiers.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace varve::serve {
+namespace {
+
+constexpr std::chrono::seconds kFlushTime{5};
+// Before the first prompt has been read nobody knows what a page costs.
+constexpr double kFirstSecondsPerPage = 0.1;
+
+double ValueOf(double us_per_page, size_t image_bytes) {
+  return us_per_page / static_cast<double>(std::max<size_t>(image_bytes, 1));
+}
+
+}  // namespace
+
+PrefixTiers::PrefixTiers(Cache& cache, std::unique_ptr<PageTiers> tiers)
+    : cache_(cache),
+      page_tokens_(cache.shape().page_tokens),
+      tiers_(std::move(tiers)),
+      fetcher_(tiers_.get(), nullptr) {}
+
+PrefixTiers::~PrefixTiers() { tiers_->Flush(TierClock::now() + kFlushTime); }
+
+PrefixFetch PrefixTiers::Fetch(std::span<const PageKey> keys, size_t first_page,
+                               double us_per_page) {
+  if (first_page >= keys.size()) return {};
+  FetchOptions options;
+  options.compute_seconds_per_page = us_per_page > 0 ? us_per_page / 1e6 : kFirstSecondsPerPage;
+  const auto wanted = keys.subspan(first_page);
+  return {fetcher_.Start({wanted.begin(), wanted.end()}, options), first_page};
+}
+
+size_t PrefixTiers::Import(const PrefixFetch& fetch, SequenceId sequence, size_t num_pages,
+                           const std::function<bool()>& make_room) {
+  // Pages before the first that was asked for may have gone since then.
+  if (fetch.pages == nullptr || num_pages < fetch.first_page) return num_pages;
+  const std::vector<PageImage> images = fetch.pages->Take();
+  for (size_t i = num_pages - fetch.first_page; i < images.size() && make_room(); ++i) {
+    const Status status = cache_.ImportPages(sequence, *images[i]);
+    if (!status.ok()) {
+      ++stats_.pages_refused;
+      break;
+    }
+    ++stats_.pages_imported;
+    ++num_pages;
+  }
+  return num_pages;
+}
+
+size_t PrefixTiers::Keep(SequenceId sequence, std::span<const PageKey> keys, size_t first_page,
+                         double us_per_page) {
+  for (size_t i = first_page; i < keys.size(); ++i) {
+    const int64_t begin = static_cast<int64_t>(i) * page_tokens_;
+    Result<std::vector<std::byte>> image =
+        cache_.ExportPages(sequence, begin, begin + page_tokens_, {.settled = true});
+    if (!image.ok()) return i;
+    const double value = ValueOf(us_per_page, image->size());
+    tiers_->Put(keys[i], std::make_shared<const std::vector<std::byte>>(std::move(*image)), value);
+    ++stats_.pages_exported;
+  }
+  return std::max(first_page, keys.size());
+}
+
+PrefixTierStats PrefixTiers::stats() const {
+  PrefixTierStats stats = stats_;
+  stats.pages_skipped = tiers_->pages_skipped();
+  for (const std::unique_ptr<PageTier>& tier : tiers_->tiers())
+    stats.tiers.push_back({tier->name(), tier->Stats()});
+  return stats;
+}
+
+}  // namespace varve::serve

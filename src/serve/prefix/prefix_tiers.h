@@ -1,0 +1,75 @@
+// PrefixTiers: the pages of prefixes that are not in memory: fetched ahead for requests that wait,
+// brought into their sequences, and written behind once they are computed.
+//
+// Belongs to the engine's thread, as the Cache does; the tiers have threads of their own. Nothing
+// here fails a request: a page that cannot be fetched, or does not pass its checks, is computed.
+
+#ifndef VARVE_SERVE_PREFIX_PREFIX_TIERS_H_
+#define VARVE_SERVE_PREFIX_PREFIX_TIERS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "serve/tiers/page_fetcher.h"
+#include "serve/tiers/page_tiers.h"
+#include "varve/cache.h"
+
+namespace varve::serve {
+
+// The pages of a request that are under way.
+struct PrefixFetch {
+  std::shared_ptr<PageFetch> pages;  // null: none
+  size_t first_page = 0;             // of its keys
+
+  bool IsUnderWay() const { return pages != nullptr && !pages->IsDone(); }
+};
+
+struct TierView {
+  std::string name;
+  TierStats stats;
+};
+
+struct PrefixTierStats {
+  std::vector<TierView> tiers;
+  uint64_t pages_imported = 0;  // into sequences
+  uint64_t pages_refused = 0;   // images that the cache did not take
+  uint64_t pages_exported = 0;
+  uint64_t pages_skipped = 0;  // not asked for: computing was expected to be faster
+};
+
+class PrefixTiers {
+ public:
+  // `cache` is not owned and must outlive this.
+  PrefixTiers(Cache& cache, std::unique_ptr<PageTiers> tiers);
+  // Writes what waits, for some seconds at most.
+  ~PrefixTiers();
+
+  // Starts fetching keys[first_page, …). us_per_page is what computing one takes; 0: not known.
+  PrefixFetch Fetch(std::span<const PageKey> keys, size_t first_page, double us_per_page);
+  // Appends what has come to a sequence of num_pages pages; how many pages it has then. make_room
+  // is called before each page; without room no more are taken.
+  size_t Import(const PrefixFetch& fetch, SequenceId sequence, size_t num_pages,
+                const std::function<bool()>& make_room);
+  // Hands pages [first_page, keys.size()) of a sequence to the tiers; how many of its pages have
+  // been handed over then.
+  size_t Keep(SequenceId sequence, std::span<const PageKey> keys, size_t first_page,
+              double us_per_page);
+
+  PrefixTierStats stats() const;
+
+ private:
+  Cache& cache_;
+  int64_t page_tokens_;
+  std::unique_ptr<PageTiers> tiers_;
+  PageFetcher fetcher_;
+  PrefixTierStats stats_;
+};
+
+}  // namespace varve::serve
+
+#endif  // VARVE_SERVE_PREFIX_PREFIX_TIERS_H_
