@@ -82,3 +82,20 @@ def test_the_program_writes_rows_and_a_chart(model_folder, capsys):
 def test_the_program_says_what_is_wrong(model_folder, capsys):
     assert main([str(model_folder), "-f", str(model_folder / "text.txt"), "--kv", "q9_0", "--ctx", "256"]) == 1
     assert 'unknown rung "q9_0"' in capsys.readouterr().err
+
+
+def perplexities(words):
+    return [words[words.index(plan) + 1] for plan in ("DynamicCache", "q8_0")]
+
+
+def test_numbers_of_tokens_instead_of_text(model_folder, capsys):
+    (model_folder / "ids.json").write_text(json.dumps(TOKENS))
+    common = [str(model_folder), "--ctx", "200", "--kv", "q8_0", "--threads", "1"]
+    assert main([*common, "-f", str(model_folder / "text.txt")]) == 0
+    of_text = capsys.readouterr().out.split()
+    assert main([*common, "-f", str(model_folder / "ids.json"), "--ids"]) == 0
+    of_numbers = capsys.readouterr().out.split()
+    assert perplexities(of_numbers) == perplexities(of_text)
+    (model_folder / "ids.json").write_text("[1, 200]")
+    assert main([*common, "-f", str(model_folder / "ids.json"), "--ids"]) == 1
+    assert "below 120" in capsys.readouterr().err

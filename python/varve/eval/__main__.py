@@ -28,6 +28,17 @@ def load_model(name: str, dtype: str) -> tuple[Any, Any]:
     return model, AutoTokenizer.from_pretrained(**where)
 
 
+def read_tokens(path: str, ids: bool, tokenizer: Any) -> list[int]:
+    """ids: the file has numbers. Tokenizers that transformers makes from GGUF files lose the model's own way to cut words."""
+    text = Path(path).read_text(encoding="utf-8")
+    if not ids:
+        return tokenizer.encode(text, add_special_tokens=False)
+    tokens = json.loads(text)
+    if not isinstance(tokens, list) or not all(isinstance(token, int) and 0 <= token < len(tokenizer) for token in tokens):
+        raise ValueError(f"{path}: --ids wants a list of numbers below {len(tokenizer)}, as `varve tokenize --ids` writes it")
+    return tokens
+
+
 def print_table(rows: list[dict[str, Any]]) -> None:
     heads = ["plan", "ppl", "% to first", "KL mean", "KL p99", "top-1 %", "bytes/token", "ratio", "prefill t/s"]
     optional = [("recall", "recall %", 100.0), ("decode_tokens_per_s", "decode t/s", 1.0), ("decode_bytes", "KiB there", 1 / 1024)]
@@ -50,6 +61,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("model", help="name or folder of transformers, or a GGUF file")
     parser.add_argument("--kv", nargs="+", default=["q8_0", "t4"], metavar="PLAN", help="plans (docs/plans.md)")
     parser.add_argument("-f", "--file", required=True, help="text to evaluate on")
+    parser.add_argument("--ids", action="store_true", help="the file is a list of token numbers, of `varve tokenize --ids`")
     parser.add_argument("--ctx", type=int, default=1024, help="tokens of a window (default: 1024)")
     parser.add_argument("--windows", type=int, default=1, help="at most so many; 0 is all (default: 1)")
     parser.add_argument("--quantized", nargs="*", default=[], metavar="BACKEND:BITS",
@@ -68,7 +80,7 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
     if args.threads:
         torch.set_num_threads(args.threads)
     model, tokenizer = load_model(args.model, args.dtype)
-    tokens = tokenizer.encode(Path(args.file).read_text(encoding="utf-8"), add_special_tokens=False)
+    tokens = read_tokens(args.file, args.ids, tokenizer)
     bos = tokenizer.bos_token_id if getattr(tokenizer, "add_bos_token", False) else None
     windows = cut_windows(tokens, args.ctx, bos, args.windows)
     lanes = make_lanes(model.config, args.kv, args.quantized, num_threads=args.threads)

@@ -11,8 +11,9 @@ any other attention the cache compresses all the same, and hands decoded rows to
 
 from varve.transformers.attention import register
 from varve.transformers.cache import VarveCache, VarveLayer
+from varve.transformers.cross import VarveCrossCache, encoder_decoder_cache
 from varve.transformers.model_plan import exact_plan, shape_of
 
-__all__ = ["VarveCache", "VarveLayer", "exact_plan", "shape_of"]
+__all__ = ["VarveCache", "VarveCrossCache", "VarveLayer", "encoder_decoder_cache", "exact_plan", "shape_of"]
 
 register()

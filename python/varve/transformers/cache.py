@@ -114,6 +114,9 @@ class VarveCache(Cache):
     7
     """
 
+    layer_class = VarveLayer
+    store_class = Store
+
     def __init__(
         self,
         config: Any,
@@ -130,18 +133,20 @@ class VarveCache(Cache):
         on_log: Callable[[str], object] | None = None,
     ) -> None:
         self._config = config.get_text_config(decoder=True)
+        # Of an encoder-decoder model that is a copy, which does not hear of set_attn_implementation.
+        self._model_config = config if getattr(config, "is_encoder_decoder", False) else self._config
         self.plan = _native.Plan(plan)
         self._options = dict(
             codebook=codebook, compressor=compressor, model_fingerprint=model_fingerprint, max_bytes=max_bytes,
             num_threads=num_threads, pool=pool, on_attention=on_attention, on_retention=on_retention, on_log=on_log,
         )
         self.store = self._make_store(keep_windows=False)
-        super().__init__(layers=[VarveLayer(self, i, window) for i, window in enumerate(windows_of(config))])
+        super().__init__(layers=[self.layer_class(self, i, window) for i, window in enumerate(self.store.windows)])
 
     def _make_store(self, keep_windows: bool) -> Store:
         windows = windows_of(self._config)
         plan = self.plan if keep_windows else plan_with_windows(self.plan, windows)
-        return Store(_native.Cache(shape_of(self._config), plan, **self._options), windows, self.plan)
+        return self.store_class(_native.Cache(shape_of(self._config), plan, **self._options), windows, self.plan)
 
     @property
     def native(self) -> _native.Cache:
@@ -159,7 +164,7 @@ class VarveCache(Cache):
 
     @property
     def uses_varve_attention(self) -> bool:
-        return self._config._attn_implementation == NAME
+        return self._model_config._attn_implementation == NAME
 
     def stats(self) -> dict:
         """Those of the native cache."""
@@ -179,7 +184,7 @@ class VarveCache(Cache):
         """Shares the native cache and every page; each of the two goes on by itself."""
         twin = copy.copy(self)
         twin.store = self.store.fork()
-        twin.layers = [VarveLayer(twin, i, window) for i, window in enumerate(self.store.windows)]
+        twin.layers = [self.layer_class(twin, i, window) for i, window in enumerate(self.store.windows)]
         return twin
 
     def reset(self) -> None:
