@@ -58,7 +58,7 @@ foreach(source ${VARVE_FUZZER_SOURCES})
   get_filename_component(name ${source} NAME_WE)
   string(REGEX REPLACE "_fuzzer$" "" name ${name})
   add_executable(fuzz_replay_${name} ${source} fuzz/replay_main.cc)
-  target_link_libraries(fuzz_replay_${name} PRIVATE varve_test_support)
+  target_link_libraries(fuzz_replay_${name} PRIVATE varve_test_support varve_serve)
   add_dependencies(varve_fuzz_replays fuzz_replay_${name})
   add_test(NAME fuzz-replay-${name}
     COMMAND fuzz_replay_${name} ${PROJECT_SOURCE_DIR}/fuzz/corpus/${name})

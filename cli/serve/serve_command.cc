@@ -48,6 +48,10 @@ void AddNetworkOptions(CLI::App* command, ServeOptions* options) {
       ->check(CLI::Range(1, 4096));
   command->add_flag("!--no-page", http.show_page, "No page at /");
   command->add_flag("!--no-slots", http.show_slots, "No /slots");
+  command
+      ->add_option("--slot-save-path", http.slot_folder,
+                   "Folder of the files of POST /slots/N?action=save and restore")
+      ->type_name("DIR");
   command->add_flag("!--no-metrics", http.show_metrics, "No /metrics");
   command->add_option("--log", options->log, "Log on stderr: text, json (a line per request), off")
       ->capture_default_str()

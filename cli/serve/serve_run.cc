@@ -157,12 +157,12 @@ Status RunServe(ServeOptions options) {
   if (options.log == "text") options.http.log = LogText;
   HttpServer server(engine, served, options.http);
   VARVE_RETURN_IF_ERROR(server.Bind());
-  const auto snapshot = engine.Snapshot();
+  const serve::EngineSnapshot snapshot = engine.Snapshot();
   WriteNote(fmt::format(
       "varve: {} on http://{}:{} | {} slots, context {}, plan {}, {} for pages, prefixes {}\n",
       served.id, options.http.host, server.port(), options.slots, served.context, options.plan,
-      HumanBytes(static_cast<double>(snapshot->bytes_budget)),
-      snapshot->shares_prefixes ? "shared" : "not shared: " + snapshot->prefix_note));
+      HumanBytes(static_cast<double>(snapshot.bytes_budget)),
+      snapshot.shares_prefixes ? "shared" : "not shared: " + snapshot.prefix_note));
   if (options.check) return CheckAndEnd(server, engine, options);
   ServeUntilSignal(server, engine, options.stop_seconds);
   return Status();

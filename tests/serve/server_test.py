@@ -8,11 +8,14 @@ Needs nothing but the standard library. Where the `openai` package is installed 
 
 import http.client
 import json
+import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -253,6 +256,19 @@ class ServerTest(unittest.TestCase):
         cache = json.loads(self.server.get("/cache"))
         self.assertLessEqual(cache["bytes_held"], cache["bytes_budget"])
 
+    @unittest.skipIf(shutil.which("chromium") is None, "chromium is not installed")
+    def test_the_page_draws_the_cache(self):
+        self.complete(STORY)
+        with tempfile.TemporaryDirectory() as folder:
+            shown = subprocess.run(
+                ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=3000",
+                 "--user-data-dir=" + folder, "--dump-dom", self.server.url("/")],
+                capture_output=True, text=True, timeout=120).stdout
+        self.assertIn("pages of 64 tokens", shown)
+        self.assertRegex(shown, r'<div class="strip[^>]*><b>idle, \d+ tokens</b><i')
+        self.assertRegex(shown, r"MiB of 256 MiB")
+        self.assertIn('<p id="trouble" role="alert"></p>', shown)
+
     @unittest.skipIf(openai is None, "the openai package is not installed")
     def test_the_openai_package(self):
         client = openai.OpenAI(base_url=self.server.url("/v1"), api_key="none")
@@ -312,6 +328,53 @@ class KeysAndLimitsTest(unittest.TestCase):
         self.assertIn(200, answers)
         self.assertEqual(self.server.error("/v1/completions", {"prompt": "a", "max_tokens": 401}, "one")[1]["message"],
                          "max_tokens: 401 is not in -1 … 400")
+
+
+class SlotFilesTest(unittest.TestCase):
+    def action(self, server, action, body, slot=0, key=None):
+        return server.post(f"/slots/{slot}?action={action}", body, key)
+
+    def ask(self, server):
+        answer = server.post("/completion", {"prompt": STORY, "n_predict": 6, "temperature": 0, "id_slot": 0})
+        return answer["content"], answer["timings"]["cache_n"]
+
+    def test_a_slot_comes_back_after_a_restart_and_is_really_used(self):
+        with tempfile.TemporaryDirectory() as folder:
+            server = Server("--slot-save-path", folder)
+            try:
+                text, cached = self.ask(server)
+                self.assertEqual(cached, 0)
+                saved = self.action(server, "save", {"filename": "house.varve"})
+                self.assertEqual(saved["n_written"], os.path.getsize(os.path.join(folder, "house.varve")))
+                for name in ("../x", "a/b", "", ".x"):
+                    self.assertEqual(server.error("/slots/0?action=save", {"filename": name})[0], 400, name)
+                self.assertEqual(server.error("/slots/99?action=save", {"filename": "x"})[0], 404)
+                self.assertEqual(server.error("/slots/0?action=dance", {})[0], 400)
+                self.assertGreater(self.action(server, "erase", {})["n_erased"], 0)
+                self.assertEqual(self.ask(server), (text, 0))
+            finally:
+                server.stop()
+            server = Server("--slot-save-path", folder)
+            try:
+                restored = self.action(server, "restore", {"filename": "house.varve"})
+                self.assertEqual(restored["n_restored"], saved["n_saved"])
+                self.assertEqual(self.ask(server), (text, saved["n_saved"]))
+                damaged = bytearray(open(os.path.join(folder, "house.varve"), "rb").read())
+                damaged[len(damaged) // 2] ^= 1
+                with open(os.path.join(folder, "damaged.varve"), "wb") as file:
+                    file.write(damaged)
+                self.assertEqual(server.error("/slots/0?action=restore", {"filename": "damaged.varve"})[0], 400)
+                self.assertEqual(server.error("/slots/0?action=restore", {"filename": "none"})[0], 400)
+                self.assertEqual(self.ask(server), (text, saved["n_saved"]))
+            finally:
+                server.stop()
+
+    def test_without_a_folder_there_is_no_such_action(self):
+        server = Server()
+        try:
+            self.assertEqual(server.error("/slots/0?action=save", {"filename": "x"})[0], 501)
+        finally:
+            server.stop()
 
 
 class StopTest(unittest.TestCase):

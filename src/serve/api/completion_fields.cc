@@ -97,8 +97,7 @@ int64_t ReadCommon(FieldReader& fields, const ServedModel& model, std::string_vi
   }
   std::string salt;
   fields.Text("cache_salt", &salt);
-  // Lengths stand before texts, so that no two pairs are the same.
-  request->tenant = fmt::format("{}:{}{}:{}", tenant.size(), tenant, salt.size(), salt);
+  request->tenant = TenantOf(tenant, salt);
   int64_t choices = 1;
   fields.Int("n", 1, kMaxChoices, &choices);
   return choices;
@@ -154,6 +153,11 @@ void AddChoices(int64_t num_choices, CompletionRequest request, CompletionCall* 
 }
 
 }  // namespace
+
+// Lengths stand before texts, so that no two pairs are the same.
+std::string TenantOf(std::string_view key, std::string_view salt) {
+  return fmt::format("{}:{}{}:{}", key.size(), key, salt.size(), salt);
+}
 
 ApiError ReadCompletion(const json& body, const ServedModel& model, std::string_view tenant,
                         uint64_t seed, CompletionCall* call) {

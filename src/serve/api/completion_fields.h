@@ -37,6 +37,9 @@ ApiError ReadCompletion(const nlohmann::json& body, const ServedModel& model,
 ApiError ReadChat(const nlohmann::json& body, const ServedModel& model, std::string_view tenant,
                   uint64_t seed, CompletionCall* call);
 
+// The tenant that a key and a salt make: pages are shared among requests of the same two alone.
+std::string TenantOf(std::string_view key, std::string_view salt);
+
 // The tokens of a list of messages, as the model's chat format has them.
 ApiError ChatTokens(const nlohmann::json& messages, const ServedModel& model,
                     std::vector<int32_t>* tokens, std::string* text);

@@ -26,6 +26,7 @@ BatchEngine::BatchEngine(std::shared_ptr<const DecoderModel> model, const Tokeni
       context_(options_.context > 0 ? options_.context : model_->context()),
       estimate_(std::move(estimate)),
       pool_(MakePagePool(options_.cache_bytes)),
+      slots_(static_cast<size_t>(options_.num_slots)),
       logits_(static_cast<size_t>(kFewTokens) * static_cast<size_t>(model_->vocab_size())) {}
 
 BatchEngine::~BatchEngine() = default;
@@ -240,6 +241,7 @@ void BatchEngine::RemoveEnded() {
     if (!running->has_ended()) continue;
     if (options_.reuse_generated) KeepPages(*running, running->fed);
     if (running->pin != nullptr) prefixes_->Unpin(running->pin);
+    slots_[static_cast<size_t>(running->slot())] = {running->tokens(), running->request().tenant};
     // A sequence that is not there any more has no pages either.
     static_cast<void>(cache_->Free(running->sequence));
     ++(running->queued().channel->cancelled() ? counters_.cancelled : counters_.finished);

@@ -77,6 +77,20 @@ class BatchEngine {
   // Ends everything, waiting or running, with an error.
   void EndAll(const Status& why);
 
+  // --- what a slot answered last, in files (batch_slots.cc); for requests of the same tenant ---
+
+  struct SlotFile {
+    int64_t num_tokens = 0;  // whole pages
+    uint64_t num_bytes = 0;
+  };
+  // kFailedPrecondition while the slot is busy, kNotFound if it has nothing of that tenant (any
+  // more).
+  Result<SlotFile> SaveSlot(int slot, const std::string& tenant, const std::string& path);
+  // Checks every byte of the file before a page of it is used.
+  Result<SlotFile> RestoreSlot(int slot, const std::string& tenant, const std::string& path);
+  // The number of tokens that were forgotten.
+  Result<int64_t> EraseSlot(int slot, const std::string& tenant);
+
   int64_t context() const { return context_; }
   const Cache& cache() const { return *cache_; }
   EngineSnapshot Snapshot() const;
@@ -104,6 +118,8 @@ class BatchEngine {
   void RemoveEnded();
   void EndWaiting(const QueuedRequest& queued, FinishReason reason, const Status& error);
 
+  Status CheckSlot(int slot, const std::string& tenant, bool needs_content);
+
   uint64_t BytesHeld() const;
   uint64_t GrowthOfRunning();    // that they can come to need beyond what they have
   uint64_t OwnBytesOfRunning();  // about, without what they share
@@ -125,7 +141,13 @@ class BatchEngine {
   std::string prefix_note_;                // why not
   std::deque<QueuedRequest> waiting_;
   std::vector<std::unique_ptr<RunningRequest>> running_;
-  std::vector<float> logits_;  // [kFewTokens, vocab]
+  // What a slot answered last.
+  struct SlotContent {
+    std::vector<int32_t> tokens;
+    std::string tenant;
+  };
+  std::vector<SlotContent> slots_;  // [num_slots]
+  std::vector<float> logits_;       // [kFewTokens, vocab]
   EngineCounters counters_;
   uint64_t arrivals_ = 0;
   uint64_t turn_ = 0;

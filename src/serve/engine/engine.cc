@@ -5,16 +5,13 @@
 namespace varve::serve {
 namespace {
 
-// A step of a large model on a busy machine may take this long; then what was seen last must do.
-constexpr std::chrono::seconds kSnapshotPatience(2);
-
 Status Stopping() { return FailedPrecondition("the server is stopping"); }
 
 }  // namespace
 
 Engine::Engine(std::unique_ptr<BatchEngine> batch) : batch_(std::move(batch)) {
-  snapshot_ = std::make_shared<const EngineSnapshot>(batch_->Snapshot());
-  thread_ = std::thread([this] { Run(); });
+  last_snapshot_ = batch_->Snapshot();
+  thread_ = std::thread([this] { Loop(); });
 }
 
 Engine::~Engine() { Stop(std::chrono::milliseconds(0)); }
@@ -34,13 +31,22 @@ void Engine::Submit(CompletionRequest request, const std::shared_ptr<AnswerChann
   channel->Push({.choice = request.choice, .text = {}, .token = {}, .end = std::move(end)});
 }
 
-std::shared_ptr<const EngineSnapshot> Engine::Snapshot() {
+bool Engine::Run(const std::function<void(BatchEngine&)>& task) {
+  Task asked{.run = &task};
   std::unique_lock lock(mutex_);
-  const uint64_t seen = num_published_;
-  is_asked_ = true;
+  if (is_ending_) return false;
+  tasks_.push_back(&asked);
   changed_.notify_all();
-  changed_.wait_for(lock, kSnapshotPatience, [&] { return num_published_ != seen || is_ending_; });
-  return snapshot_;
+  // The loop runs what was asked for before its end, so this never waits in vain.
+  changed_.wait(lock, [&] { return asked.is_done; });
+  return true;
+}
+
+EngineSnapshot Engine::Snapshot() {
+  EngineSnapshot snapshot;
+  if (Run([&](BatchEngine& batch) { snapshot = batch.Snapshot(); })) return snapshot;
+  const std::lock_guard lock(mutex_);
+  return last_snapshot_;
 }
 
 void Engine::Stop(std::chrono::milliseconds patience) {
@@ -60,7 +66,7 @@ bool Engine::TakeArrivals(bool is_busy) {
   if (!is_busy && arrivals_.empty()) {
     is_busy_ = false;
     changed_.notify_all();
-    changed_.wait(lock, [this] { return is_ending_ || is_asked_ || !arrivals_.empty(); });
+    changed_.wait(lock, [this] { return is_ending_ || !tasks_.empty() || !arrivals_.empty(); });
   }
   is_busy_ = is_busy || !arrivals_.empty();
   std::vector<Arrival> arrivals = std::exchange(arrivals_, {});
@@ -72,27 +78,27 @@ bool Engine::TakeArrivals(bool is_busy) {
   return goes_on;
 }
 
-void Engine::PublishIfAsked() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!std::exchange(is_asked_, false)) return;
-  }
-  auto snapshot = std::make_shared<const EngineSnapshot>(batch_->Snapshot());
-  {
-    const std::lock_guard lock(mutex_);
-    snapshot_ = std::move(snapshot);
-    ++num_published_;
-  }
-  changed_.notify_all();
+void Engine::RunTasks() {
+  std::unique_lock lock(mutex_);
+  const std::vector<Task*> tasks = std::exchange(tasks_, {});
+  lock.unlock();
+  for (Task* task : tasks) (*task->run)(*batch_);
+  lock.lock();
+  for (Task* task : tasks) task->is_done = true;
+  if (!tasks.empty()) changed_.notify_all();
 }
 
-void Engine::Run() {
+void Engine::Loop() {
   bool is_busy = false;
   while (TakeArrivals(is_busy)) {
     is_busy = batch_->Step();
-    PublishIfAsked();
+    RunTasks();
   }
   batch_->EndAll(Stopping());
+  RunTasks();
+  EngineSnapshot snapshot = batch_->Snapshot();
+  const std::lock_guard lock(mutex_);
+  last_snapshot_ = std::move(snapshot);
 }
 
 }  // namespace varve::serve

@@ -29,9 +29,11 @@ class Engine {
   // Answers come through the channel, whatever happens.
   void Submit(CompletionRequest request, const std::shared_ptr<AnswerChannel>& channel);
 
-  // What the engine looks like between two steps; it is made when somebody asks. Waits for the end
-  // of the step.
-  std::shared_ptr<const EngineSnapshot> Snapshot();
+  // Runs `task` on the engine's thread between two steps and waits for it. False: the engine has
+  // ended, and the task was not run.
+  bool Run(const std::function<void(BatchEngine&)>& task);
+  // What the engine looks like between two steps; once it has ended, what it looked like last.
+  EngineSnapshot Snapshot();
 
   // Takes nothing more, answers what is there for up to `patience`, and ends the rest with an
   // error.
@@ -40,18 +42,23 @@ class Engine {
  private:
   using Arrival = std::pair<CompletionRequest, std::shared_ptr<AnswerChannel>>;
 
-  void Run();
+  // Somebody waits for it.
+  struct Task {
+    const std::function<void(BatchEngine&)>* run = nullptr;
+    bool is_done = false;
+  };
+
+  void Loop();
   // Hands what has come to the batch; waits for it if there is nothing to do. False: the end.
   bool TakeArrivals(bool is_busy);
-  void PublishIfAsked();
+  void RunTasks();
 
   std::unique_ptr<BatchEngine> batch_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Arrival> arrivals_;
-  std::shared_ptr<const EngineSnapshot> snapshot_;
-  uint64_t num_published_ = 0;
-  bool is_asked_ = false;   // for a snapshot
+  std::vector<Task*> tasks_;
+  EngineSnapshot last_snapshot_;
   bool is_closed_ = false;  // nothing more is taken
   bool is_busy_ = false;
   bool is_ending_ = false;

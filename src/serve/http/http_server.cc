@@ -142,6 +142,7 @@ HttpServer::HttpServer(Engine& engine, const ServedModel& model, HttpOptions opt
   impl_->SetLimits();
   impl_->SetHandlers();
   AddCompletionRoutes(impl_->server, impl_->context);
+  AddSlotRoutes(impl_->server, impl_->context);
   AddModelRoutes(impl_->server, impl_->context);
   AddStatusRoutes(impl_->server, impl_->context);
 }

@@ -30,6 +30,7 @@ struct HttpOptions {
   bool show_page = true;      // "/" is the page to look at
   bool show_slots = true;
   bool show_metrics = true;
+  std::string slot_folder;  // of /slots/N?action=save; empty: there is no such action
   // Gets a line of JSON per request, without a newline; from any thread, one at a time.
   std::function<void(const std::string&)> log;
 };

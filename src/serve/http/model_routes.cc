@@ -25,19 +25,19 @@ ordered_json ModelsJson(const ServedModel& model) {
   return {{"object", "list"}, {"data", ordered_json::array({entry})}};
 }
 
-ordered_json PropsJson(const RouteContext& context) {
-  const auto snapshot = context.engine.Snapshot();
+ordered_json PropsJson(RouteContext& context) {
+  const EngineSnapshot snapshot = context.engine.Snapshot();
   const ServedModel& model = context.model;
   return {{"default_generation_settings", {{"n_ctx", model.context}}},
-          {"total_slots", snapshot->num_slots},
+          {"total_slots", snapshot.num_slots},
           {"model_path", model.path},
           {"model_alias", model.id},
           {"chat_format", model.chat_format},
           {"build_info", "varve"},
-          {"kv_plan", snapshot->plan},
-          {"page_tokens", snapshot->page_tokens},
-          {"cache_bytes", snapshot->bytes_budget},
-          {"prefix_cache", snapshot->shares_prefixes ? "on" : snapshot->prefix_note}};
+          {"kv_plan", snapshot.plan},
+          {"page_tokens", snapshot.page_tokens},
+          {"cache_bytes", snapshot.bytes_budget},
+          {"prefix_cache", snapshot.shares_prefixes ? "on" : snapshot.prefix_note}};
 }
 
 // A piece as text, or as a list of bytes where it is half a character.

@@ -39,6 +39,7 @@ std::string KeyOf(const httplib::Request& request);
 bool IsAllowed(const RouteContext& context, const httplib::Request& request);
 
 void AddCompletionRoutes(httplib::Server& server, RouteContext& context);
+void AddSlotRoutes(httplib::Server& server, RouteContext& context);
 void AddModelRoutes(httplib::Server& server, RouteContext& context);
 void AddStatusRoutes(httplib::Server& server, RouteContext& context);
 

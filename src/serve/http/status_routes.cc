@@ -1,4 +1,4 @@
-// How the server is: /health, /slots, /metrics, /cache (what the page draws), and the page itself.
+// How the server is: /health, /metrics, /cache (what the page draws), and the page itself.
 
 #include <fmt/format.h>
 
@@ -10,49 +10,6 @@ namespace varve::serve {
 namespace {
 
 using nlohmann::ordered_json;
-
-bool IsFree(const EngineSnapshot& snapshot, int slot) {
-  for (const ConversationView& view : snapshot.conversations) {
-    if (view.slot == slot) return false;
-  }
-  return true;
-}
-
-ordered_json SlotJson(const EngineSnapshot& snapshot, int slot) {
-  ordered_json json = {
-      {"id", slot}, {"n_ctx", snapshot.context}, {"speculative", false}, {"is_processing", false}};
-  for (const ConversationView& view : snapshot.conversations) {
-    if (view.slot != slot) continue;
-    json["is_processing"] = true;
-    json["id_task"] = view.id;
-    json["n_prompt_tokens"] = view.prompt_tokens;
-    json["n_prompt_tokens_processed"] =
-        std::min(view.tokens_fed, view.prompt_tokens) - view.cached_tokens;
-    json["n_prompt_tokens_cache"] = view.cached_tokens;
-    json["next_token"] =
-        ordered_json::array({{{"n_decoded", view.generated},
-                              {"n_remain", view.limit - view.prompt_tokens - view.generated}}});
-  }
-  return json;
-}
-
-void SendSlots(const RouteContext& context, const httplib::Request& request,
-               httplib::Response& response) {
-  if (!context.options.show_slots) {
-    return SendError(response, {501, "not_supported_error", "started with --no-slots", {}});
-  }
-  const auto snapshot = context.engine.Snapshot();
-  ordered_json slots = ordered_json::array();
-  bool any_free = false;
-  for (int slot = 0; slot < snapshot->num_slots; ++slot) {
-    slots.push_back(SlotJson(*snapshot, slot));
-    any_free = any_free || IsFree(*snapshot, slot);
-  }
-  if (!any_free && request.has_param("fail_on_no_slot")) {
-    return SendError(response, {503, "unavailable_error", "no slot is free", {}});
-  }
-  SendJson(response, slots);
-}
 
 ordered_json ConversationJson(const ConversationView& view) {
   ordered_json runs = ordered_json::array();
@@ -119,7 +76,7 @@ void SendMetrics(const RouteContext& context, httplib::Response& response) {
     return SendError(response, {501, "not_supported_error", "started with --no-metrics", {}});
   }
   response.set_header("Process-Start-Time-Unix", std::to_string(context.model.started_s));
-  response.set_content(MetricsText(*context.engine.Snapshot()), "text/plain; version=0.0.4");
+  response.set_content(MetricsText(context.engine.Snapshot()), "text/plain; version=0.0.4");
 }
 
 }  // namespace
@@ -128,13 +85,10 @@ void AddStatusRoutes(httplib::Server& server, RouteContext& context) {
   const auto health = [&context](const auto&, auto& response) { SendHealth(context, response); };
   server.Get("/health", health);
   server.Get("/v1/health", health);
-  server.Get("/slots", [&context](const auto& request, auto& response) {
-    SendSlots(context, request, response);
-  });
   server.Get("/metrics",
              [&context](const auto&, auto& response) { SendMetrics(context, response); });
   server.Get("/cache", [&context](const auto&, auto& response) {
-    SendJson(response, CacheJson(*context.engine.Snapshot()));
+    SendJson(response, CacheJson(context.engine.Snapshot()));
   });
   if (!context.options.show_page) return;
   server.Get("/", [](const auto&, auto& response) {

@@ -179,6 +179,17 @@ Result<bool> PrefixCache::EvictOne(double now_s) {
   return true;
 }
 
+Status PrefixCache::Forget(std::span<const PageKey> keys) {
+  size_t num_pages = 0;
+  PrefixNode* node = FindNode(keys, &num_pages);
+  while (node != root_.get() && node->sequence && node->pins == 0) {
+    PrefixNode* parent = node->parent;
+    VARVE_RETURN_IF_ERROR(RemoveLeaf(node));
+    node = parent;
+  }
+  return Status();
+}
+
 Status PrefixCache::Clear() {
   for (;;) {
     VARVE_ASSIGN_OR_RETURN(const bool evicted, EvictOne(0));

@@ -97,6 +97,8 @@ class PrefixCache {
   // Gives up the page of least value; false if all that is left is in use. Its memory is free at
   // once.
   Result<bool> EvictOne(double now_s);
+  // Gives up the pages of a path, from its end, as far as nobody else has or uses them.
+  Status Forget(std::span<const PageKey> keys);
   Status Clear();
 
   PrefixStats stats() const;
