@@ -19,7 +19,8 @@ constexpr int64_t kMostTokens = int64_t{1} << 40;  // more than any context
 
 std::string ChatFormats() {
   std::string names;
-  for (const std::string_view name : varve::ChatFormatNames()) names += " " + std::string(name);
+  for (const std::string_view name : varve::ChatTemplate::BuiltInNames())
+    names += " " + std::string(name);
   return names;
 }
 
@@ -54,6 +55,15 @@ void AddPromptOptions(CLI::App* command, RunOptions* options) {
                    "With --prompts: write each text to a file of the prompt's name in DIR")
       ->type_name("DIR")
       ->needs(prompts);
+  command
+      ->add_option(
+          "--turns", options->turns,
+          "Conversations from a JSON file: [{\"name\": …, \"turns\": [message, …]}, …], with "
+          "a report per turn")
+      ->type_name("FILE")
+      ->excludes(prompt)
+      ->excludes("--file")
+      ->excludes(prompts);
   CLI::Option* prompt_tokens =
       command
           ->add_option("--prompt-tokens", options->prompt_tokens,
@@ -80,8 +90,8 @@ void AddPromptOptions(CLI::App* command, RunOptions* options) {
           ->add_option(
               "--chat", options->chat_format,
               "The prompt, from a file too, is a message to an assistant. FORMAT:" + ChatFormats() +
-                  " (default: what the model says). Without a prompt, on a terminal: a "
-                  "conversation")
+                  ", or @FILE, a template in Jinja (default: the model's own template). Without a "
+                  "prompt, on a terminal: a conversation")
           ->type_name("[FORMAT]")
           ->expected(0, 1)
           ->excludes(prompt_tokens);
@@ -196,7 +206,10 @@ void AddRunCommand(CLI::App& app, int* exit_code) {
       "  varve run -m model.gguf -f story.txt -n 500 --kv q4_0r --temp 0\n"
       "  varve run -m smollm2 -p 'What is the capital of France?'   # a model with a chat "
       "template\n"
-      "  varve run -m smollm2 --kv q8_0                      # a conversation\n"
+      "  varve run -m smollm2 --kv q8_0 --save talk.varve    # a conversation; /help in it says "
+      "more\n"
+      "  varve run -m smollm2 --chat --load talk.varve --save talk.varve   # and on with it\n"
+      "  varve run -m smollm2 --turns talks.json --json turns.json   # conversations from a file\n"
       "  varve run -m smollm2 -cnv -c 2048 -t 2 -ctk q8_0 -ctv q8_0   # as llama.cpp has it\n"
       "  varve run -m smollm2 --raw -p 'Once upon a time'    # text to go on with\n"
       "  varve run -m smollm2 --chat -f question.txt         # a message from a file\n"
@@ -217,6 +230,7 @@ void AddRunCommand(CLI::App& app, int* exit_code) {
     options->command = varve::cli::CommandLine();
     const bool is_comparison = options->plans.size() > 1 || !options->report.empty();
     const auto run = !options->prompts.empty() ? varve::cli::RunPrompts
+                     : !options->turns.empty() ? varve::cli::RunTurns
                      : is_comparison           ? varve::cli::RunCompare
                                                : varve::cli::RunText;
     const varve::Status status = run(*options);

@@ -63,7 +63,8 @@ inline constexpr std::string_view kWhiteSpace = " \t\n\r\v\f";
 // Counts and replaces as str.replace does; count < 0: all.
 MarkedText ReplaceText(const MarkedText& text, const MarkedText& from, const MarkedText& to,
                        int64_t count);
-MarkedText ChangeCase(const MarkedText& text, std::string_view how);  // upper lower title capitalize
+MarkedText ChangeCase(const MarkedText& text,
+                      std::string_view how);  // upper lower title capitalize
 
 }  // namespace varve::jinja
 

@@ -16,7 +16,8 @@ namespace {
 using NodeKind = Expression::Kind;
 using Parsed = Result<ExpressionPointer>;
 
-Expression Node(NodeKind kind, int line, std::string name, std::vector<ExpressionPointer> children) {
+Expression Node(NodeKind kind, int line, std::string name,
+                std::vector<ExpressionPointer> children) {
   Expression node;
   node.kind = kind;
   node.line = line;
@@ -40,8 +41,8 @@ Parsed MakeExpression(Expression expression) {
   for (const ExpressionPointer& child : expression.children) include(child);
   for (const auto& [name, child] : expression.named) include(child);
   if (expression.depth > kMaxExpressionDepth) {
-    return SyntaxError(expression.line, fmt::format("an expression of more than {} levels",
-                                                    kMaxExpressionDepth));
+    return SyntaxError(expression.line,
+                       fmt::format("an expression of more than {} levels", kMaxExpressionDepth));
   }
   return std::make_shared<const Expression>(std::move(expression));
 }
@@ -56,8 +57,9 @@ Parsed ExpressionParser::Parse() {
       VARVE_ASSIGN_OR_RETURN(otherwise, Parse());
     }
     VARVE_ASSIGN_OR_RETURN(
-        value, MakeExpression(Node(NodeKind::kConditional, line, {},
-                                   {std::move(condition), std::move(value), std::move(otherwise)})));
+        value,
+        MakeExpression(Node(NodeKind::kConditional, line, {},
+                            {std::move(condition), std::move(value), std::move(otherwise)})));
   }
   return value;
 }
@@ -134,15 +136,16 @@ Parsed ExpressionParser::Compare() {
     VARVE_ASSIGN_OR_RETURN(std::string op, ComparisonOperator());
     if (op.empty()) return all ? all : left;
     VARVE_ASSIGN_OR_RETURN(ExpressionPointer right, Sum());
-    VARVE_ASSIGN_OR_RETURN(ExpressionPointer pair,
-                           MakeExpression(Node(NodeKind::kBinary, line, std::move(op), {left, right})));
+    VARVE_ASSIGN_OR_RETURN(
+        ExpressionPointer pair,
+        MakeExpression(Node(NodeKind::kBinary, line, std::move(op), {left, right})));
     left = right;
     if (!all) {
       all = std::move(pair);
       continue;
     }
-    VARVE_ASSIGN_OR_RETURN(
-        all, MakeExpression(Node(NodeKind::kBinary, line, "and", {std::move(all), std::move(pair)})));
+    VARVE_ASSIGN_OR_RETURN(all, MakeExpression(Node(NodeKind::kBinary, line, "and",
+                                                    {std::move(all), std::move(pair)})));
   }
 }
 
@@ -156,8 +159,9 @@ Parsed ExpressionParser::UnaryWith(bool filters) {
   VARVE_ASSIGN_OR_RETURN(ExpressionPointer value, Primary());
   VARVE_ASSIGN_OR_RETURN(value, Postfix(std::move(value)));
   for (; !signs.empty(); signs.pop_back()) {
-    VARVE_ASSIGN_OR_RETURN(value, MakeExpression(Node(NodeKind::kUnary, line, signs.substr(signs.size() - 1),
-                                                      {std::move(value)})));
+    VARVE_ASSIGN_OR_RETURN(
+        value, MakeExpression(Node(NodeKind::kUnary, line, signs.substr(signs.size() - 1),
+                                   {std::move(value)})));
   }
   return filters ? FiltersAndTests(std::move(value)) : Parsed(std::move(value));
 }

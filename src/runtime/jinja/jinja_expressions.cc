@@ -117,8 +117,8 @@ Result<Value> Evaluator::EvalBinary(const Expression& expression, Scope& scope) 
   if (!charged.ok()) return AtLine(expression.line, charged);
   const bool is_product = op == "*" && (!left.is_number() || !right.is_number());
   if (is_product) {  // a text so many times: what can grow at once
-    const Status fits = CheckRepetition(left.is(Kind::kInt) ? right : left,
-                                        left.is(Kind::kInt) ? left : right);
+    const Status fits =
+        CheckRepetition(left.is(Kind::kInt) ? right : left, left.is(Kind::kInt) ? left : right);
     if (!fits.ok()) return AtLine(expression.line, fits);
   }
   Result<Value> value = Operate(op, left, right);
@@ -141,8 +141,8 @@ Result<Value> Evaluator::EvalDict(const Expression& expression, Scope& scope) {
   for (size_t i = 0; i + 1 < expression.children.size(); i += 2) {
     VARVE_ASSIGN_OR_RETURN(Value key, Eval(*expression.children[i], scope));
     VARVE_ASSIGN_OR_RETURN(Value value, Eval(*expression.children[i + 1], scope));
-    const auto old = std::ranges::find_if(
-        entries, [&](const auto& entry) { return entry.first.Equals(key); });
+    const auto old =
+        std::ranges::find_if(entries, [&](const auto& entry) { return entry.first.Equals(key); });
     if (old == entries.end()) {
       entries.emplace_back(std::move(key), std::move(value));
     } else {
@@ -224,7 +224,8 @@ Result<Value> Evaluator::CallMacro(const Function& function, std::vector<Value> 
   Scope& scope = MakeScope(function.scope);
   for (size_t i = 0; i < macro.parameters.size(); ++i) {
     const auto& [name, otherwise] = macro.parameters[i];
-    const auto given = std::ranges::find(named, name, [](const auto& entry) { return entry.first; });
+    const auto given =
+        std::ranges::find(named, name, [](const auto& entry) { return entry.first; });
     Value value;
     if (i < args.size()) {
       value = std::move(args[i]);
@@ -237,8 +238,8 @@ Result<Value> Evaluator::CallMacro(const Function& function, std::vector<Value> 
     scope.Set(name, std::move(value));
   }
   if (!named.empty()) {
-    return SyntaxError(macro.line, fmt::format("macro {} has no argument {}", macro.name,
-                                               Quoted(named[0].first)));
+    return SyntaxError(
+        macro.line, fmt::format("macro {} has no argument {}", macro.name, Quoted(named[0].first)));
   }
   MarkedText out;
   VARVE_RETURN_IF_ERROR(Execute(macro.body, scope, &out).status());

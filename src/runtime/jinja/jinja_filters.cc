@@ -42,7 +42,8 @@ Result<Value> Default(BuiltinCall& call) {
 
 Result<Value> ToInt(BuiltinCall& call) {
   const Value otherwise = IsGiven(call.args[0]) ? call.args[0] : Value::Int(0);
-  if (call.input.is(Kind::kBool) || call.input.is(Kind::kInt)) return Value::Int(call.input.integer());
+  if (call.input.is(Kind::kBool) || call.input.is(Kind::kInt))
+    return Value::Int(call.input.integer());
   double number = 0;
   if (call.input.is(Kind::kFloat)) {
     number = call.input.number();
@@ -118,6 +119,7 @@ Result<Value> ToJson(BuiltinCall& call) {
   style.sort_keys = call.args[2].IsTrue();
   style.ascii = call.args[3].IsTrue();
   VARVE_ASSIGN_OR_RETURN(MarkedText text, JsonText(call.input, style));
+  if (!TextOf(call.args[1]).said().empty()) text = MarkedText::Said(text.text());
   return call.run.MakeText(std::move(text));
 }
 
@@ -164,8 +166,8 @@ Result<Value> Indent(BuiltinCall& call) {
 
 Result<Value> Escape(BuiltinCall& call) {
   MarkedText text = TextOf(call.input);
-  for (const auto& [from, to] : {std::pair("&", "&amp;"), {"<", "&lt;"}, {">", "&gt;"},
-                                 {"'", "&#39;"}, {"\"", "&#34;"}}) {
+  for (const auto& [from, to] :
+       {std::pair("&", "&amp;"), {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}}) {
     text = ReplaceText(text, MarkedText(from), MarkedText(to), -1);
   }
   return call.run.MakeText(std::move(text));

@@ -74,7 +74,8 @@ Result<Value> RaiseException(BuiltinCall& call) {
 }
 
 Result<Value> FormatNow(BuiltinCall& call) {
-  const std::string format = TextOf(call.args[0]).text();
+  const MarkedText marked = TextOf(call.args[0]);
+  const std::string& format = marked.text();
   if (format.empty()) return Value::Text("");
   const std::time_t now = call.run.now();
   std::tm parts{};
@@ -82,7 +83,10 @@ Result<Value> FormatNow(BuiltinCall& call) {
   if (localtime_r(&now, &parts) == nullptr) return InvalidArgument("strftime_now: no time");
   const size_t size = std::strftime(buffer.data(), buffer.size(), format.c_str(), &parts);
   if (size == 0) return InvalidArgument(fmt::format("strftime_now: {}: too long", Quoted(format)));
-  return Value::Text(std::string_view(buffer.data(), size));
+  std::string text(buffer.data(), size);
+  // Somebody's words could be the format.
+  return Value::Text(marked.said().empty() ? MarkedText(std::move(text))
+                                           : MarkedText::Said(std::move(text)));
 }
 
 constexpr Builtin kGlobals[] = {

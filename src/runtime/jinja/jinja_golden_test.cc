@@ -23,8 +23,7 @@ NamedValues VariablesOf(const nlohmann::ordered_json& json) {
 }
 
 TEST(JinjaGolden, WritesWhatJinja2Writes) {
-  const auto cases =
-      nlohmann::ordered_json::parse(std::ifstream(TestDataPath("jinja/cases.json")));
+  const auto cases = nlohmann::ordered_json::parse(std::ifstream(TestDataPath("jinja/cases.json")));
   ASSERT_GE(cases.size(), 50u);
   for (const auto& golden : cases) {
     const auto name = golden["name"].get<std::string>();

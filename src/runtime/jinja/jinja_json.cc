@@ -12,7 +12,9 @@ class JsonPrinter {
   explicit JsonPrinter(const JsonStyle& style) : style_(style) {}
 
   Status Print(const Value& value);
-  MarkedText Take() { return any_said_ ? MarkedText::Said(std::move(text_)) : MarkedText(std::move(text_)); }
+  MarkedText Take() {
+    return any_said_ ? MarkedText::Said(std::move(text_)) : MarkedText(std::move(text_));
+  }
 
  private:
   void String(const MarkedText& text) {

@@ -220,7 +220,8 @@ Status TemplateLexer::OperatorToken() {
   const auto* const found =
       std::ranges::find_if(kOperators, [&](std::string_view known) { return At(known); });
   if (found == kOperators.end()) {
-    return SyntaxError(line_, fmt::format("unexpected {} in a tag", Quoted(source_.substr(pos_, 1))));
+    return SyntaxError(line_,
+                       fmt::format("unexpected {} in a tag", Quoted(source_.substr(pos_, 1))));
   }
   const char first = found->front();
   if (first == '(' || first == '[' || first == '{') brackets_ += first;

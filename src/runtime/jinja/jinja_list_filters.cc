@@ -86,7 +86,8 @@ Result<Value> Reverse(BuiltinCall& call) {
 }
 
 // Sorted without a throw: by insertion into what is sorted, each place found by halves.
-Status SortItems(BuiltinCall& call, const Value& attribute, bool fold_case, bool reverse, List* items) {
+Status SortItems(BuiltinCall& call, const Value& attribute, bool fold_case, bool reverse,
+                 List* items) {
   std::vector<std::pair<Value, Value>> sorted;  // key, item
   for (Value& item : *items) {
     Value key = item;
@@ -181,7 +182,8 @@ Result<NamedBuiltin> NamedBy(const BuiltinCall& call, size_t index, bool is_filt
     return Unimplemented(
         fmt::format("the {} {} is not supported", is_filter ? "filter" : "test", Quoted(text)));
   }
-  return NamedBuiltin{builtin, {call.args.begin() + static_cast<ptrdiff_t>(index) + 1, call.args.end()}};
+  return NamedBuiltin{builtin,
+                      {call.args.begin() + static_cast<ptrdiff_t>(index) + 1, call.args.end()}};
 }
 
 Result<Value> Map(BuiltinCall& call) {
@@ -203,7 +205,8 @@ Result<Value> Map(BuiltinCall& call) {
   if (call.args.empty()) return InvalidArgument("map: neither a filter nor attribute=");
   VARVE_ASSIGN_OR_RETURN(const NamedBuiltin filter, NamedBy(call, 0, true));
   for (const Value& item : items) {
-    VARVE_ASSIGN_OR_RETURN(Value value, call.run.Call(*filter.builtin, item, filter.args, call.named));
+    VARVE_ASSIGN_OR_RETURN(Value value,
+                           call.run.Call(*filter.builtin, item, filter.args, call.named));
     results.push_back(std::move(value));
   }
   return Value::OfList(std::move(results));

@@ -81,8 +81,8 @@ Result<Value> GetAttribute(const Value& value, std::string_view name) {
 
 Result<Value> GetItem(const Value& value, const Value& key) {
   if (value.is(Kind::kUndefined)) {
-    return InvalidArgument(fmt::format("'{}' is undefined, so it has no items",
-                                       value.undefined_name()));
+    return InvalidArgument(
+        fmt::format("'{}' is undefined, so it has no items", value.undefined_name()));
   }
   if (value.is(Kind::kDict)) {
     if (const Value* found = value.Find(key)) return *found;
@@ -104,7 +104,8 @@ Result<Value> GetItem(const Value& value, const Value& key) {
 Result<Value> GetSlice(const Value& value, const Value& begin, const Value& end,
                        const Value& step) {
   for (const Value* bound : {&begin, &end, &step}) {
-    const bool fits = bound->is(Kind::kInt) || bound->is(Kind::kUndefined) || bound->is(Kind::kNone);
+    const bool fits =
+        bound->is(Kind::kInt) || bound->is(Kind::kUndefined) || bound->is(Kind::kNone);
     if (!fits) return InvalidArgument(fmt::format("a slice by a {}", bound->type_name()));
   }
   if (!value.is(Kind::kList) && !value.is(Kind::kText)) {

@@ -39,7 +39,8 @@ Result<Value> HasEnd(BuiltinCall& call) {
       return InvalidArgument(fmt::format("startswith or endswith: a {}, no text", end.type_name()));
     }
     const std::string& text = call.input.text();
-    if (at_start ? text.starts_with(end.text()) : text.ends_with(end.text())) return Value::Bool(true);
+    if (at_start ? text.starts_with(end.text()) : text.ends_with(end.text()))
+      return Value::Bool(true);
   }
   return Value::Bool(false);
 }
@@ -146,7 +147,8 @@ Result<Value> RemoveEnd(BuiltinCall& call) {
 
 Result<Value> IsDigits(BuiltinCall& call) {
   const std::string& text = call.input.text();
-  return Value::Bool(!text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; }));
+  return Value::Bool(!text.empty() &&
+                     std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; }));
 }
 
 Result<Value> Get(BuiltinCall& call) {

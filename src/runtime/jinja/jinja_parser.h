@@ -43,8 +43,8 @@ class ExpressionParser {
   explicit ExpressionParser(TokenCursor* cursor) : cursor_(*cursor) {}
   using Parsed = Result<ExpressionPointer>;
 
-  Parsed Parse();                      // a condition `a if b else c`, or less
-  Parsed ParseWithoutConditional();    // `or` and below: what a loop's `in` takes
+  Parsed Parse();                       // a condition `a if b else c`, or less
+  Parsed ParseWithoutConditional();     // `or` and below: what a loop's `in` takes
   Parsed ParseTuple(bool conditional);  // several, separated by commas, make a list
   // What stands behind a filter block's or a set block's name: "trim | upper".
   Parsed ParseFilters(ExpressionPointer input);

@@ -91,8 +91,7 @@ Status Evaluator::Assign(const Statement& statement, Value value, Scope& scope) 
     scope.Set(statement.targets[0], std::move(value));
     return {};
   }
-  const bool fits =
-      value.is(Kind::kList) && value.list().size() == statement.targets.size();
+  const bool fits = value.is(Kind::kList) && value.list().size() == statement.targets.size();
   if (!fits) {
     return SyntaxError(statement.line, fmt::format("{} names for a value of type {}",
                                                    statement.targets.size(), value.type_name()));
@@ -151,8 +150,8 @@ Status Evaluator::ExecuteSet(const Statement& statement, Scope& scope) {
     return SyntaxError(statement.line, fmt::format("{} is no namespace()", Quoted(statement.name)));
   }
   NamedValues& values = target->names().values;
-  const auto old = std::ranges::find(values, statement.attribute,
-                                     [](const auto& entry) { return entry.first; });
+  const auto old =
+      std::ranges::find(values, statement.attribute, [](const auto& entry) { return entry.first; });
   if (old == values.end()) {
     values.emplace_back(statement.attribute, std::move(value));
   } else {

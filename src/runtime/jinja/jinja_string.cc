@@ -29,7 +29,9 @@ void AppendUtf8(uint32_t code, std::string* out) {
 
 // The code of a whole character.
 uint32_t CodeOf(std::string_view character) {
-  const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<uint8_t>(character[i])); };
+  const auto byte = [&](size_t i) {
+    return static_cast<uint32_t>(static_cast<uint8_t>(character[i]));
+  };
   if (character.size() == 1) return byte(0);
   uint32_t code = byte(0) & (0xFFU >> (character.size() + 1));
   for (size_t i = 1; i < character.size(); ++i) code = (code << 6) | (byte(i) & 0x3F);
@@ -46,8 +48,8 @@ Status AppendCode(std::string_view literal, size_t digits, size_t* at, std::stri
   const auto [end, error] = std::from_chars(hex.data(), hex.data() + hex.size(), code, 16);
   const bool is_whole = error == std::errc() && end == hex.data() + digits;
   if (!is_whole || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) {
-    return InvalidArgument(fmt::format("a string has an escape \\{}{} that is no character",
-                                       literal[*at - 1], hex));
+    return InvalidArgument(
+        fmt::format("a string has an escape \\{}{} that is no character", literal[*at - 1], hex));
   }
   AppendUtf8(code, out);
   *at += digits;
@@ -56,7 +58,8 @@ Status AppendCode(std::string_view literal, size_t digits, size_t* at, std::stri
 
 void AppendOctal(std::string_view literal, size_t* at, std::string* out) {
   uint32_t code = 0;
-  for (int i = 0; i < 3 && *at < literal.size() && literal[*at] >= '0' && literal[*at] <= '7'; ++i) {
+  for (int i = 0; i < 3 && *at < literal.size() && literal[*at] >= '0' && literal[*at] <= '7';
+       ++i) {
     code = code * 8 + static_cast<uint32_t>(literal[(*at)++] - '0');
   }
   AppendUtf8(code, out);

@@ -108,7 +108,8 @@ MarkedText ChangeCase(const MarkedText& text, std::string_view how) {
   std::string bytes = text.text();
   bool in_word = false;
   for (size_t i = 0; i < bytes.size(); ++i) {
-    const bool upper = how == "upper" || (how == "title" && !in_word) || (how == "capitalize" && i == 0);
+    const bool upper =
+        how == "upper" || (how == "title" && !in_word) || (how == "capitalize" && i == 0);
     in_word = IsLetter(bytes[i]) || static_cast<unsigned char>(bytes[i]) >= 0x80;
     bytes[i] = upper ? Upper(bytes[i]) : Lower(bytes[i]);
   }

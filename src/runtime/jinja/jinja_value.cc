@@ -123,9 +123,7 @@ Value Value::FromJson(const JsonValue& json) {
   return OfDict(std::move(entries));
 }
 
-bool Value::is_number() const {
-  return is(Kind::kBool) || is(Kind::kInt) || is(Kind::kFloat);
-}
+bool Value::is_number() const { return is(Kind::kBool) || is(Kind::kInt) || is(Kind::kFloat); }
 
 int64_t Value::integer() const {
   return is(Kind::kBool) ? int64_t{boolean()} : std::get<int64_t>(value_);
@@ -219,9 +217,9 @@ int64_t Value::weight() const {
 }
 
 const char* Value::type_name() const {
-  static constexpr const char* kNames[] = {"undefined", "none", "bool",      "int",  "float",
-                                           "str",       "list", "dict",      "namespace",
-                                           "loop",      "function"};
+  static constexpr const char* kNames[] = {"undefined", "none", "bool",    "int",
+                                           "float",     "str",  "list",    "dict",
+                                           "namespace", "loop", "function"};
   return kNames[value_.index()];
 }
 

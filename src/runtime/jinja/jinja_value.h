@@ -26,7 +26,7 @@ struct Builtin;  // jinja_builtins.h
 struct Statement;
 struct Scope;
 using List = std::vector<Value>;
-using Entries = std::vector<std::pair<Value, Value>>;                 // in the order of insertion
+using Entries = std::vector<std::pair<Value, Value>>;  // in the order of insertion
 using NamedValues = std::vector<std::pair<std::string, Value>>;
 
 enum class Kind {

@@ -44,8 +44,9 @@ Value CallValue(const ToolCall& call) {
 // The role is one of ours, so it is no stranger's text: templates build special tokens of it.
 Value MessageValue(const ChatMessage& message) {
   const bool is_call_alone = message.content.empty() && !message.tool_calls.empty();
-  jinja::Entries entries = {Entry("role", Value::Text(message.role)),
-                            Entry("content", is_call_alone ? Value::None() : Said(message.content))};
+  jinja::Entries entries = {
+      Entry("role", Value::Text(message.role)),
+      Entry("content", is_call_alone ? Value::None() : Said(message.content))};
   if (!message.tool_calls.empty()) {
     jinja::List calls;
     for (const ToolCall& call : message.tool_calls) calls.push_back(CallValue(call));
@@ -63,8 +64,8 @@ Status CheckMessages(std::span<const ChatMessage> messages) {
   for (size_t i = 0; i < messages.size(); ++i) {
     const std::string& role = messages[i].role;
     if (std::ranges::find(kRoles, role) != kRoles.end()) continue;
-    return InvalidArgument(fmt::format("chat: message {} has role {}{}", i, Quoted(role),
-                                       DidYouMean(role, kRoles)));
+    return InvalidArgument(
+        fmt::format("chat: message {} has role {}{}", i, Quoted(role), DidYouMean(role, kRoles)));
   }
   return {};
 }
@@ -93,14 +94,13 @@ Result<jinja::NamedValues> VariablesOf(const ChatRequest& request,
   jinja::List messages;
   for (const ChatMessage& message : request.messages) messages.push_back(MessageValue(message));
   // What the interpreter itself sets wins: the first of a name is found.
-  variables.insert(
-      variables.begin(),
-      {{"messages", Value::OfList(std::move(messages))},
-       {"tools", std::move(tools)},
-       {"documents", Value::None()},
-       {"add_generation_prompt", Value::Bool(request.add_generation_prompt)},
-       {"bos_token", Value::Text(tokens.bos)},
-       {"eos_token", Value::Text(tokens.eos)}});
+  variables.insert(variables.begin(),
+                   {{"messages", Value::OfList(std::move(messages))},
+                    {"tools", std::move(tools)},
+                    {"documents", Value::None()},
+                    {"add_generation_prompt", Value::Bool(request.add_generation_prompt)},
+                    {"bos_token", Value::Text(tokens.bos)},
+                    {"eos_token", Value::Text(tokens.eos)}});
   return variables;
 }
 
@@ -146,10 +146,9 @@ Result<ChatPrompt> ChatTemplate::Render(const ChatRequest& request) const {
   VARVE_RETURN_IF_ERROR(CheckMessages(request.messages));
   VARVE_ASSIGN_OR_RETURN(jinja::NamedValues variables, VariablesOf(request, tokens_));
   const std::time_t now = request.now != 0 ? request.now : std::time(nullptr);
-  Result<MarkedText> text = template_.Run(std::move(variables), now);
+  Result<MarkedText> text = template_.Run(std::move(variables), now, request.limits);
   if (!text.ok()) {
-    return Status(text.status().code(),
-                  fmt::format("chat template: {}", text.status().message()));
+    return Status(text.status().code(), fmt::format("chat template: {}", text.status().message()));
   }
   return ChatPrompt{text->text(), text->said()};
 }
@@ -184,13 +183,15 @@ bool ChatTemplate::IsBeginningOf(std::string_view text) const {
   const Result<ChatPrompt> other = Render({.messages = with_system});
   if (other.ok()) {
     const size_t own = other->messages.empty() ? other->text.size() : other->messages[0].begin;
-    const auto ends = std::mismatch(plain->text.begin(), plain->text.begin() + static_cast<ptrdiff_t>(frame),
-                                    other->text.begin(), other->text.begin() + static_cast<ptrdiff_t>(own));
+    const auto ends =
+        std::mismatch(plain->text.begin(), plain->text.begin() + static_cast<ptrdiff_t>(frame),
+                      other->text.begin(), other->text.begin() + static_cast<ptrdiff_t>(own));
     frame = static_cast<size_t>(ends.first - plain->text.begin());
   }
   std::string_view opening = std::string_view(plain->text).substr(0, frame);
   for (std::string_view* side : {&opening, &text}) {
-    if (!tokens_.bos.empty() && side->starts_with(tokens_.bos)) side->remove_prefix(tokens_.bos.size());
+    if (!tokens_.bos.empty() && side->starts_with(tokens_.bos))
+      side->remove_prefix(tokens_.bos.size());
   }
   return text.starts_with(opening) && !opening.empty();
 }

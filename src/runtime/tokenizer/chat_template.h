@@ -1,9 +1,9 @@
 // ChatTemplate: makes one prompt of the messages of a conversation, as the model was trained on it.
 //
-// The template is the model's own (Jinja, in the file's tokenizer.chat_template) and is run, so that
-// default system messages, tools and their answers come out as its makers wrote them. For files
-// without one there are built-in templates of the common families, by name. Immutable: any number
-// of threads may use one.
+// The template is the model's own (Jinja, in the file's tokenizer.chat_template) and is run, so
+// that default system messages, tools and their answers come out as its makers wrote them. For
+// files without one there are built-in templates of the common families, by name. Immutable: any
+// number of threads may use one.
 
 #ifndef VARVE_RUNTIME_TOKENIZER_CHAT_TEMPLATE_H_
 #define VARVE_RUNTIME_TOKENIZER_CHAT_TEMPLATE_H_
@@ -42,6 +42,7 @@ struct ChatRequest {
   bool add_generation_prompt = true;  // ends where the assistant begins
   std::string_view variables = {};    // JSON: an object of further ones ("enable_thinking")
   std::time_t now = 0;                // for templates that write the date; 0: the clock's
+  jinja::EvaluationLimits limits = {};
 };
 
 // Special tokens are in it as text: encode with parse_special, and with what was said as literal
@@ -80,9 +81,11 @@ class ChatTemplate {
   // True if a text begins as conversations of this template do.
   bool IsBeginningOf(std::string_view text) const;
 
-  // Begins with the bos token: nobody else has to add it.
+  // Begins with the bos token, which nobody said: it need not be added.
   bool HasBos(const ChatPrompt& prompt) const {
-    return !tokens_.bos.empty() && prompt.text.starts_with(tokens_.bos);
+    const size_t said = prompt.messages.empty() ? prompt.text.size() : prompt.messages[0].begin;
+    return !tokens_.bos.empty() && prompt.text.starts_with(tokens_.bos) &&
+           said >= tokens_.bos.size();
   }
 
  private:
