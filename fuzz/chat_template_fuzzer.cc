@@ -26,12 +26,19 @@ std::vector<ChatMessage> Conversation(int kind) {
   messages.push_back({"user", " \x01q\x01 "});
   if ((kind & 2) != 0) {
     messages.push_back({"assistant", ""});
-    messages.back().tool_calls = {{"\x01id", "\x01" "f", R"({"a": [1, 2.5, null], "b": "x"})"}};
-    messages.push_back({"tool", "\x01" "7"});
+    messages.back().tool_calls = {{"\x01id",
+                                   "\x01"
+                                   "f",
+                                   R"({"a": [1, 2.5, null], "b": "x"})"}};
+    messages.push_back({"tool",
+                        "\x01"
+                        "7"});
     messages.back().tool_call_id = "\x01id";
   }
   if ((kind & 4) != 0) {
-    messages.push_back({"assistant", "\x01" "a"});
+    messages.push_back({"assistant",
+                        "\x01"
+                        "a"});
     messages.push_back({"user", "\x01r"});
   }
   return messages;

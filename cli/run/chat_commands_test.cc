@@ -23,7 +23,8 @@ TEST(ChatCommands, AnUnknownOneSaysWhatWasLikelyMeant) {
 TEST(ChatCommands, HelpHasALineForEach) {
   for (const char* name : {"/help", "/save", "/load", "/plan", "/stats", "/clear", "/exit"}) {
     EXPECT_NE(ChatHelp().find(name), std::string::npos) << name;
-    EXPECT_TRUE(ParseChatCommand(std::string(name) + (std::string(name) == "/load" ? " x" : "")).ok());
+    EXPECT_TRUE(
+        ParseChatCommand(std::string(name) + (std::string(name) == "/load" ? " x" : "")).ok());
   }
 }
 

@@ -115,6 +115,7 @@ Result<ChatTurn> TextRun::Ask(const std::string& message) {
   std::string answer;
   bool fits = true;
   const InterruptScope scope;
+  const int64_t max_tokens = setup_.generate.max_tokens;  // of all rounds together
   // More than one round only where the context is full and the plan forgets.
   while (fits) {
     VARVE_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, ChatTokens());
@@ -126,9 +127,12 @@ Result<ChatTurn> TextRun::Ask(const std::string& message) {
     VARVE_ASSIGN_OR_RETURN(const FeedPlan feed, FindFeed(tokens));
     const bool has_room = feed.end <= setup_.generate.max_context - (answer.empty() ? 0 : 1);
     if (has_room) {
-      VARVE_ASSIGN_OR_RETURN(const std::string piece, Feed(tokens));
-      answer += piece;
-      if (totals_.stop != StopReason::kContext || piece.empty()) break;
+      setup_.generate.max_tokens = max_tokens - totals_.tokens;
+      Result<std::string> piece = Feed(tokens);
+      setup_.generate.max_tokens = max_tokens;
+      if (!piece.ok()) return piece.status();
+      answer += *piece;
+      if (totals_.stop != StopReason::kContext || piece->empty()) break;
     }
     fits = false;
     if (MayForget()) {

@@ -24,7 +24,7 @@ class Terminal:
 
     def __init__(self, folder, command, environment):
         self._socket = os.path.join(folder, "tmux")
-        self._run("-f", "/dev/null", "new-session", "-d", "-x", "100", "-y", "40", "-s", "talk", *environment, command)
+        self._run("-f", "/dev/null", "new-session", "-d", "-x", "120", "-y", "40", "-s", "talk", *environment, command)
 
     def _run(self, *arguments, check=True):
         done = subprocess.run(["tmux", "-S", self._socket, *arguments], check=check, capture_output=True, text=True, timeout=30)
@@ -71,16 +71,15 @@ def gone(path, before):
 
 def first_talk(terminal, saved):
     terminal.wait("the first prompt", at_prompt(1))
-    # A word is mistyped, and put right: back over it, to the front of the line, and to its end.
-    terminal.type("is the capital of Frnace?")
-    for _ in range(len("ace?") + 1):
-        terminal.press("Left")
-    terminal.press("BSpace")
-    terminal.press("Right")
+    # Three repairs: inside a word, at the front of the line, at its end.
+    terminal.type("is the capital of Frace?")
+    terminal.press("Left", "Left", "Left")
     terminal.type("n")
-    terminal.press("BSpace", "Left", "BSpace", "Right", "Right")
-    terminal.press("C-a", "C-k")
-    terminal.type("What is the capital of France? One word.")
+    terminal.press("C-a")
+    terminal.type("What ")
+    terminal.press("C-e")
+    terminal.type(" One word.")
+    terminal.wait("the edited line", lambda screen: screen.endswith("> What is the capital of France? One word."))
     terminal.press("Enter")
     terminal.wait("the first answer", at_prompt(2))
     terminal.type("/sav")
