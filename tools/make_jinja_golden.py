@@ -8,6 +8,9 @@ What Jinja2 writes in the environment that transformers gives chat templates:
 The templates were written for this file, in the manner of those that models bring.
 
     python3 tools/make_jinja_golden.py [--check]      needs jinja2
+
+With --model NAME FILE (needs gguf) it writes the same for the template in a model's file, as FNV-1a hashes of the
+texts: tests/data/jinja/NAME.json, for cli/models/chat_models_test.cc.
 """
 
 import argparse
@@ -285,10 +288,38 @@ def make_cases():
         yield case
 
 
+def fnv1a(text):
+    value = 0xCBF29CE484222325
+    for byte in text.encode():
+        value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return f"{value:016x}"
+
+
+def write_model(name, path):
+    import gguf
+
+    fields = gguf.GGUFReader(path).fields
+    tokens = fields["tokenizer.ggml.tokens"].contents()
+    special = {f"{key}_token": tokens[fields[f"tokenizer.ggml.{key}_token_id"].contents()] for key in ("bos", "eos")}
+    template = environment().from_string(fields["tokenizer.chat_template"].contents())
+    cases = []
+    for messages, tools in [*PLAIN, (CALLED, TOOLS), (SYSTEM + CALLED, TOOLS)]:
+        if name == "smollm2" and tools:
+            continue  # its template knows none
+        text = template.render(messages=messages, tools=tools, add_generation_prompt=True, **special)
+        cases.append({"messages": messages, "tools": tools, "bytes": len(text.encode()), "fnv1a": fnv1a(text)})
+    lines = ",\n".join(json.dumps(case) for case in cases)
+    (FILE.parent / f"{name}.json").write_text(f"[\n{lines}\n]\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="compare with the file instead of writing it")
+    parser.add_argument("--model", nargs=2, metavar=("NAME", "FILE"), help="of the template in a model's file")
     arguments = parser.parse_args()
+    if arguments.model:
+        write_model(*arguments.model)
+        return
     lines = ",\n".join(json.dumps(case, ensure_ascii=True) for case in make_cases())
     text = f"[\n{lines}\n]\n"
     if arguments.check:

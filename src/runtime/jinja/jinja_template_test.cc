@@ -96,7 +96,8 @@ TEST(JinjaTemplate, ErrorsSayTheLineAndWhatIsNotSupported) {
 TEST(JinjaTemplate, EverythingIsBounded) {
   const std::string deep(5000, '(');
   const std::pair<std::string, const char*> cases[] = {
-      {"{% for a in range(100000) %}{% for b in range(100000) %}{{ '' }}{% endfor %}{% endfor %}", "steps"},
+      {"{% for a in range(100000) %}{% for b in range(100000) %}{{ '' }}{% endfor %}{% endfor %}",
+       "steps"},
       {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "levels deep"},
       {"{% set ns = namespace(t='abcdefgh') %}{% for i in range(60) %}{% set ns.t = ns.t + ns.t %}"
        "{% endfor %}",
