@@ -167,6 +167,18 @@ if(NOT VARVE_SANITIZE)
   add_test(NAME server COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/serve/server_test.py
     $<TARGET_FILE:varve_cli>)
   set_tests_properties(server PROPERTIES LABELS package TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S})
+  # A conversation in tmux: on the embedded model, and on SmolLM2 where ./dev models has brought it.
+  foreach(talk embedded smollm2)
+    set(talk_model)
+    if(talk STREQUAL smollm2)
+      set(talk_model --model smollm2)
+    endif()
+    add_test(NAME conversation-${talk} COMMAND Python3::Interpreter
+      ${PROJECT_SOURCE_DIR}/tests/terminal/conversation_test.py $<TARGET_FILE:varve_cli> ${talk_model})
+    set_tests_properties(conversation-${talk} PROPERTIES LABELS package SKIP_RETURN_CODE 77
+      TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S})
+  endforeach()
+  set_tests_properties(conversation-smollm2 PROPERTIES LABELS models)
   add_test(NAME exports COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_exports.py
     $<TARGET_FILE:varve_shared> ${PROJECT_SOURCE_DIR}/include --nm ${CMAKE_NM})
   set_tests_properties(exports PROPERTIES LABELS package TIMEOUT 60)

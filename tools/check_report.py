@@ -3,10 +3,12 @@
 
     check_report.py [--out DIR] [--expect FIGURE,...] PAGE...
     check_report.py --document FILE PAGE    PAGE's template with another document, as DIR/FILE.html
+    check_report.py --long-names PAGE       the page with plans whose names are long, as DIR/long-names.html
     check_report.py --self-test             opens a page with every fault and expects to be told of each
 
-Each page is opened at 1280 and at 390 pixels, in light and in dark mode. It fails on: a message in the console or an
-exception, anything asked of the network, a page wider than its window, a figure that is missing or has no size (a
+Each page is opened at 1280, 1200 and 390 pixels, in light and in dark mode. It fails on: a message in the console or an
+exception, anything asked of the network, a page wider than its window, a table that scrolls sideways where there is
+room (not on a phone), dropped tokens that nothing explains, a figure that is missing or has no size (a
 mark's place that is no number counts), text outside of its picture, a figure without a table, a keyboard that does
 not reach a figure's marks. Without script the same page must show its tables. Screenshots go to DIR (default: out/report).
 
@@ -26,7 +28,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-WIDTHS = {1280: 900, 390: 844}
+WIDTHS = {1280: 900, 1200: 900, 390: 844}
 SCHEMES = ("light", "dark")
 TIMEOUT_S = 60
 
@@ -130,6 +132,12 @@ INSPECT = """(() => {
     const guilty = [...document.querySelectorAll('body *')].filter((node) => node.getBoundingClientRect().right > WIDTH + 1 && !node.closest('.scroll'));
     wrong.push(`the page is ${wide} pixels wide in a window of ${WIDTH}: ${guilty.slice(0, 3).map((node) => `<${node.tagName} class="${node.getAttribute('class')}">`).join(' ')}`);
   }
+  if (WIDTH >= 1000) {
+    for (const box of document.querySelectorAll('.scroll')) {
+      if (!box.closest('details:not([open])') && box.scrollWidth > box.clientWidth + 1) wrong.push(`a table scrolls sideways: ${box.scrollWidth} pixels in ${box.clientWidth}, ${box.closest('[data-figure]')?.dataset.figure}`);
+    }
+  }
+  if (document.querySelector('.holder .dropped') && !/A dropped token is gone/.test(document.body.innerText)) wrong.push('nothing explains dropped tokens');
   if (document.documentElement.dataset.ready !== 'yes') wrong.push('the script did not reach its end');
   for (const node of document.querySelectorAll('[data-figure]')) {
     const box = node.getBoundingClientRect();
@@ -247,13 +255,37 @@ def swap_document(page: Path, document: Path, out: Path) -> Path:
     return swapped
 
 
+def with_long_names(page: Path, out: Path) -> Path:
+    """A copy of the page with plans of many clauses: 150 letters without a blank, then some with."""
+    text = page.read_text(encoding="utf-8")
+    begin = text.index(">", text.index('id="varve-document"')) + 1
+    end = text.index("</script>", begin)
+    document = json.loads(text[begin:end])
+    clauses = ";".join(f"{layer}-{layer + 1}:age=f16:128/q8_0:512/q4_0r,window=4096,sink=64" for layer in range(0, 6, 2))
+
+    def lengthen(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: lengthen(member, name) for name, member in value.items()}
+        if isinstance(value, list):
+            return [lengthen(member, key) for member in value]
+        is_name = key in ("plan", "plans", "label") and isinstance(value, str) and value != "f16"
+        return f"{value},{clauses} evict=h2o,recent=128" if is_name else value
+
+    document = lengthen(document)
+    document_file = out / "long-names.json"
+    document_file.write_text(json.dumps(document), encoding="utf-8")
+    return swap_document(page, document_file, out)
+
+
 FAULTY = """<!doctype html><meta name="viewport" content="width=device-width"><div style="width:2000px">wide</div>
+<div class="scroll" style="width:90px;overflow-x:auto"><div style="width:200px">x</div></div>
+<div class="holder"><svg><rect class="dropped spot" tabindex="0" aria-label="x" width="9" height="9"/></svg></div>
 <figure data-figure="small" style="width:9px;height:9px"></figure>
 <figure data-figure="empty" style="height:90px"><div class="holder"></div></figure>
 <figure data-figure="silent" style="height:90px"><div class="holder"><svg><g class="spot" tabindex="-1"><rect x="NaN"/></g></svg></div></figure>
 <p id="tip">undefined</p><p id="tip"></p><script>fetch('http://127.0.0.1:9/'); console.log('noise'); throw new Error('broken');</script>"""
 # What must be found wrong with it.
-FAULTS = ("390 px, dark: the page is 2008 pixels wide", "did not reach its end", "small has no size", "empty was not drawn", "silent has no mark", "silent has no table", "a mark without a name",
+FAULTS = ("390 px, dark: the page is 2008 pixels wide", "1200 px, light: a table scrolls sideways: 200 pixels in 90", "nothing explains dropped tokens", "did not reach its end", "small has no size", "empty was not drawn", "silent has no mark", "silent has no table", "a mark without a name",
           'x="NaN"', "text: undefined", "an id twice", "exception: Error: broken", "console.log", "asks the network", "figure absent is missing", "no tables")
 
 
@@ -270,6 +302,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("out/report"), help="folder of the screenshots")
     parser.add_argument("--self-test", action="store_true")
     parser.add_argument("--document", type=Path, help="JSON to show in place of the page's own")
+    parser.add_argument("--long-names", action="store_true", help="the pages with plans whose names are long")
     parser.add_argument("--expect", default="", help="figures that every page must have, separated by commas")
     options = parser.parse_args()
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -280,6 +313,8 @@ def main() -> int:
     expected = [name for name in options.expect.split(",") if name]
     if options.document:
         options.pages = [swap_document(page, options.document, options.out) for page in options.pages]
+    if options.long_names:
+        options.pages = [with_long_names(page, options.out) for page in options.pages]
     problems = []
     with tempfile.TemporaryDirectory() as profile:
         browser = Browser(program, profile)

@@ -9,14 +9,13 @@
 
 #include "cli/folder_files.h"
 #include "cli/model_argument.h"
+#include "cli/run/turns_file.h"
 #include "kernels/content_hash.h"
 
 namespace varve::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr int64_t kMaxReplyTokens = 1 << 16;
 
 std::vector<int32_t> TextTokens(const Tokenizer& tokenizer, std::string_view text, bool first) {
   EncodeOptions encode;
@@ -64,30 +63,15 @@ int64_t BucketOf(const std::vector<int64_t>& buckets, size_t tokens) {
   return above == buckets.begin() ? buckets.front() : *(above - 1);
 }
 
-Result<GatePrompt> ReadConversation(const Tokenizer& tokenizer, const std::string& path,
-                                    const Json& object, const GatePromptOptions& options) {
-  const auto fail = [&](std::string_view what) {
-    return InvalidArgument(fmt::format("--turns \"{}\": {}", path, what));
-  };
-  if (!object.is_object()) return fail("must be a list of conversations");
-  const Json turns = object.value("turns", Json::array());
-  const Json asked = object.value("reply_tokens", Json(options.reply_tokens));
-  const Json name = object.value("name", Json("conversation"));
-  if (!turns.is_array() || turns.empty()) return fail("\"turns\" must be a list of texts");
-  if (!name.is_string()) return fail("\"name\" must be a text");
-  const int64_t reply = asked.is_number_integer() ? asked.get<int64_t>() : 0;
-  if (reply < 1 || reply > kMaxReplyTokens) {
-    return fail(fmt::format("reply_tokens {}: not in 1 … {}", asked.dump(), kMaxReplyTokens));
-  }
+GatePrompt ConversationPrompt(const Tokenizer& tokenizer, const std::string& path,
+                              const ScriptedTalk& talk, int64_t reply_tokens) {
   GatePrompt prompt;
-  prompt.name = name.get<std::string>();
+  prompt.name = talk.name;
   prompt.bucket = kTurnsBucket;
   prompt.source = path;
   std::string all;
-  for (const Json& turn : turns) {
-    if (!turn.is_string() || turn.get<std::string>().empty()) return fail("a turn must be a text");
-    const auto text = turn.get<std::string>();
-    prompt.turns.push_back({TextTokens(tokenizer, text, prompt.turns.empty()), {}, reply});
+  for (const std::string& text : talk.turns) {
+    prompt.turns.push_back({TextTokens(tokenizer, text, prompt.turns.empty()), {}, reply_tokens});
     all += text;
   }
   prompt.bytes = all.size();
@@ -157,15 +141,11 @@ Result<std::vector<GatePrompt>> FolderPrompts(const Tokenizer& tokenizer, const 
 
 Result<std::vector<GatePrompt>> TurnPrompts(const Tokenizer& tokenizer, const std::string& path,
                                             const GatePromptOptions& options) {
-  VARVE_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_array() || json.empty()) {
-    return InvalidArgument(fmt::format("--turns \"{}\": is no list of conversations", path));
-  }
+  VARVE_ASSIGN_OR_RETURN(const std::vector<ScriptedTalk> talks, ReadTurnsFile(path));
   std::vector<GatePrompt> prompts;
-  for (const Json& object : json) {
-    VARVE_ASSIGN_OR_RETURN(GatePrompt prompt, ReadConversation(tokenizer, path, object, options));
-    prompts.push_back(std::move(prompt));
+  for (const ScriptedTalk& talk : talks) {
+    const int64_t reply = talk.reply_tokens > 0 ? talk.reply_tokens : options.reply_tokens;
+    prompts.push_back(ConversationPrompt(tokenizer, path, talk, reply));
   }
   return prompts;
 }

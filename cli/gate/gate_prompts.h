@@ -53,7 +53,7 @@ Result<std::vector<GatePrompt>> PassagePrompts(const Tokenizer& tokenizer,
 Result<std::vector<GatePrompt>> FolderPrompts(const Tokenizer& tokenizer, const std::string& folder,
                                               const GatePromptOptions& options);
 
-// [{"name": "trip", "reply_tokens": 32, "turns": ["Where to?", "And then?"]}, …]
+// The conversations of a file (cli/run/turns_file.h), each a prompt of several turns.
 Result<std::vector<GatePrompt>> TurnPrompts(const Tokenizer& tokenizer, const std::string& path,
                                             const GatePromptOptions& options);
 

@@ -51,7 +51,8 @@ TEST(InspectModel, SaysWhatTheFileSays) {
   EXPECT_EQ(summary.kv_bytes_per_token, 3u * 2 * (64 + 64) * 2);
   EXPECT_EQ(summary.tokenizer, "gpt2");
   EXPECT_EQ(summary.vocab_size, 9u);
-  EXPECT_EQ(summary.chat_format, "chatml");
+  EXPECT_TRUE(summary.has_chat_template);
+  EXPECT_EQ(summary.chat_template_error, "");
   const std::vector<TypeShare> types = summary.types.Sorted();
   ASSERT_EQ(types.size(), 2u);
   EXPECT_EQ(types[0].type, WeightType::kQ8_0);
@@ -67,10 +68,21 @@ TEST(InspectModel, RendersOneLineForEachFact) {
         "layers        3 of width 256, feed-forward 704\n",
         "heads         4 on 2 KV heads, dim 64\n",
         "KV cache      1.50 KiB per token in f16, 6.00 MiB at 4096 tokens\n",
-        "tokenizer     gpt2 (pre llama-bpe), 9 tokens\n", "chat          chatml\n",
+        "tokenizer     gpt2 (pre llama-bpe), 9 tokens\n", "chat          a template\n",
         "parameters    2.82 K\n", "hash          xxh3:"}) {
     EXPECT_NE(text.find(line), std::string::npos) << line << "in\n" << text;
   }
+}
+
+TEST(InspectModel, SaysWhyATemplateCannotBeRun) {
+  const Model model(
+      GgufBuilder().String("tokenizer.chat_template", "{{ x }}\n{% include 'other' %}"));
+  const std::string text = RenderSummary(SummarizeModel(*model.file), /*colour=*/false);
+  EXPECT_NE(
+      text.find("chat          a template that cannot be run: tokenizer.chat_template: line 2: "
+                "the statement {% include %} is not supported\n"),
+      std::string::npos)
+      << text;
 }
 
 TEST(InspectModel, HeadsMayDifferByLayerAndByPart) {

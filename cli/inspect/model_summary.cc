@@ -93,8 +93,8 @@ void ReadTokenizer(const GgufFile& file, ModelSummary* summary) {
   const GgufValue* tokens = file.Find("tokenizer.ggml.tokens");
   if (tokens != nullptr && tokens->type == GgufType::kArray) summary->vocab_size = tokens->count;
   summary->has_chat_template = file.GetString("tokenizer.chat_template").ok();
-  Result<std::string_view> format = DetectChatFormat(file);
-  if (format.ok()) summary->chat_format = *format;
+  const Status runs = ChatTemplate::FromFile(file, {}).status();
+  if (summary->has_chat_template) summary->chat_template_error = runs.message();
 }
 
 std::string Known(const std::optional<int64_t>& number) {
@@ -126,8 +126,9 @@ std::string TokenizerText(const ModelSummary& summary) {
 }
 
 std::string ChatText(const ModelSummary& summary) {
-  if (!summary.chat_format.empty()) return summary.chat_format;
-  return summary.has_chat_template ? "a template of no format that is built in" : "none";
+  if (!summary.has_chat_template) return "none";
+  if (summary.chat_template_error.empty()) return "a template";
+  return fmt::format("a template that cannot be run: {}", summary.chat_template_error);
 }
 
 std::string KvText(const ModelSummary& summary) {
@@ -219,7 +220,7 @@ Json SummaryJson(const ModelSummary& summary) {
           {"pre_tokenizer", summary.pre_tokenizer},
           {"vocab_size", OrNull(summary.vocab_size)},
           {"has_chat_template", summary.has_chat_template},
-          {"chat_format", summary.chat_format},
+          {"chat_template_error", summary.chat_template_error},
           {"types", summary.types.ToJson()}};
 }
 

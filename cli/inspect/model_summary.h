@@ -42,7 +42,7 @@ struct ModelSummary {
   std::string pre_tokenizer;
   std::optional<uint64_t> vocab_size;
   bool has_chat_template = false;
-  std::string chat_format;  // one of ChatFormatNames(), or empty
+  std::string chat_template_error;  // why it cannot be run; empty: it can
 };
 
 ModelSummary SummarizeModel(const GgufFile& file);

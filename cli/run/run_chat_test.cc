@@ -44,25 +44,45 @@ class TypedInput {
   int master_;
 };
 
-nlohmann::json Chat(const std::string& plan, const std::string& text) {
-  const TempFolder folder;
+RunOptions ChatOptions() {
   RunOptions options;
-  options.plans = {plan};
   options.chat = true;
   options.chat_format = "chatml";
   options.temperature = 0.0f;
   options.tokens = 12;
   options.threads = 2;
-  options.json = folder.File("out.json");
+  return options;
+}
+
+struct Talk {
+  std::string answers;
+  std::string notes;  // stderr
+};
+Talk Type(const RunOptions& options, const std::string& text) {
   const TypedInput input(text);
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
   const Status status = RunText(options);
-  testing::internal::GetCapturedStdout();
-  const std::string errors = testing::internal::GetCapturedStderr();
-  EXPECT_TRUE(status.ok()) << status.message() << "\n" << errors;
-  if (!status.ok()) return {};
-  return nlohmann::json::parse(std::ifstream(options.json)).at("rows").at(0);
+  Talk talk;
+  talk.answers = testing::internal::GetCapturedStdout();
+  talk.notes = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(status.ok()) << status.message() << "\n" << talk.notes;
+  return talk;
+}
+
+nlohmann::json Chat(RunOptions options, const std::string& text) {
+  const TempFolder folder;
+  options.json = folder.File("out.json");
+  Type(options, text);
+  std::ifstream file(options.json);
+  if (!file) return {};
+  return nlohmann::json::parse(file).at("rows").at(0);
+}
+
+nlohmann::json Chat(const std::string& plan, const std::string& text) {
+  RunOptions options = ChatOptions();
+  options.plans = {plan};
+  return Chat(options, text);
 }
 
 constexpr char kThreeTurns[] =
@@ -94,6 +114,90 @@ TEST(RunChat, EveryTurnIsFoldedWhateverThePositions) {
     EXPECT_LT(fold.at("rows").get<int>(), fold.at("tokens").get<int>() / 2);
     EXPECT_LE(fold.at("tokens").get<int>() / layers, row.at("prompt_tokens").get<int>());
   }
+}
+
+TEST(RunChat, CommandsAreForTheProgram) {
+  if (!HasTerminals()) GTEST_SKIP() << "this machine has no pseudo-terminals";
+  const Talk talk =
+      Type(ChatOptions(), "/help\n/plan\n/stats\n/sav x\n/load\n/clear\n/exit\nnever read\n");
+  EXPECT_EQ(talk.answers, "");
+  for (const char* text :
+       {"/save [FILE]", "f16; `varve plan 'f16'`", "0 of ",
+        "unknown command \"/sav\"; did you mean \"/save\"?", "/load needs FILE"}) {
+    EXPECT_NE(talk.notes.find(text), std::string::npos) << text << " in\n" << talk.notes;
+  }
+}
+
+TEST(RunChat, SeveralLinesAreOneMessage) {
+  if (!HasTerminals()) GTEST_SKIP() << "this machine has no pseudo-terminals";
+  const int64_t one = Chat(ChatOptions(), "first\\\nsecond\n").at("prompt_tokens");
+  EXPECT_EQ(Chat(ChatOptions(), "\"\"\"first\nsecond\"\"\"\n").at("prompt_tokens"), one);
+  EXPECT_EQ(Chat(ChatOptions(), "\"\"\"\nfirst\nsecond\n\"\"\"\n").at("prompt_tokens"), one);
+  EXPECT_LT(Chat(ChatOptions(), "first\n").at("prompt_tokens"), one);
+}
+
+TEST(RunChat, AConversationIsSavedAndGoneOnWith) {
+  if (!HasTerminals()) GTEST_SKIP() << "this machine has no pseudo-terminals";
+  const TempFolder folder;
+  const std::string saved = folder.File("talk.varve");
+  const std::string question = "What did the keeper of the lighthouse say?\n";
+  const Talk first = Type(ChatOptions(), question + "/save " + saved + "\n");
+  EXPECT_NE(first.notes.find("saved "), std::string::npos) << first.notes;
+  RunOptions options = ChatOptions();
+  options.load = saved;
+  const Talk second = Type(options, "And then?\n");
+  EXPECT_NE(second.notes.find("tokens of it are loaded"), std::string::npos) << second.notes;
+  // As if it had never been put away.
+  const Talk whole = Type(ChatOptions(), question + "And then?\n");
+  EXPECT_EQ(first.answers + second.answers, whole.answers);
+  // And by a command, from another conversation.
+  const Talk loaded = Type(ChatOptions(), "Good morning.\n/load " + saved + "\nAnd then?\n");
+  EXPECT_TRUE(loaded.answers.ends_with(second.answers)) << loaded.answers;
+  const Talk cleared = Type(ChatOptions(), "Good morning.\n/clear\n" + question);
+  EXPECT_EQ(cleared.answers, Type(ChatOptions(), "Good morning.\n").answers + first.answers);
+}
+
+TEST(RunChat, AFullContextSaysWhatToDo) {
+  if (!HasTerminals()) GTEST_SKIP() << "this machine has no pseudo-terminals";
+  RunOptions options = ChatOptions();
+  options.ctx = 96;
+  options.tokens = -1;
+  options.ignore_end = true;
+  const Talk talk = Type(options, "Tell me about the harbour.\nAnd then?\n/stats\n");
+  for (const char* text :
+       {"the answer has filled the context of 96 tokens", "--ctx up to", "/clear begins anew",
+        "--kv window=48,sink=64", "this message ends at position"}) {
+    EXPECT_NE(talk.notes.find(text), std::string::npos) << text << " in\n" << talk.notes;
+  }
+}
+
+TEST(RunChat, APlanWithAWindowForgetsWhatIsOldest) {
+  if (!HasTerminals()) GTEST_SKIP() << "this machine has no pseudo-terminals";
+  const TempFolder folder;
+  RunOptions options = ChatOptions();
+  options.ctx = 160;
+  options.tokens = 40;
+  options.ignore_end = true;
+  options.plans = {"window=64,sink=16,page=16"};
+  std::string messages;
+  for (int i = 0; i < 6; ++i) messages += "Tell me more about the harbour.\n";
+  const nlohmann::json row = Chat(options, messages);
+  EXPECT_EQ(row.at("tokens"), 6 * 40);  // no answer is cut short
+  const Talk talk = Type(options, messages);
+  EXPECT_NE(talk.notes.find("oldest messages are forgotten (window=)"), std::string::npos)
+      << talk.notes;
+  EXPECT_EQ(talk.notes.find("/clear"), std::string::npos) << talk.notes;
+}
+
+TEST(RunChat, AnotherPlanReadsTheTextAgain) {
+  if (!HasTerminals()) GTEST_SKIP() << "this machine has no pseudo-terminals";
+  const std::string question = "What did the keeper of the lighthouse say?\n";
+  const Talk talk =
+      Type(ChatOptions(), question + "/plan q9\n/plan f32,open_rung=f32\nAnd then?\n");
+  EXPECT_NE(talk.notes.find("the plan is f32"), std::string::npos) << talk.notes;
+  EXPECT_NE(talk.notes.find("q9"), std::string::npos) << talk.notes;
+  const Talk same = Type(ChatOptions(), question + "And then?\n");
+  EXPECT_EQ(talk.answers, same.answers);  // f32 and f16 agree on so short a text
 }
 
 }  // namespace run_chat_test

@@ -18,9 +18,39 @@ using varve::cli::RunOptions;
 
 constexpr int64_t kMostTokens = int64_t{1} << 40;  // more than any context
 
+constexpr char kFooter[] =
+    "Text goes to stdout as it comes; the last line, on stderr, tells memory and speed. One plan "
+    "samples\nmildly with a fixed seed: the same command gives the same text. One newline at the "
+    "end of a file or of\nstdin is not part of the prompt; without any prompt the model starts "
+    "from nothing. A model that has a\nchat template chats: -p is a message, and without a "
+    "prompt "
+    "a terminal gives a conversation; --raw goes on\nwith -p as text. Files and stdin are text "
+    "to "
+    "go on with unless --chat is given. Cache sizes count\nall that the page pool holds, and the "
+    "tables; the ratio "
+    "is to every token so far in f16. Ctrl-C ends\ncleanly.\n\n"
+    "Examples:\n"
+    "  varve run -p 'The old house stood'                  # the embedded model\n"
+    "  varve run -m model.gguf -f story.txt -n 500 --kv q4_0r --temp 0\n"
+    "  varve run -m smollm2 -p 'What is the capital of France?'   # a model with a chat "
+    "template\n"
+    "  varve run -m smollm2 --kv q8_0 --save talk.varve    # a conversation; /help in it says "
+    "more\n"
+    "  varve run -m smollm2 --chat --load talk.varve --save talk.varve   # and on with it\n"
+    "  varve run -m smollm2 --turns talks.json --json turns.json   # conversations from a file\n"
+    "  varve run -m smollm2 -cnv -c 2048 -t 2 -ctk q8_0 -ctv q8_0   # as llama.cpp has it\n"
+    "  varve run -m smollm2 --raw -p 'Once upon a time'    # text to go on with\n"
+    "  varve run -m smollm2 --chat -f question.txt         # a message from a file\n"
+    "  varve run -f story.txt --kv f16 q8_0 q4_0r 'k=q8_0,v=q4_0' --report compare.html\n"
+    "  varve run -f story.txt --kv 'evict=demote,ratio=3.5' --trace trace.html\n"
+    "  varve run -f story.txt --kv q8_0 --save story.varve\n"
+    "  varve run -m smollm2 --chat --prompts questions/ -j 8 -o answers/ --json run.json\n"
+    "  varve run --load story.varve -p ' The next day'     # no prompt is read twice";
+
 std::string ChatFormats() {
   std::string names;
-  for (const std::string_view name : varve::ChatFormatNames()) names += " " + std::string(name);
+  for (const std::string_view name : varve::ChatTemplate::BuiltInNames())
+    names += " " + std::string(name);
   return names;
 }
 
@@ -55,11 +85,23 @@ void AddPromptOptions(CLI::App* command, RunOptions* options) {
                    "With --prompts: write each text to a file of the prompt's name in DIR")
       ->type_name("DIR")
       ->needs(prompts);
-  CLI::Option* prompt_tokens =
-      command
-          ->add_option("--prompt-tokens", options->prompt_tokens,
-                       "Use only the first N tokens of the prompt (default: all)")
-          ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  command
+      ->add_option(
+          "--turns", options->turns,
+          "Conversations from a JSON file: [{\"name\": …, \"turns\": [message, …]}, …], with "
+          "a report per turn")
+      ->type_name("FILE")
+      ->excludes(prompt)
+      ->excludes("--file")
+      ->excludes(prompts);
+  command
+      ->add_option("--prompt-tokens", options->prompt_tokens,
+                   "Use only the first N tokens of the prompt (default: all)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+}
+
+// Where an answer ends.
+void AddLengthOptions(CLI::App* command, RunOptions* options) {
   command
       ->add_option("-n,--tokens", options->tokens,
                    "Tokens to generate, -1: until the context is full (default: 256; in a chat to "
@@ -71,18 +113,23 @@ void AddPromptOptions(CLI::App* command, RunOptions* options) {
       ->type_name("TEXT")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->excludes(prompts);
+      ->excludes("--prompts");
   command->add_flag("--ignore-eos", options->ignore_end,
                     "Go on where the model would end its text");
   command->add_option("-c,--ctx", options->ctx, "Context in tokens (default: the model's)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+}
+
+// What the prompt is: a message, or text to continue.
+void AddChatOptions(CLI::App* command, RunOptions* options) {
+  CLI::Option* prompt_tokens = command->get_option("--prompt-tokens");
   CLI::Option* chat =
       command
           ->add_option(
               "--chat", options->chat_format,
               "The prompt, from a file too, is a message to an assistant. FORMAT:" + ChatFormats() +
-                  " (default: what the model says). Without a prompt, on a terminal: a "
-                  "conversation")
+                  ", or @FILE, a template in Jinja (default: the model's own template). Without a "
+                  "prompt, on a terminal: a conversation")
           ->type_name("[FORMAT]")
           ->expected(0, 1)
           ->excludes(prompt_tokens);
@@ -164,6 +211,8 @@ void AddRunCommand(CLI::App& app, int* exit_code) {
   CLI::App* command = app.add_subcommand("run", "Text from a model, with memory and speed");
   auto options = std::make_shared<RunOptions>();
   AddPromptOptions(command, options.get());
+  AddLengthOptions(command, options.get());
+  AddChatOptions(command, options.get());
   command
       ->add_option("--kv", options->plans,
                    "Plan of the cache. Several, separated by spaces: the texts side by side, f16 "
@@ -184,31 +233,7 @@ void AddRunCommand(CLI::App& app, int* exit_code) {
       ->type_name("FILE");
   AddSamplingOptions(command, options.get());
   AddMachineOptions(command, options.get());
-  command->footer(
-      "Text goes to stdout as it comes; the last line, on stderr, tells memory and speed. One plan "
-      "samples\nmildly with a fixed seed: the same command gives the same text. One newline at the "
-      "end of a file or of\nstdin is not part of the prompt; without any prompt the model starts "
-      "from nothing. A model that has a\nchat template chats: -p is a message, and without a "
-      "prompt "
-      "a terminal gives a conversation; --raw goes on\nwith -p as text. Files and stdin are text "
-      "to "
-      "go on with unless --chat is given. Cache sizes count\nall that the page pool holds, and the "
-      "tables; the ratio "
-      "is to every token so far in f16. Ctrl-C ends\ncleanly.\n\n"
-      "Examples:\n"
-      "  varve run -p 'The old house stood'                  # the embedded model\n"
-      "  varve run -m model.gguf -f story.txt -n 500 --kv q4_0r --temp 0\n"
-      "  varve run -m smollm2 -p 'What is the capital of France?'   # a model with a chat "
-      "template\n"
-      "  varve run -m smollm2 --kv q8_0                      # a conversation\n"
-      "  varve run -m smollm2 -cnv -c 2048 -t 2 -ctk q8_0 -ctv q8_0   # as llama.cpp has it\n"
-      "  varve run -m smollm2 --raw -p 'Once upon a time'    # text to go on with\n"
-      "  varve run -m smollm2 --chat -f question.txt         # a message from a file\n"
-      "  varve run -f story.txt --kv f16 q8_0 q4_0r 'k=q8_0,v=q4_0' --report compare.html\n"
-      "  varve run -f story.txt --kv 'evict=demote,ratio=3.5' --trace trace.html\n"
-      "  varve run -f story.txt --kv q8_0 --save story.varve\n"
-      "  varve run -m smollm2 --chat --prompts questions/ -j 8 -o answers/ --json run.json\n"
-      "  varve run --load story.varve -p ' The next day'     # no prompt is read twice");
+  command->footer(kFooter);
   command->callback([command, options, exit_code] {
     options->chat = command->count("--chat") > 0;
     options->has_plan = command->count("--kv") > 0;
@@ -221,6 +246,7 @@ void AddRunCommand(CLI::App& app, int* exit_code) {
     options->command = varve::cli::CommandLine();
     const bool is_comparison = options->plans.size() > 1 || !options->report.empty();
     const auto run = !options->prompts.empty() ? varve::cli::RunPrompts
+                     : !options->turns.empty() ? varve::cli::RunTurns
                      : is_comparison           ? varve::cli::RunCompare
                                                : varve::cli::RunText;
     const varve::Status status = run(*options);

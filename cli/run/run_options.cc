@@ -81,9 +81,9 @@ Result<RunSetup> PrepareRun(const RunOptions& options) {
   VARVE_RETURN_IF_ERROR(CheckWritable("--report", options.report));
   VARVE_RETURN_IF_ERROR(CheckWritable("--trace", options.trace));
   VARVE_ASSIGN_OR_RETURN(LoadedModel model, LoadModel(options.model));
-  VARVE_ASSIGN_OR_RETURN(std::string chat_format, ChatFormatOf(options, model));
+  VARVE_ASSIGN_OR_RETURN(std::optional<ChatTemplate> chat, ChatTemplateOf(options, model));
   VARVE_ASSIGN_OR_RETURN(GenerateOptions generate,
-                         ReadGenerateOptions(options, model, !chat_format.empty()));
+                         ReadGenerateOptions(options, model, chat.has_value()));
   VARVE_ASSIGN_OR_RETURN(std::vector<Plan> plans, ReadPlans(options, *model.model));
   RunSetup setup;
   setup.executor = MakeThreadPool(options.threads);
@@ -93,7 +93,9 @@ Result<RunSetup> PrepareRun(const RunOptions& options) {
   setup.model = std::move(model);
   setup.plans = std::move(plans);
   setup.generate = std::move(generate);
-  setup.chat_format = std::move(chat_format);
+  setup.chat = std::move(chat);
+  setup.chat_name = options.chat_format.empty() ? "the model's chat template"
+                                                : "chat format " + options.chat_format;
   setup.max_bytes = options.max_bytes;
   setup.device = options.device == "cuda" ? Device::kCuda : Device::kCpu;
   setup.out = options.json == "-" ? stderr : stdout;

@@ -12,6 +12,7 @@
 
 #include "cli/model_argument.h"
 #include "runtime/generate.h"
+#include "runtime/tokenizer/chat_template.h"
 #include "varve/cache.h"
 #include "varve/status.h"
 
@@ -30,6 +31,7 @@ struct RunOptions {
   int64_t prompt_tokens = 0;       // only so many of the prompt's; 0: all
   int64_t tokens = -1;             // -1: 256, or to the end of the answer in a chat
   std::string prompts;             // a folder: each of its files is a prompt
+  std::string turns;               // a file of conversations
   int together = 1;                // of them, at most so many at a time
   std::string output;              // folder for a text per prompt; empty: stdout, with headings
   std::vector<std::string> stops;  // texts that end an answer
@@ -44,7 +46,7 @@ struct RunOptions {
   bool chat = false;        // --chat: the prompt is a message, wherever it comes from
   bool raw = false;         // --raw: text to continue, whatever the model is
   bool special = false;     // what a prompt spells as special tokens are such tokens
-  std::string chat_format;  // empty: what the file says
+  std::string chat_format;  // a built-in one, or "@FILE"; empty: what the model's file says
   std::string system;
   std::optional<float> temperature;
   std::optional<float> top_p;
@@ -66,10 +68,11 @@ struct RunSetup {
   LoadedModel model;
   std::unique_ptr<Executor> executor;
   std::unique_ptr<DecoderRunner> runner;
-  std::vector<Plan> plans;   // as options.plans
-  GenerateOptions generate;  // limits, sampler, end tokens
-  std::string chat_format;   // empty: the prompt is text to continue
-  bool is_chat() const { return !chat_format.empty(); }
+  std::vector<Plan> plans;           // as options.plans
+  GenerateOptions generate;          // limits, sampler, end tokens
+  std::optional<ChatTemplate> chat;  // none: the prompt is text to continue
+  std::string chat_name;             // for people: a built-in format, or that it is the model's own
+  bool is_chat() const { return chat.has_value(); }
   uint64_t max_bytes = 0;
   Device device = Device::kCpu;  // of caches
   std::FILE* out = nullptr;      // where text goes: stdout, unless JSON goes there
@@ -99,6 +102,7 @@ CacheFigures FiguresOf(const Cache& cache, int64_t num_tokens);
 Status RunText(const RunOptions& asked);       // one plan: run_text.cc
 Status RunCompare(const RunOptions& options);  // several: run_compare.cc
 Status RunPrompts(const RunOptions& options);  // a folder of prompts: run_prompts.cc
+Status RunTurns(const RunOptions& asked);      // conversations from a file: run_turns.cc
 
 }  // namespace varve::cli
 

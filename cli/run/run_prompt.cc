@@ -31,20 +31,30 @@ Result<std::vector<int32_t>> EncodePrompt(const RunOptions& options, const Loade
   return std::vector<int32_t>{tokenizer.bos()};
 }
 
-Result<std::string> AskedFormat(const RunOptions& options, const LoadedModel& model) {
-  if (!options.chat_format.empty()) {
-    // Unknown names are refused here, before anything runs.
-    const ChatMessage probe{"user", ""};
-    VARVE_RETURN_IF_ERROR(FormatChat(options.chat_format, {&probe, 1}).status());
-    return options.chat_format;
-  }
-  Result<std::string_view> format = DetectChatFormat(*model.file);
-  if (format.ok()) return std::string(*format);
+std::string FormatNames() {
   std::string names;
-  for (const std::string_view name : ChatFormatNames()) names += fmt::format(" {}", name);
-  return Status(format.status().code(), fmt::format("{}: {}; name a format with --chat:{}",
-                                                    options.chat ? "--chat" : "--system",
-                                                    format.status().message(), names));
+  for (const std::string_view name : ChatTemplate::BuiltInNames())
+    names += fmt::format(" {}", name);
+  return names;
+}
+
+// --chat NAME, --chat @FILE, or the model's own.
+Result<ChatTemplate> AskedTemplate(const RunOptions& options, const LoadedModel& model) {
+  ChatTemplate::Tokens tokens = ChatTemplate::TokensOf(*model.tokenizer);
+  const std::string& format = options.chat_format;
+  if (format.starts_with('@')) {
+    VARVE_ASSIGN_OR_RETURN(const std::string source, ReadTextFile(format.substr(1)));
+    Result<ChatTemplate> parsed = ChatTemplate::Parse(source, std::move(tokens));
+    if (parsed.ok()) return parsed;
+    return Status(parsed.status().code(),
+                  fmt::format("--chat {}: {}", format, parsed.status().message()));
+  }
+  if (!format.empty()) return ChatTemplate::BuiltIn(format, std::move(tokens));
+  Result<ChatTemplate> own = ChatTemplate::FromFile(*model.file, std::move(tokens));
+  if (own.ok()) return own;
+  const char* option = options.chat ? "--chat" : options.turns.empty() ? "--system" : "--turns";
+  return Status(own.status().code(), fmt::format("{}: {}; name a format with --chat:{}", option,
+                                                 own.status().message(), FormatNames()));
 }
 
 // Why the prompt of a model that chats is no message; nullptr if it is one.
@@ -72,32 +82,43 @@ Result<std::string> ReadPromptText(const RunOptions& options) {
   return text;
 }
 
-Result<std::string> ChatFormatOf(const RunOptions& options, const LoadedModel& model) {
-  if (options.chat || !options.system.empty()) return AskedFormat(options, model);
-  if (options.raw) return std::string();
-  const Result<std::string_view> format = DetectChatFormat(*model.file);
-  if (format.status().code() == StatusCode::kUnimplemented) {
-    WriteNote(fmt::format("varve: {}: {}; the prompt is continued as text\n", model.name,
-                          format.status().message()));
+Result<std::optional<ChatTemplate>> ChatTemplateOf(const RunOptions& options,
+                                                   const LoadedModel& model) {
+  const auto none = [] { return Result<std::optional<ChatTemplate>>(std::nullopt); };
+  if (options.chat || !options.system.empty() || !options.turns.empty()) {
+    VARVE_ASSIGN_OR_RETURN(ChatTemplate asked, AskedTemplate(options, model));
+    return std::optional(std::move(asked));
   }
-  if (!format.ok()) return std::string();
+  if (options.raw) return none();
+  Result<ChatTemplate> own =
+      ChatTemplate::FromFile(*model.file, ChatTemplate::TokensOf(*model.tokenizer));
+  if (!own.ok()) {
+    if (own.status().code() != StatusCode::kNotFound) {
+      WriteNote(fmt::format("varve: {}: {}; the prompt is continued as text\n", model.name,
+                            own.status().message()));
+    }
+    return none();
+  }
   const char* why_text = WhyText(options);
-  if (why_text == nullptr) return std::string(*format);
+  if (why_text == nullptr) return std::optional(*std::move(own));
   WriteNote(fmt::format("varve: {} is continued; --chat makes it a message to {}\n", why_text,
                         model.name));
-  return std::string();
+  return none();
 }
 
 Result<std::vector<int32_t>> EncodeChat(const RunOptions& options, const RunSetup& setup,
-                                        std::span<const ChatMessage> messages) {
-  VARVE_ASSIGN_OR_RETURN(ChatPrompt prompt, FormatChat(setup.chat_format, messages));
-  EncodeOptions encode{.add_special = options.load.empty(), .parse_special = true};
+                                        std::span<const ChatMessage> messages, bool behind_answer) {
+  const ChatRequest request{.messages = messages};
+  VARVE_ASSIGN_OR_RETURN(ChatPrompt prompt, behind_answer ? setup.chat->RenderBehindAnswer(request)
+                                                          : setup.chat->Render(request));
+  const bool begins = options.load.empty() && !behind_answer && !setup.chat->HasBos(prompt);
+  EncodeOptions encode{.add_special = begins, .parse_special = true};
   if (!options.special) encode.literal = prompt.messages;
   return RefuseNoTokens(setup.model, setup.model.tokenizer->Encode(prompt.text, encode));
 }
 
 Result<std::vector<int32_t>> PromptTokens(const RunOptions& options, const RunSetup& setup,
-                                          const std::string& text) {
+                                          const std::string& text, bool behind_answer) {
   if (!setup.is_chat()) {
     Result<std::vector<int32_t>> tokens = EncodePrompt(options, setup.model, text);
     if (!tokens.ok() || options.prompt_tokens == 0) return tokens;
@@ -111,7 +132,7 @@ Result<std::vector<int32_t>> PromptTokens(const RunOptions& options, const RunSe
   std::vector<ChatMessage> messages;
   if (!options.system.empty()) messages.push_back({"system", options.system});
   messages.push_back({"user", text});
-  return EncodeChat(options, setup, messages);
+  return EncodeChat(options, setup, messages, behind_answer);
 }
 
 }  // namespace varve::cli

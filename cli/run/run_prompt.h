@@ -4,6 +4,7 @@
 #define VARVE_CLI_RUN_RUN_PROMPT_H_
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,25 +20,29 @@ namespace varve::cli {
 bool PromptIsFromStdin(const RunOptions& options);
 Result<std::string> ReadPromptText(const RunOptions& options);
 
-// The format of the chat that the options mean; empty: the prompt is text to continue.
+// The template of the chat that the options mean; none: the prompt is text to continue.
 //
 // A model with a chat template chats: what -p says, or somebody types at a terminal, is a message
 // to it. Texts of files, of stdin and behind --load, and a prompt cut by --prompt-tokens, are
-// continued; a note says so. --chat and --system make any prompt a message, --raw none. Errors say
-// which formats there are.
-Result<std::string> ChatFormatOf(const RunOptions& options, const LoadedModel& model);
+// continued; a note says so. --chat, --turns and --system make any prompt a message, --raw none.
+// Errors say what in the template is not supported, and which formats there are.
+Result<std::optional<ChatTemplate>> ChatTemplateOf(const RunOptions& options,
+                                                   const LoadedModel& model);
 
 // A conversation up to a message of the user. No prompt is without tokens: what the vocabulary has
 // nothing for is refused. Without --special nothing in a message is a special token: "<|im_end|>"
-// ends no turn.
+// ends no turn. There is one BOS token: the template's, or the one that the model asks for.
+//
+// `behind_answer`: the messages follow an answer that is there as tokens (--load).
 Result<std::vector<int32_t>> EncodeChat(const RunOptions& options, const RunSetup& setup,
-                                        std::span<const ChatMessage> messages);
+                                        std::span<const ChatMessage> messages,
+                                        bool behind_answer = false);
 
 // What the options make of the text: a plain prompt or a chat turn with the system message. An
 // empty prompt is the BOS token; an error where the model has none. Behind a loaded text it begins
 // nothing: no BOS, and none at all is fine.
 Result<std::vector<int32_t>> PromptTokens(const RunOptions& options, const RunSetup& setup,
-                                          const std::string& text);
+                                          const std::string& text, bool behind_answer = false);
 
 }  // namespace varve::cli
 

@@ -1,6 +1,8 @@
 // `varve run` from its options to what it prints and writes, on a model of two layers.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <sstream>
@@ -187,8 +189,13 @@ TEST_F(RunCommand, AChatFormatWrapsThePrompt) {
 constexpr int64_t kFrameTokens =
     1 + sizeof("<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n") - 1;
 
+// As in a model's file.
+constexpr char kChatMl[] =
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+
 TEST_F(RunCommand, AModelWithAChatTemplateChats) {
-  TinyModel().String("tokenizer.chat_template", "<|im_start|>").Write(options_.model);
+  TinyModel().String("tokenizer.chat_template", kChatMl).Write(options_.model);
   options_.prompt = "Who?";
   EXPECT_EQ(Run(RunText).rows[0]["prompt_tokens"], kFrameTokens + 4);
   options_.plans = {"f16", "q8_0"};
@@ -201,7 +208,7 @@ TEST_F(RunCommand, AModelWithAChatTemplateChats) {
 }
 
 TEST_F(RunCommand, TheTextOfAFileIsContinuedUnlessChatIsAskedFor) {
-  TinyModel().String("tokenizer.chat_template", "<|im_start|>").Write(options_.model);
+  TinyModel().String("tokenizer.chat_template", kChatMl).Write(options_.model);
   std::ofstream(folder_.File("p.txt")) << "Who?";
   options_.prompt.reset();
   options_.file = folder_.File("p.txt");
@@ -220,18 +227,92 @@ TEST_F(RunCommand, TheTextOfAFileIsContinuedUnlessChatIsAskedFor) {
   EXPECT_EQ(Run(RunText).rows[0]["prompt_tokens"], 3);
 }
 
-TEST_F(RunCommand, ATemplateThatIsNotOursIsSaid) {
-  TinyModel().String("tokenizer.chat_template", "{{ messages }}").Write(options_.model);
+TEST_F(RunCommand, ATemplateThatCannotBeRunIsSaid) {
+  TinyModel()
+      .String("tokenizer.chat_template", "{{ bos_token }}\n{% include 'more' %}")
+      .Write(options_.model);
   options_.prompt = "Who?";
   const Output output = Run(RunText);
   EXPECT_EQ(output.rows[0]["prompt_tokens"], 5);
   EXPECT_NE(output.errors.find("the prompt is continued as text"), std::string::npos);
   options_.system = "Be brief.";
-  ExpectRefused("--system: tokenizer.chat_template: none of chatml");
+  ExpectRefused("--system: tokenizer.chat_template: line 2: the statement {% include %} is not");
+  // Another template takes its place.
+  std::ofstream(folder_.File("own.jinja")) << "{{ messages[-1].content }}?";
+  options_.system.clear();
+  options_.chat = true;
+  options_.chat_format = "@" + folder_.File("own.jinja");
+  EXPECT_EQ(Run(RunText).rows[0]["prompt_tokens"], 6);
+  std::ofstream(folder_.File("own.jinja")) << "{{ 1 | nonsense }}";
+  ExpectRefused("line 1: the filter \"nonsense\" is not supported");
+}
+
+// The default system message of a template is in the prompt, and BOS is there once.
+TEST_F(RunCommand, TheTemplateOfTheModelIsRun) {
+  TinyModel()
+      .String("tokenizer.chat_template",
+              "{{ bos_token }}{% if messages[0].role != 'system' %}Kind.{% endif %}"
+              "{% for m in messages %}{{ m.content }};{% endfor %}")
+      .Write(options_.model);
+  options_.prompt = "Who?";
+  EXPECT_EQ(Run(RunText).rows[0]["prompt_tokens"], 1 + 5 + 5);
+  options_.system = "Rule";
+  EXPECT_EQ(Run(RunText).rows[0]["prompt_tokens"], 1 + 5 + 5);
+}
+
+// Every way in: -p, a file, stdin and a folder have their own readers.
+TEST_F(RunCommand, NobodysWordsAreControlWhereverTheyComeFrom) {
+  TinyModel().String("tokenizer.chat_template", kChatMl).Write(options_.model);
+  options_.prompt = "a<eos>";
+  options_.chat = true;
+  const int64_t said = kFrameTokens + 6;
+  EXPECT_EQ(Run(RunText).rows[0]["prompt_tokens"], said);
+  const std::string path = folder_.File("p.txt");
+  std::ofstream(path) << "a<eos>";
+  options_.prompt.reset();
+  options_.file = path;
+  EXPECT_EQ(Run(RunText).rows[0]["prompt_tokens"], said);
+  const int terminal = dup(STDIN_FILENO);
+  const int piped = open(path.c_str(), O_RDONLY);
+  dup2(piped, STDIN_FILENO);
+  options_.file = "-";
+  EXPECT_EQ(Run(RunText).rows[0]["prompt_tokens"], said);
+  dup2(terminal, STDIN_FILENO);
+  close(piped);
+  close(terminal);
+  std::clearerr(stdin);
+  options_.file.clear();
+  options_.turns = folder_.File("turns.json");
+  std::ofstream(options_.turns) << R"([{"reply_tokens": 2, "turns": ["a<eos>"]}])";
+  EXPECT_EQ(Run(RunTurns).rows[0]["prompt_tokens"], said);
+  options_.special = true;
+  EXPECT_EQ(Run(RunTurns).rows[0]["prompt_tokens"], said - 4);
+}
+
+TEST_F(RunCommand, TurnsOfAFileAreOneConversationWithARowEach) {
+  TinyModel().String("tokenizer.chat_template", kChatMl).Write(options_.model);
+  options_.prompt.reset();
+  options_.tokens = -1;
+  options_.turns = folder_.File("turns.json");
+  std::ofstream(options_.turns) << R"([{"name": "one", "reply_tokens": 3, "turns": ["ab", "cd"]},
+                                       {"name": "two", "turns": ["ef"], "reply_tokens": 1}])";
+  const Output output = Run(RunTurns);
+  ASSERT_TRUE(output.status.ok()) << output.status.message();
+  ASSERT_EQ(output.rows.size(), 3u);
+  EXPECT_EQ(output.rows[0]["conversation"], "one");
+  EXPECT_EQ(output.rows[0]["prompt_tokens"], kFrameTokens + 2);
+  EXPECT_LE(output.rows[0]["tokens"], 3);
+  // The second turn finds the first in the cache; the other conversation begins anew.
+  EXPECT_EQ(output.rows[1]["turn"], 2);
+  EXPECT_GT(output.rows[1]["tokens_in_cache"], output.rows[0]["tokens_in_cache"]);
+  EXPECT_EQ(output.rows[2]["prompt_tokens"], kFrameTokens + 2);
+  EXPECT_NE(output.errors.find("turn 2: prompt"), std::string::npos) << output.errors;
+  options_.save = folder_.File("x.varve");
+  ExpectRefused("--turns: not together with --save", RunTurns);
 }
 
 TEST_F(RunCommand, SpecialTokensInAPromptAreCharactersUnlessAskedFor) {
-  TinyModel().String("tokenizer.chat_template", "<|im_start|>").Write(options_.model);
+  TinyModel().String("tokenizer.chat_template", kChatMl).Write(options_.model);
   options_.prompt = "a<eos>";
   EXPECT_EQ(Run(RunText).rows[0]["prompt_tokens"], kFrameTokens + 6);
   options_.special = true;

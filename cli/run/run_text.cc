@@ -1,15 +1,13 @@
-// `varve run` with one plan: text as it comes, a conversation, the closing line.
+// `varve run` with one plan: text as it comes, the closing line.
 
 #include <unistd.h>
 
 #include <algorithm>
-#include <iostream>
 #include <string>
 
 #include <fmt/format.h>
 
 #include "base/machine.h"
-#include "base/timer.h"
 #include "cli/fold/fold_report.h"
 #include "cli/interrupt.h"
 #include "cli/lossless/lossless_report.h"
@@ -18,86 +16,22 @@
 #include "cli/report/output.h"
 #include "cli/report/progress.h"
 #include "cli/report/retention_report.h"
-#include "cli/report/retention_trace.h"
 #include "cli/run/run_file.h"
-#include "cli/run/run_options.h"
 #include "cli/run/run_probe.h"
 #include "cli/run/run_prompt.h"
+#include "cli/run/text_run.h"
 #include "runtime/stop_text.h"
 
 namespace varve::cli {
-namespace {
-
-// What the closing line tells; several turns of a conversation add up.
-struct RunTotals {
-  int64_t prompt_tokens = 0;
-  double prompt_us = 0;
-  int64_t tokens = 0;
-  int64_t decode_steps = 0;
-  double decode_us = 0;
-  // From the start of the command, loading included; where somebody types or pipes, from the end of
-  // the first input.
-  double first_token_s = 0;
-  StopReason stop = StopReason::kMaxTokens;
-  std::string text;
-
-  void Add(const Generation& generation) {
-    prompt_tokens += generation.prompt_tokens;
-    prompt_us += generation.prompt_us;
-    tokens += static_cast<int64_t>(generation.tokens.size());
-    decode_steps += generation.decode_steps;
-    decode_us += generation.decode_us;
-    stop = generation.stop;
-  }
-};
-
-double PerSecond(int64_t count, double us) {
-  return us > 0 ? 1e6 * static_cast<double>(count) / us : 0.0;
+TextRun::TextRun(RunOptions options, RunSetup setup, RunSetup::Lane lane, TraceRecorder* recorder,
+                 const Timer& since_start)
+    : options_(std::move(options)),
+      setup_(std::move(setup)),
+      lane_(std::move(lane)),
+      recorder_(recorder),
+      since_start_(since_start) {
+  if (!options_.system.empty()) messages_.push_back({"system", options_.system});
 }
-
-class TextRun {
- public:
-  // `recorder` watches the lane's cache, and outlives this.
-  TextRun(const RunOptions& options, RunSetup setup, RunSetup::Lane lane, TraceRecorder* recorder,
-          const Timer& since_start)
-      : options_(options),
-        setup_(std::move(setup)),
-        lane_(std::move(lane)),
-        recorder_(recorder),
-        since_start_(since_start) {}
-
-  // --load: what follows goes behind the file's tokens.
-  Status Load();
-  Status Once();
-  Status Converse();
-  // The closing line, and the JSON row if asked for. Of what went well, if not all did.
-  Status Finish();
-  // Whether a token has gone in since the start.
-  bool has_begun() const { return totals_.prompt_tokens > 0; }
-
- private:
-  // Generates behind what the sequence holds and shows the text. Continues the prompt's text unless
-  // it is an answer.
-  Result<std::string> Show(std::span<const int32_t> prompt, bool is_answer);
-  // One turn of a conversation; the last message is the user's. False: the context is full.
-  Result<bool> Answer(std::vector<ChatMessage>* messages);
-  void Write(const std::string& text);
-  // The error of a step, with the option that it comes from and what is done.
-  Status CapReached(const Status& error) const;
-  void NoteStop();
-  Status Save() const;
-  Status WriteTraceFile() const;
-
-  const RunOptions& options_;
-  RunSetup setup_;
-  RunSetup::Lane lane_;
-  TraceRecorder* recorder_;
-  Timer since_start_;
-  std::vector<int32_t> loaded_;   // all that came with --load
-  std::vector<int32_t> fed_;      // the tokens in the cache, in order
-  std::vector<int32_t> waiting_;  // the text behind them: not fed yet
-  RunTotals totals_;
-};
 
 void TextRun::Write(const std::string& text) {
   if (text.empty()) return;
@@ -139,7 +73,6 @@ Result<std::string> TextRun::Show(std::span<const int32_t> prompt, bool is_answe
   const std::string rest = stop.Next(stream.Finish()) + stop.Finish();
   text += rest;
   Write(rest);
-  if (!text.empty() && !text.ends_with('\n')) Write("\n");
   fed_.insert(fed_.end(), prompt.begin(), prompt.begin() + generation->prompt_tokens);
   fed_.insert(fed_.end(), generation->tokens.begin(),
               generation->tokens.begin() + generation->decode_steps);
@@ -162,6 +95,10 @@ Status TextRun::CapReached(const Status& error) const {
                                  done, error.message()));
 }
 
+void TextRun::EndLine(const std::string& text) {
+  if (!text.empty() && !text.ends_with('\n')) Write("\n");
+}
+
 void TextRun::NoteStop() {
   if (totals_.stop == StopReason::kContext) {
     WriteNote(
@@ -171,86 +108,39 @@ void TextRun::NoteStop() {
   }
 }
 
-Status TextRun::Load() {
-  if (options_.load.empty()) return Status();
-  VARVE_ASSIGN_OR_RETURN(LoadedText text, LoadText(options_.load, setup_, &lane_));
+Status TextRun::LoadFrom(const std::string& path) {
+  VARVE_ASSIGN_OR_RETURN(LoadedText text, LoadText(path, setup_, &lane_));
   fed_ = std::move(text.fed);
   waiting_ = std::move(text.waiting);
   loaded_ = fed_;
   loaded_.insert(loaded_.end(), waiting_.begin(), waiting_.end());
+  behind_answer_ = setup_.is_chat() && setup_.chat->IsBeginningOf(setup_.model.tokenizer->Decode(
+                                           loaded_, /*show_special=*/true));
   return Status();
 }
 
-Status TextRun::Save() const {
+Status TextRun::Save(const std::string& path) const {
   std::vector<int32_t> tokens = fed_;
   tokens.insert(tokens.end(), waiting_.begin(), waiting_.end());
-  VARVE_RETURN_IF_ERROR(SaveText(options_.save, setup_, lane_, std::move(tokens)));
-  WriteNote(fmt::format("saved {} tokens to {}\n", fed_.size(), options_.save));
+  VARVE_RETURN_IF_ERROR(SaveText(path, setup_, lane_, std::move(tokens)));
+  WriteNote(fmt::format("saved {} tokens to {}\n", fed_.size(), path));
   return Status();
 }
 
 Status TextRun::Once() {
   VARVE_ASSIGN_OR_RETURN(std::string text, ReadPromptText(options_));
   if (PromptIsFromStdin(options_)) since_start_.Restart();
-  VARVE_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, PromptTokens(options_, setup_, text));
+  VARVE_ASSIGN_OR_RETURN(std::vector<int32_t> prompt,
+                         PromptTokens(options_, setup_, text, behind_answer_));
   prompt.insert(prompt.begin(), waiting_.begin(), waiting_.end());
   if (prompt.empty()) {
     return InvalidArgument(fmt::format(
         "prompt: empty, and {} has no token that waits to be continued", options_.load));
   }
   const InterruptScope scope;
-  VARVE_RETURN_IF_ERROR(Show(prompt, setup_.is_chat()).status());
+  VARVE_ASSIGN_OR_RETURN(const std::string shown, Show(prompt, setup_.is_chat()));
+  EndLine(shown);
   NoteStop();
-  return Status();
-}
-
-Result<bool> TextRun::Answer(std::vector<ChatMessage>* messages) {
-  VARVE_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, EncodeChat(options_, setup_, *messages));
-  tokens.insert(tokens.begin(), loaded_.begin(), loaded_.end());
-  // The cache keeps what the new prompt begins with; the last token must give its logits anew.
-  const size_t most = std::min(fed_.size(), tokens.size() - 1);
-  const auto mismatch =
-      std::mismatch(fed_.begin(), fed_.begin() + static_cast<ptrdiff_t>(most), tokens.begin());
-  VARVE_ASSIGN_OR_RETURN(const CutPoint cut,
-                         lane_.cache->FindCut(lane_.sequence, mismatch.first - fed_.begin()));
-  const auto kept = static_cast<size_t>(cut.num_tokens);
-  const int64_t end = cut.position + static_cast<int64_t>(tokens.size() - kept);
-  if (end > setup_.generate.max_context) {
-    WriteNote(fmt::format(
-        "varve: with this message the conversation ends at position {} > context {}; write a "
-        "shorter one, or Ctrl-D\n",
-        end, setup_.generate.max_context));
-    messages->pop_back();
-    return true;
-  }
-  VARVE_RETURN_IF_ERROR(lane_.cache->Truncate(lane_.sequence, cut.position));
-  fed_.resize(kept);
-  const InterruptScope scope;
-  VARVE_ASSIGN_OR_RETURN(std::string answer, Show(std::span(tokens).subspan(kept), true));
-  NoteStop();
-  messages->push_back({"assistant", answer});
-  return totals_.stop != StopReason::kContext;
-}
-
-Status TextRun::Converse() {
-  std::vector<ChatMessage> messages;
-  if (!options_.system.empty()) messages.push_back({"system", options_.system});
-  WriteNote(fmt::format("{}, chat format {}; Ctrl-D ends, Ctrl-C stops an answer\n",
-                        setup_.model.name, setup_.chat_format));
-  for (bool goes_on = true; goes_on && !InterruptScope::ending();) {
-    std::string line;
-    {
-      const InterruptScope scope;
-      WriteNote("> ");
-      std::fflush(stderr);
-      if (!std::getline(std::cin, line)) break;
-    }
-    if (line.empty()) continue;
-    since_start_.Restart();
-    messages.push_back({"user", line});
-    VARVE_ASSIGN_OR_RETURN(goes_on, Answer(&messages));
-  }
-  WriteNote("\n");
   return Status();
 }
 
@@ -265,14 +155,40 @@ Status TextRun::WriteTraceFile() const {
   return Status();
 }
 
+std::string TextRun::CacheLine() const {
+  lane_.cache->WaitForPacking();
+  const auto in_cache = static_cast<int64_t>(fed_.size());
+  const CacheFigures figures = FiguresOf(*lane_.cache, in_cache);
+  return fmt::format("{} of {} tokens | cache {} with {}, {}", in_cache,
+                     setup_.generate.max_context, HumanBytes(static_cast<double>(figures.bytes)),
+                     options_.plans[0], SizeAgainstF16(figures.ratio));
+}
+
+nlohmann::ordered_json TextRun::TurnRow(const ChatTurn& turn) const {
+  const CacheFigures figures = FiguresOf(*lane_.cache, static_cast<int64_t>(fed_.size()));
+  return {{"role", "turn"},
+          {"plan", options_.plans[0]},
+          {"model", setup_.model.name},
+          {"prompt_tokens", turn.totals.prompt_tokens},
+          {"prompt_tokens_per_s", turn.totals.prompt_tokens_per_s()},
+          {"tokens", turn.totals.tokens},
+          {"tokens_per_s", turn.totals.tokens_per_s()},
+          {"tokens_in_cache", fed_.size()},
+          {"cache_bytes", figures.bytes},
+          {"ratio", figures.ratio},
+          {"forgotten_messages", turn.forgotten_messages},
+          {"stop", StopReasonName(turn.totals.stop)},
+          {"text", turn.totals.text}};
+}
+
 Status TextRun::Finish() {
   const auto in_cache = static_cast<int64_t>(fed_.size());
   lane_.cache->WaitForPacking();
   const CacheFigures figures = FiguresOf(*lane_.cache, in_cache);
   const CacheReport stats = lane_.cache->Report();
   const uint64_t resident = ResidentBytes();
-  const double prompt_speed = PerSecond(totals_.prompt_tokens, totals_.prompt_us);
-  const double speed = PerSecond(totals_.decode_steps, totals_.decode_us);
+  const double prompt_speed = totals_.prompt_tokens_per_s();
+  const double speed = totals_.tokens_per_s();
   WriteNote(fmt::format(
       "prompt {} tokens, {:.1f} tokens/s | generated {} tokens, {:.1f} tokens/s | first "
       "token {:.2f} s | cache {} with {}, {} | resident {}\n",
@@ -295,7 +211,7 @@ Status TextRun::Finish() {
   for (const std::string& note : stats.plan_notes)
     WriteNote(fmt::format("{}: {}\n", options_.plans[0], note));
   Status written = options_.trace.empty() ? Status() : WriteTraceFile();
-  const Status saved = options_.save.empty() ? Status() : Save();
+  const Status saved = options_.save.empty() ? Status() : Save(options_.save);
   if (written.ok()) written = saved;
   if (options_.json.empty()) return written;
   nlohmann::ordered_json row = {{"plan", options_.plans[0]},
@@ -322,8 +238,6 @@ Status TextRun::Finish() {
   AddPlanUseKeys(use, &row);
   return FinishJson(written, options_.json, "run", nlohmann::ordered_json::array({row}));
 }
-
-}  // namespace
 
 Status RunText(const RunOptions& asked) {
   const Timer since_start;

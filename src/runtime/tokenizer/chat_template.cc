@@ -1,189 +1,199 @@
 #include "runtime/tokenizer/chat_template.h"
 
-#include <fmt/format.h>
-
+#include <algorithm>
 #include <array>
 
-namespace varve {
+#include <fmt/format.h>
 
+#include "base/json_value.h"
+#include "base/nearest_word.h"
+#include "base/quoted.h"
+#include "runtime/tokenizer/chat_formats.h"
+
+namespace varve {
 namespace {
 
-constexpr std::array<std::string_view, 9> kNames = {"chatml",  "llama3",     "llama2",
-                                                    "mistral", "mistral-v3", "mistral-tekken",
-                                                    "gemma",   "zephyr",     "phi3"};
+using jinja::MarkedText;
+using jinja::Value;
 
-std::string_view Trim(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\n\r\v\f";
-  const size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
+constexpr int kMaxJsonDepth = 32;
+constexpr std::array<std::string_view, 7> kRoles = {"system", "developer", "user",   "assistant",
+                                                    "tool",   "function",  "ipython"};
+
+Value Said(const std::string& text) { return Value::Text(MarkedText::Said(text)); }
+
+std::pair<Value, Value> Entry(std::string_view key, Value value) {
+  return {Value::Text(key), std::move(value)};
 }
 
-// How a family writes one message: what stands before and after its text. The system message is
-// either written the same way or, with `system_in_user`, put before the first user message.
-struct Format {
-  std::string_view name;
-  std::string_view before_role;  // then the role
-  std::string_view after_role;   // then the text
-  std::string_view after_text;
-  std::string_view assistant = "assistant";
-  bool system_in_user = false;
-  bool trims = false;
-};
-
-constexpr Format kRoleFormats[] = {
-    {"chatml", "<|im_start|>", "\n", "<|im_end|>\n"},
-    {"llama3", "<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>", "assistant", false,
-     true},
-    {"gemma", "<start_of_turn>", "\n", "<end_of_turn>\n", "model", true, true},
-    {"zephyr", "<|", "|>\n", "</s>\n"},
-    {"phi3", "<|", "|>\n", "<|end|>\n"},
-};
-
-class PromptWriter {
- public:
-  template <typename... Parts>
-  void Frame(const Parts&... parts) {
-    (prompt_.text.append(parts), ...);
-  }
-  void Message(std::string_view text) {
-    const size_t begin = prompt_.text.size();
-    prompt_.text += text;
-    prompt_.messages.push_back({begin, prompt_.text.size()});
-  }
-  bool empty() const { return prompt_.text.empty(); }
-  ChatPrompt Finish() { return std::move(prompt_); }
-
- private:
-  ChatPrompt prompt_;
-};
-
-ChatPrompt FormatRoles(const Format& format, std::span<const ChatMessage> messages) {
-  PromptWriter prompt;
-  std::string system;
-  for (const ChatMessage& message : messages) {
-    if (message.role == "system" && format.system_in_user) {
-      system = message.content + "\n\n";
-      continue;
-    }
-    const std::string_view role = message.role == "assistant" ? format.assistant : message.role;
-    const std::string_view text = format.trims ? Trim(message.content) : message.content;
-    prompt.Frame(format.before_role, role, format.after_role);
-    prompt.Message(system.append(text));
-    prompt.Frame(format.after_text);
-    system.clear();
-  }
-  prompt.Frame(format.before_role, format.assistant, format.after_role);
-  return prompt.Finish();
+// Models write arguments as JSON; templates want the value.
+Value ArgumentsOf(const std::string& text) {
+  const Result<JsonValue> json = JsonValue::Parse(text, kMaxJsonDepth);
+  return json.ok() ? Value::FromJson(*json) : Said(text);
 }
 
-// Users speak inside [INST] … [/INST]; the assistant's text follows and ends with EOS.
-struct InstFormat {
-  std::string_view name;
-  std::string_view open;
-  std::string_view close;
-  std::string_view before_answer;
-  std::string_view after_answer;
-  std::string_view before_later_turn = {};  // BOS once more
-  std::string_view before_system = {};
-  std::string_view after_system = "\n\n";
-  bool trims = false;
-};
+Value CallValue(const ToolCall& call) {
+  Value function = Value::OfDict(
+      {Entry("name", Said(call.name)), Entry("arguments", ArgumentsOf(call.arguments))});
+  jinja::Entries entries = {Entry("type", Value::Text("function")),
+                            Entry("function", std::move(function))};
+  if (!call.id.empty()) entries.push_back(Entry("id", Said(call.id)));
+  return Value::OfDict(std::move(entries));
+}
 
-constexpr InstFormat kInstFormats[] = {
-    {"llama2", "[INST] ", " [/INST]", " ", " </s>", "<s>", "<<SYS>>\n", "\n<</SYS>>\n\n", true},
-    {"mistral", "[INST] ", " [/INST]", " ", "</s>"},
-    {"mistral-v3", "[INST] ", "[/INST]", " ", "</s>"},
-    {"mistral-tekken", "[INST]", "[/INST]", "", "</s>"},
-};
-
-// What frames a system message ("<<SYS>>") is no special token in these families: it counts as
-// said.
-ChatPrompt FormatInst(const InstFormat& format, std::span<const ChatMessage> messages) {
-  PromptWriter prompt;
-  std::string system;
-  for (const ChatMessage& message : messages) {
-    if (message.role == "system") {
-      system = fmt::format("{}{}{}", format.before_system, message.content, format.after_system);
-      continue;
-    }
-    const std::string full = system + message.content;
-    const std::string_view text = format.trims ? Trim(full) : full;
-    const bool is_user = message.role == "user";
-    if (is_user && !prompt.empty()) prompt.Frame(format.before_later_turn);
-    prompt.Frame(is_user ? format.open : format.before_answer);
-    prompt.Message(text);
-    prompt.Frame(is_user ? format.close : format.after_answer);
-    system.clear();
+// The role is one of ours, so it is no stranger's text: templates build special tokens of it.
+Value MessageValue(const ChatMessage& message) {
+  const bool is_call_alone = message.content.empty() && !message.tool_calls.empty();
+  jinja::Entries entries = {
+      Entry("role", Value::Text(message.role)),
+      Entry("content", is_call_alone ? Value::None() : Said(message.content))};
+  if (!message.tool_calls.empty()) {
+    jinja::List calls;
+    for (const ToolCall& call : message.tool_calls) calls.push_back(CallValue(call));
+    entries.push_back(Entry("tool_calls", Value::OfList(std::move(calls))));
   }
-  return prompt.Finish();
+  if (!message.tool_call_id.empty()) {
+    entries.push_back(Entry("tool_call_id", Said(message.tool_call_id)));
+  }
+  if (!message.name.empty()) entries.push_back(Entry("name", Said(message.name)));
+  return Value::OfDict(std::move(entries));
 }
 
 Status CheckMessages(std::span<const ChatMessage> messages) {
   if (messages.empty()) return InvalidArgument("chat: 0 messages");
   for (size_t i = 0; i < messages.size(); ++i) {
     const std::string& role = messages[i].role;
-    if (role != "system" && role != "user" && role != "assistant") {
-      return InvalidArgument(
-          fmt::format("chat: message {} has role \"{}\", not system, user or assistant", i, role));
-    }
-    if (role == "system" && i > 0) {
-      return InvalidArgument(fmt::format("chat: message {} is of the system, only 0 can be", i));
-    }
-  }
-  if (messages.back().role != "user") {
+    if (std::ranges::find(kRoles, role) != kRoles.end()) continue;
     return InvalidArgument(
-        fmt::format("chat: the last message is of {}, not of the user", messages.back().role));
+        fmt::format("chat: message {} has role {}{}", i, Quoted(role), DidYouMean(role, kRoles)));
   }
-  return Status();
-}
-
-std::string ListNames() {
-  std::string list;
-  for (const std::string_view name : kNames)
-    list += fmt::format("{}{}", list.empty() ? "" : ", ", name);
-  return list;
-}
-
-// The family whose strings are in the template, empty if none. Those that look like one of ours and
-// are not (Phi-4's <|im_sep|>, Mistral's [SYSTEM_PROMPT]) are told apart first.
-std::string_view Recognise(std::string_view source) {
-  const auto has = [source](std::string_view text) { return source.find(text) != source.npos; };
-  if (has("<|im_sep|>") || has("[SYSTEM_PROMPT]")) return {};
-  if (has("<|im_start|>")) return "chatml";
-  if (has("<|start_header_id|>")) return "llama3";
-  if (has("<start_of_turn>")) return "gemma";
-  if (has("[INST]")) {
-    if (has("<<SYS>>")) return "llama2";
-    if (has(" [/INST]")) return "mistral";
-    return has("[INST] ") ? "mistral-v3" : "mistral-tekken";
-  }
-  if (has("<|user|>") && has("<|end|>")) return "phi3";
-  if (has("<|user|>") && has("eos_token")) return "zephyr";
   return {};
+}
+
+Result<Value> ReadJson(std::string_view what, std::string_view text) {
+  const Result<JsonValue> json = JsonValue::Parse(text, kMaxJsonDepth);
+  if (!json.ok()) {
+    return InvalidArgument(fmt::format("chat: {}: {}", what, json.status().message()));
+  }
+  return Value::FromJson(*json);
+}
+
+Result<jinja::NamedValues> VariablesOf(const ChatRequest& request,
+                                       const ChatTemplate::Tokens& tokens) {
+  jinja::NamedValues variables;
+  if (!request.variables.empty()) {
+    VARVE_ASSIGN_OR_RETURN(const Value extra, ReadJson("variables", request.variables));
+    if (!extra.is(jinja::Kind::kDict)) return InvalidArgument("chat: variables: no JSON object");
+    for (const auto& [key, value] : extra.dict()) variables.emplace_back(key.text(), value);
+  }
+  Value tools = Value::None();
+  if (!request.tools.empty()) {
+    VARVE_ASSIGN_OR_RETURN(tools, ReadJson("tools", request.tools));
+    if (!tools.is(jinja::Kind::kList)) return InvalidArgument("chat: tools: no JSON list");
+  }
+  jinja::List messages;
+  for (const ChatMessage& message : request.messages) messages.push_back(MessageValue(message));
+  // What the interpreter itself sets wins: the first of a name is found.
+  variables.insert(variables.begin(),
+                   {{"messages", Value::OfList(std::move(messages))},
+                    {"tools", std::move(tools)},
+                    {"documents", Value::None()},
+                    {"add_generation_prompt", Value::Bool(request.add_generation_prompt)},
+                    {"bos_token", Value::Text(tokens.bos)},
+                    {"eos_token", Value::Text(tokens.eos)}});
+  return variables;
 }
 
 }  // namespace
 
-std::span<const std::string_view> ChatFormatNames() { return kNames; }
-
-Result<std::string_view> DetectChatFormat(const GgufFile& file) {
-  VARVE_ASSIGN_OR_RETURN(std::string_view source, file.GetString("tokenizer.chat_template"));
-  const std::string_view name = Recognise(source);
-  if (!name.empty()) return name;
-  return Unimplemented(fmt::format("tokenizer.chat_template: none of {}", ListNames()));
+ChatTemplate::Tokens ChatTemplate::TokensOf(const Tokenizer& tokenizer) {
+  return {std::string(tokenizer.TokenBytes(tokenizer.bos(), /*show_special=*/true)),
+          std::string(tokenizer.TokenBytes(tokenizer.eos(), /*show_special=*/true))};
 }
 
-Result<ChatPrompt> FormatChat(std::string_view format, std::span<const ChatMessage> messages) {
-  VARVE_RETURN_IF_ERROR(CheckMessages(messages));
-  for (const Format& known : kRoleFormats) {
-    if (known.name == format) return FormatRoles(known, messages);
+Result<ChatTemplate> ChatTemplate::Parse(std::string_view source, Tokens tokens) {
+  VARVE_ASSIGN_OR_RETURN(jinja::Template parsed, jinja::Template::Parse(source));
+  return ChatTemplate(std::move(parsed), std::move(tokens));
+}
+
+Result<ChatTemplate> ChatTemplate::FromFile(const GgufFile& file, Tokens tokens) {
+  VARVE_ASSIGN_OR_RETURN(std::string_view source, file.GetString("tokenizer.chat_template"));
+  Result<ChatTemplate> parsed = Parse(source, std::move(tokens));
+  if (parsed.ok()) return parsed;
+  return Status(parsed.status().code(),
+                fmt::format("tokenizer.chat_template: {}", parsed.status().message()));
+}
+
+Result<ChatTemplate> ChatTemplate::BuiltIn(std::string_view name, Tokens tokens) {
+  for (const ChatFormat& format : ChatFormats()) {
+    if (format.name == name) return Parse(format.source, std::move(tokens));
   }
-  for (const InstFormat& known : kInstFormats) {
-    if (known.name == format) return FormatInst(known, messages);
+  std::string list;
+  for (const std::string_view known : BuiltInNames()) {
+    list += fmt::format("{}{}", list.empty() ? "" : ", ", known);
   }
-  return InvalidArgument(
-      fmt::format("chat format \"{}\" is not built in; there are {}", format, ListNames()));
+  return InvalidArgument(fmt::format("chat format {} is not built in{}; there are {}", Quoted(name),
+                                     DidYouMean(name, BuiltInNames()), list));
+}
+
+std::vector<std::string_view> ChatTemplate::BuiltInNames() {
+  std::vector<std::string_view> names;
+  for (const ChatFormat& format : ChatFormats()) names.push_back(format.name);
+  return names;
+}
+
+Result<ChatPrompt> ChatTemplate::Render(const ChatRequest& request) const {
+  VARVE_RETURN_IF_ERROR(CheckMessages(request.messages));
+  VARVE_ASSIGN_OR_RETURN(jinja::NamedValues variables, VariablesOf(request, tokens_));
+  const std::time_t now = request.now != 0 ? request.now : std::time(nullptr);
+  Result<MarkedText> text = template_.Run(std::move(variables), now, request.limits);
+  if (!text.ok()) {
+    return Status(text.status().code(), fmt::format("chat template: {}", text.status().message()));
+  }
+  return ChatPrompt{text->text(), text->said()};
+}
+
+Result<ChatPrompt> ChatTemplate::RenderBehindAnswer(const ChatRequest& request) const {
+  // A word that no template writes itself stands for the answer.
+  static constexpr std::string_view kAnswer = "varve-answer-3f1c";
+  std::vector<ChatMessage> messages = {{"user", "?"}, {"assistant", std::string(kAnswer)}};
+  messages.insert(messages.end(), request.messages.begin(), request.messages.end());
+  ChatRequest whole = request;
+  whole.messages = messages;
+  VARVE_ASSIGN_OR_RETURN(ChatPrompt prompt, Render(whole));
+  const size_t found = prompt.text.find(kAnswer);
+  if (found == std::string::npos) {
+    return Unimplemented("chat template: writes no earlier answers, so none can be gone on from");
+  }
+  const size_t cut = found + kAnswer.size();
+  ChatPrompt behind{prompt.text.substr(cut), {}};
+  for (const TextRange& range : prompt.messages) {
+    if (range.end <= cut) continue;
+    behind.messages.push_back({std::max(range.begin, cut) - cut, range.end - cut});
+  }
+  return behind;
+}
+
+bool ChatTemplate::IsBeginningOf(std::string_view text) const {
+  const std::vector<ChatMessage> with_system = {{"system", "s"}, {"user", "u"}};
+  const Result<ChatPrompt> plain = Render({.messages = std::span(with_system).subspan(1)});
+  if (!plain.ok()) return false;
+  size_t frame = plain->messages.empty() ? plain->text.size() : plain->messages[0].begin;
+  // What a system message may stand in place of does not count.
+  const Result<ChatPrompt> other = Render({.messages = with_system});
+  if (other.ok()) {
+    const size_t own = other->messages.empty() ? other->text.size() : other->messages[0].begin;
+    const auto ends =
+        std::mismatch(plain->text.begin(), plain->text.begin() + static_cast<ptrdiff_t>(frame),
+                      other->text.begin(), other->text.begin() + static_cast<ptrdiff_t>(own));
+    frame = static_cast<size_t>(ends.first - plain->text.begin());
+  }
+  std::string_view opening = std::string_view(plain->text).substr(0, frame);
+  for (std::string_view* side : {&opening, &text}) {
+    if (!tokens_.bos.empty() && side->starts_with(tokens_.bos))
+      side->remove_prefix(tokens_.bos.size());
+  }
+  return text.starts_with(opening) && !opening.empty();
 }
 
 }  // namespace varve

@@ -15,15 +15,10 @@
 #include <vector>
 
 #include "runtime/gguf/gguf_file.h"
+#include "runtime/tokenizer/text_range.h"
 #include "varve/status.h"
 
 namespace varve {
-
-// Bytes [begin, end) of a text.
-struct TextRange {
-  size_t begin = 0;
-  size_t end = 0;
-};
 
 struct EncodeOptions {
   bool add_special = true;     // BOS (and EOS) where the model asks for them
