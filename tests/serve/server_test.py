@@ -362,7 +362,8 @@ class SlotFilesTest(unittest.TestCase):
                 restored = self.action(server, "restore", {"filename": "house.varve"})
                 self.assertEqual(restored["n_restored"], saved["n_saved"])
                 self.assertEqual(self.ask(server), (text, self.whole_pages))
-                damaged = bytearray(open(os.path.join(folder, "house.varve"), "rb").read())
+                with open(os.path.join(folder, "house.varve"), "rb") as file:
+                    damaged = bytearray(file.read())
                 damaged[len(damaged) // 2] ^= 1
                 with open(os.path.join(folder, "damaged.varve"), "wb") as file:
                     file.write(damaged)
