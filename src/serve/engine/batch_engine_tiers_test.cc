@@ -30,7 +30,9 @@ EngineOptions WithDisk(const std::string& folder, const char* plan = "f16") {
 std::vector<int32_t> Fresh(const CompletionRequest& request) {
   CompletionRequest alone = request;
   alone.reuse_prefix = false;
-  return TestEngine().AskAlone(alone).tokens;
+  const std::vector<int32_t> tokens = TestEngine().AskAlone(alone).tokens;
+  EXPECT_EQ(tokens.size(), static_cast<size_t>(request.max_tokens));
+  return tokens;
 }
 
 uint64_t Imported(TestEngine& engine) { return engine.engine().Snapshot().tiers.pages_imported; }
