@@ -151,6 +151,9 @@ if(NOT VARVE_SANITIZE)
   add_test(NAME signals COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/faults/signals_test.py
     $<TARGET_FILE:varve_cli>)
   set_tests_properties(signals PROPERTIES LABELS package TIMEOUT ${VARVE_TEST_TIMEOUT_S})
+  add_test(NAME server-tiers COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/serve/tiers_test.py
+    $<TARGET_FILE:varve_cli> 3)
+  set_tests_properties(server-tiers PROPERTIES LABELS package TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S})
   add_test(NAME server COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/serve/server_test.py
     $<TARGET_FILE:varve_cli>)
   set_tests_properties(server PROPERTIES LABELS package TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S})

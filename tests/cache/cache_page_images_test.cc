@@ -146,8 +146,9 @@ TEST(CachePageImages, ThatAreSettledAreInTheirLastFormAlready) {
     EXPECT_LT(settled.size(), exact.size() * 3 / 4);
     // What the page itself becomes with age, where no stage lies between.
     run.Feed(a, 200);
-    if (std::string(plan).find("age=") == std::string::npos)
+    if (std::string(plan).find("age=") == std::string::npos) {
       EXPECT_EQ(*run.cache->ExportPages(a, 0, 16), settled);
+    }
     RetentionRun other = RunOf(plan);
     const SequenceId id = *other.cache->CreateSequence();
     ASSERT_OK(other.cache->ImportPages(id, settled));

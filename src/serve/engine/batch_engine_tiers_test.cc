@@ -80,8 +80,9 @@ TEST(BatchEngineTiers, PagesInOtherRungsGoThroughTiers) {
     EXPECT_EQ(second.end->cached_tokens, 256) << plan;
     EXPECT_EQ(second.tokens.size(), 8u);
     // Pages that are sealed at once are the same ones; others are sealed sooner than alone.
-    if (std::string(plan).find("open=0") != std::string::npos)
+    if (std::string(plan).find("open=0") != std::string::npos) {
       EXPECT_EQ(second.tokens, first.tokens) << plan;
+    }
     // Pages of another plan are never found.
     TestEngine other(WithDisk(folder.File("other"), "q4_0,exact=0"));
     EXPECT_EQ(other.AskAlone(request).end->cached_tokens, 0);

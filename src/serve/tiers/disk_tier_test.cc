@@ -121,7 +121,9 @@ TEST(DiskTier, ForgetsTheLeastValuableFirst) {
   uint64_t cheap = 0;
   for (uint64_t page = 0; page < 2000; ++page) {
     const uint64_t rank = 1999 - page * 7919 % 2000;
-    if (rank < kept * 3 / 4) EXPECT_TRUE(Has(*disk, page)) << rank;
+    if (rank < kept * 3 / 4) {
+      EXPECT_TRUE(Has(*disk, page)) << rank;
+    }
     if (rank > kept * 2 && Has(*disk, page)) ++cheap;
   }
   EXPECT_LT(cheap, kept / 8);
@@ -280,8 +282,12 @@ TEST(DiskTier, AnswersManyThreadsWhileItWritesBehind) {
         const uint64_t other = (thread + 1) % 4 * 1000 + i * 7 % 300;
         const std::vector<PageKey> keys = {KeyOf(page), KeyOf(other)};
         const std::vector<PageImage> images = tier.Get(keys, Soon());
-        if (images[0]) EXPECT_EQ(*images[0], *ImageOf(page, 2000));
-        if (images[1]) EXPECT_EQ(*images[1], *ImageOf(other, 2000));
+        if (images[0]) {
+          EXPECT_EQ(*images[0], *ImageOf(page, 2000));
+        }
+        if (images[1]) {
+          EXPECT_EQ(*images[1], *ImageOf(other, 2000));
+        }
         hits += (images[0] != nullptr) + (images[1] != nullptr);
       }
     });

@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""The real server with a disk cache and a Redis: killed at random moments, and with everything behind it failing.
+
+    tiers_test.py PROGRAM [KILLS]
+
+Answers are greedy and must be those of a server that shares nothing, whatever happened before. Needs redis-server for
+the tests about Redis, and skips them visibly without it.
+"""
+
+import http.client
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import urllib.request
+
+PROGRAM = sys.argv.pop(1)
+KILLS = int(sys.argv.pop(1)) if len(sys.argv) > 1 and sys.argv[1].isdigit() else 3
+SENTENCE = "The old house stood at the end of the lane, and nobody had lived in it for years. "
+PROMPTS = [f"Story {i}. " + SENTENCE * (4 + i % 3) for i in range(6)]
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+class Server:
+    """A process of `varve serve` on a free port. Pages of prompts alone are kept: answers are then the same bit for bit."""
+
+    def __init__(self, *arguments):
+        self.process = subprocess.Popen(
+            [PROGRAM, "serve", "--port", "0", "--cache-bytes", "128MiB", "--no-reuse-generated", *arguments],
+            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        lines = []
+        for line in self.process.stderr:
+            lines.append(line)
+            if found := re.search(r"on http://([0-9.]+):(\d+)", line):
+                self.address = f"http://{found[1]}:{found[2]}"
+                break
+        else:
+            raise RuntimeError("the server ended: " + "".join(lines))
+        threading.Thread(target=self.process.stderr.read, daemon=True).start()
+
+    def ask(self, prompt, timeout=120):
+        """The answer, and how many tokens of the prompt were not computed."""
+        body = json.dumps({"prompt": prompt, "max_tokens": 12, "temperature": 0}).encode()
+        request = urllib.request.Request(self.address + "/v1/completions", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=timeout) as answer:
+            document = json.load(answer)
+        return document["choices"][0]["text"], document["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    def metric(self, name):
+        with urllib.request.urlopen(self.address + "/metrics", timeout=60) as answer:
+            text = answer.read().decode()
+        return float(re.search(rf"^{re.escape(name)} (\S+)$", text, re.M)[1])
+
+    def end(self, how=signal.SIGTERM):
+        self.process.send_signal(how)
+        self.process.wait(timeout=60)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+
+class Redis:
+    def __init__(self, port=None):
+        self.port = port or free_port()
+        self.process = subprocess.Popen(["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "",
+                                         "--logfile", os.devnull])
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 0.1).close()
+                break
+            except OSError:
+                time.sleep(0.02)
+
+    def command(self, text):
+        with socket.create_connection(("127.0.0.1", self.port), 5) as link:
+            link.sendall(text.encode() + b"\r\n")
+            return link.recv(1 << 16)
+
+    def url(self):
+        return f"redis://127.0.0.1:{self.port}?timeout=300"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+
+class Tiers(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        with Server("--no-prefix-cache") as server:
+            cls.expected = {prompt: server.ask(prompt)[0] for prompt in PROMPTS}
+
+    def check_all(self, server, prompts=PROMPTS):
+        """Asks everything; how many tokens were not computed."""
+        cached = 0
+        for prompt in prompts:
+            text, tokens = server.ask(prompt)
+            self.assertEqual(text, self.expected[prompt])
+            cached += tokens
+        return cached
+
+    def test_kills_cost_no_page_that_was_written_and_no_right_answer(self):
+        rng = random.Random(KILLS)
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = ["--disk-cache", folder, "--disk-bytes", "64MiB"]
+            with Server(*arguments) as server:
+                self.check_all(server)
+                # Asked again: what every page gives that can be shared.
+                full = self.check_all(server)
+                server.end()
+            for _ in range(KILLS):
+                with Server(*arguments) as server:
+                    self.assertGreater(self.check_all(server), 0.9 * full)
+                    threads = [threading.Thread(target=self.ask_until_killed, args=(server, rng.random()))
+                               for _ in range(3)]
+                    for thread in threads:
+                        thread.start()
+                    time.sleep(rng.uniform(0, 0.5))
+                    server.end(signal.SIGKILL)
+                    for thread in threads:
+                        thread.join()
+                size = sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder))
+                self.assertLessEqual(size, 64 << 20)
+
+    def ask_until_killed(self, server, seed):
+        rng = random.Random(seed)
+        while True:
+            prompt = rng.choice(PROMPTS)
+            try:
+                text, _ = server.ask(prompt)
+            except (OSError, ValueError, http.client.HTTPException):  # killed, with the answer under way
+                return
+            self.assertEqual(text, self.expected[prompt])
+
+    @unittest.skipUnless(shutil.which("redis-server"), "redis-server is not installed")
+    def test_servers_share_a_redis_and_live_through_its_failures(self):
+        with Redis() as redis, Server("--redis", redis.url()) as first:
+            self.check_all(first)
+            time.sleep(0.5)  # written behind
+            with Server("--redis", redis.url()) as second, Server("--redis", redis.url()) as third:
+                self.assertGreater(self.check_all(second), 0)
+                self.assertGreater(second.metric("varve_tier_pages_imported_total"), 5)
+                # Values that were changed are never used.
+                for key in re.findall(rb"varve:\S+", redis.command("KEYS *"))[::2]:
+                    redis.command(f"SETRANGE {key.decode()} 3000 damaged")
+                self.check_all(third)
+                self.assertGreater(third.metric('varve_tier_pages_damaged_total{tier="redis"}'), 0)
+            redis.command("FLUSHALL")
+            with Server("--redis", redis.url()) as fourth:
+                self.check_all(fourth, PROMPTS[:2])
+                redis.process.send_signal(signal.SIGSTOP)
+                begin = time.monotonic()
+                self.check_all(fourth, PROMPTS[2:4])
+                paused = time.monotonic() - begin
+                redis.process.send_signal(signal.SIGCONT)
+                redis.process.kill()
+                redis.process.wait()
+                begin = time.monotonic()
+                self.check_all(fourth, PROMPTS[4:])
+                self.assertLess(paused, 10 * (time.monotonic() - begin) + 2)
+            with Server("--redis", redis.url()) as without:
+                self.check_all(without, PROMPTS[:2])
+
+    def test_a_disk_without_room_costs_hits(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with Server("--disk-cache", folder, "--disk-bytes", "64KiB") as server:
+                self.check_all(server)
+                time.sleep(0.5)  # written behind
+                self.assertGreater(server.metric('varve_tier_pages_dropped_total{tier="disk"}'), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
