@@ -110,6 +110,7 @@ void BatchEngine::Add(CompletionRequest request, std::shared_ptr<AnswerChannel> 
 void BatchEngine::DropCancelled() {
   std::erase_if(waiting_, [this](const QueuedRequest& queued) {
     if (!queued.channel->cancelled()) return false;
+    if (queued.fetch.pages != nullptr) queued.fetch.pages->Cancel();
     EndWaiting(queued, FinishReason::kCancelled, Status());
     return true;
   });

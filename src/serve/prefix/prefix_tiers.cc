@@ -30,6 +30,7 @@ PrefixFetch PrefixTiers::Fetch(std::span<const PageKey> keys, size_t first_page,
   if (first_page >= keys.size()) return {};
   FetchOptions options;
   options.compute_seconds_per_page = us_per_page > 0 ? us_per_page / 1e6 : kFirstSecondsPerPage;
+  options.page_cost = options.compute_seconds_per_page * 1e6;
   const auto wanted = keys.subspan(first_page);
   return {fetcher_.Start({wanted.begin(), wanted.end()}, options), first_page};
 }

@@ -30,8 +30,8 @@ std::vector<PageImage> PageTiers::Fetch(std::span<const PageKey> chain,
     for (size_t j = 0; j < got.size(); ++j) {
       if (got[j] == nullptr) continue;
       beyond[first + j] = got[j];
-      for (size_t nearer = 0; nearer < i; ++nearer)
-        tiers_[nearer]->Put(rest[j], got[j], options.value);
+      const double value = options.page_cost / static_cast<double>(got[j]->size());
+      for (size_t nearer = 0; nearer < i; ++nearer) tiers_[nearer]->Put(rest[j], got[j], value);
     }
     while (images.size() < chain.size() && beyond[images.size()] != nullptr)
       images.push_back(beyond[images.size()]);

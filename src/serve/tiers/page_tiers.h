@@ -27,7 +27,9 @@ struct FetchOptions {
   double compute_seconds_per_page = 0;
   // Nobody waits longer, however long computing takes.
   double max_seconds = 5;
-  double value = 0;  // for the tiers that get the pages of others (PageTier::Put)
+  // What computing a page costs: tiers that get the pages of others get it, divided by the image's
+  // bytes, as their value (PageTier::Put).
+  double page_cost = 0;
 };
 
 class PageTiers {

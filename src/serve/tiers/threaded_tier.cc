@@ -1,5 +1,6 @@
 #include "serve/tiers/threaded_tier.h"
 
+#include <cmath>
 #include <utility>
 
 #include "base/timer.h"
@@ -31,6 +32,8 @@ ThreadedTier::~ThreadedTier() {
 
 void ThreadedTier::Put(const PageKey& key, PageImage image, double value) {
   if (image == nullptr) return;
+  // What has no value has the least: a record must not hold what is no number.
+  if (std::isnan(value)) value = 0;
   const WriteQueue::Pushed pushed = queue_.Push({key, std::move(image), value});
   if (pushed == WriteQueue::Pushed::kQueued) return;
   const std::lock_guard lock(mutex_);
