@@ -50,7 +50,8 @@ class Server:
                 break
         else:
             raise RuntimeError("the server ended: " + "".join(lines))
-        threading.Thread(target=self.process.stderr.read, daemon=True).start()
+        self.reader = threading.Thread(target=self.process.stderr.read, daemon=True)
+        self.reader.start()
 
     def ask(self, prompt, timeout=120):
         """The answer, and how many tokens of the prompt were not computed."""
@@ -75,6 +76,8 @@ class Server:
     def __exit__(self, *_):
         self.process.kill()
         self.process.wait()
+        self.reader.join()
+        self.process.stderr.close()
 
 
 class Redis:
@@ -132,7 +135,8 @@ class Tiers(unittest.TestCase):
             for _ in range(KILLS):
                 with Server(*arguments) as server:
                     self.assertGreater(self.check_all(server), 0.9 * full)
-                    threads = [threading.Thread(target=self.ask_until_killed, args=(server, rng.random()))
+                    answers = []
+                    threads = [threading.Thread(target=self.ask_until_killed, args=(server, rng.random(), answers))
                                for _ in range(3)]
                     for thread in threads:
                         thread.start()
@@ -140,10 +144,13 @@ class Tiers(unittest.TestCase):
                     server.end(signal.SIGKILL)
                     for thread in threads:
                         thread.join()
+                    for prompt, text in answers:
+                        self.assertEqual(text, self.expected[prompt])
                 size = sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder))
                 self.assertLessEqual(size, 64 << 20)
 
-    def ask_until_killed(self, server, seed):
+    @staticmethod
+    def ask_until_killed(server, seed, answers):
         rng = random.Random(seed)
         while True:
             prompt = rng.choice(PROMPTS)
@@ -151,7 +158,7 @@ class Tiers(unittest.TestCase):
                 text, _ = server.ask(prompt)
             except (OSError, ValueError, http.client.HTTPException):  # killed, with the answer under way
                 return
-            self.assertEqual(text, self.expected[prompt])
+            answers.append((prompt, text))
 
     @unittest.skipUnless(shutil.which("redis-server"), "redis-server is not installed")
     def test_servers_share_a_redis_and_live_through_its_failures(self):
