@@ -38,23 +38,13 @@ std::string FormatNames() {
   return names;
 }
 
-// --chat NAME, --chat @FILE, or the model's own.
+// What a conversation needs; the error names the option that wants one.
 Result<ChatTemplate> AskedTemplate(const RunOptions& options, const LoadedModel& model) {
-  ChatTemplate::Tokens tokens = ChatTemplate::TokensOf(*model.tokenizer);
-  const std::string& format = options.chat_format;
-  if (format.starts_with('@')) {
-    VARVE_ASSIGN_OR_RETURN(const std::string source, ReadTextFile(format.substr(1)));
-    Result<ChatTemplate> parsed = ChatTemplate::Parse(source, std::move(tokens));
-    if (parsed.ok()) return parsed;
-    return Status(parsed.status().code(),
-                  fmt::format("--chat {}: {}", format, parsed.status().message()));
-  }
-  if (!format.empty()) return ChatTemplate::BuiltIn(format, std::move(tokens));
-  Result<ChatTemplate> own = ChatTemplate::FromFile(*model.file, std::move(tokens));
-  if (own.ok()) return own;
+  Result<ChatTemplate> found = FindChatTemplate(options.chat_format, model);
+  if (found.ok() || !options.chat_format.empty()) return found;
   const char* option = options.chat ? "--chat" : options.turns.empty() ? "--system" : "--turns";
-  return Status(own.status().code(), fmt::format("{}: {}; name a format with --chat:{}", option,
-                                                 own.status().message(), FormatNames()));
+  return Status(found.status().code(), fmt::format("{}: {}; name a format with --chat:{}", option,
+                                                   found.status().message(), FormatNames()));
 }
 
 // Why the prompt of a model that chats is no message; nullptr if it is one.
@@ -67,6 +57,17 @@ const char* WhyText(const RunOptions& options) {
 }
 
 }  // namespace
+
+Result<ChatTemplate> FindChatTemplate(const std::string& format, const LoadedModel& model) {
+  ChatTemplate::Tokens tokens = ChatTemplate::TokensOf(*model.tokenizer);
+  if (format.empty()) return ChatTemplate::FromFile(*model.file, std::move(tokens));
+  if (!format.starts_with('@')) return ChatTemplate::BuiltIn(format, std::move(tokens));
+  VARVE_ASSIGN_OR_RETURN(const std::string source, ReadTextFile(format.substr(1)));
+  Result<ChatTemplate> parsed = ChatTemplate::Parse(source, std::move(tokens));
+  if (parsed.ok()) return parsed;
+  return Status(parsed.status().code(),
+                fmt::format("--chat {}: {}", format, parsed.status().message()));
+}
 
 bool PromptIsFromStdin(const RunOptions& options) {
   if (options.prompt) return false;

@@ -20,6 +20,9 @@ namespace varve::cli {
 bool PromptIsFromStdin(const RunOptions& options);
 Result<std::string> ReadPromptText(const RunOptions& options);
 
+// The value of --chat: a built-in template by name, or "@FILE"; empty: the model's own.
+Result<ChatTemplate> FindChatTemplate(const std::string& format, const LoadedModel& model);
+
 // The template of the chat that the options mean; none: the prompt is text to continue.
 //
 // A model with a chat template chats: what -p says, or somebody types at a terminal, is a message

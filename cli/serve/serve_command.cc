@@ -94,8 +94,9 @@ void AddCacheOptions(CLI::App* command, ServeOptions* options) {
 void AddModelOptions(CLI::App* command, ServeOptions* options) {
   varve::cli::AddModelOption(*command, options->model);
   command->add_option("--alias", options->alias, "Name of the model in answers");
-  command->add_option("--chat", options->chat_format,
-                      "Chat format (default: what the model's file says)");
+  command->add_option(
+      "--chat", options->chat_format,
+      "Chat template: a built-in one by name, @FILE, or plain (default: the model's own)");
   command->add_option("-c,--ctx", options->ctx, "Context of a conversation (default: the model's)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   command->add_option("--slots,-j", options->slots, "Requests that are answered at once")

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "cli/interrupt.h"
 #include "cli/model_argument.h"
 #include "cli/report/output.h"
+#include "cli/run/run_prompt.h"
 #include "cli/serve/serve_options.h"
 #include "runtime/tokenizer/chat_template.h"
 #include "serve/http/self_check.h"
@@ -24,23 +26,22 @@ using serve::HttpServer;
 using serve::ServedModel;
 
 constexpr uint64_t kLeastCacheBytes = uint64_t{64} << 20;
+// The messages of a chat, one below the other.
+constexpr const char* kPlainChat = "plain";
 constexpr uint64_t kDiskBytes = uint64_t{4} << 30;
 
-Result<std::string> ChatFormatToServe(const ServeOptions& options, const LoadedModel& model) {
-  if (!options.chat_format.empty()) {
-    const ChatMessage probe{"user", ""};
-    if (options.chat_format != serve::kPlainChat) {
-      VARVE_RETURN_IF_ERROR(FormatChat(options.chat_format, {&probe, 1}).status());
-    }
-    return options.chat_format;
-  }
-  const Result<std::string_view> format = DetectChatFormat(*model.file);
-  if (format.ok()) return std::string(*format);
+// --chat NAME or @FILE, or the model's own. None: "plain", or a file without one.
+Result<std::optional<ChatTemplate>> TemplateToServe(const ServeOptions& options,
+                                                    const LoadedModel& model) {
+  if (options.chat_format == kPlainChat) return std::optional<ChatTemplate>();
+  Result<ChatTemplate> found = FindChatTemplate(options.chat_format, model);
+  if (found.ok()) return std::optional(*std::move(found));
+  if (!options.chat_format.empty()) return found.status();
   WriteNote(
       fmt::format("{}: {}; the messages of a chat are text to continue (--chat names a "
                   "format)\n",
-                  model.name, format.status().message()));
-  return std::string(serve::kPlainChat);
+                  model.name, found.status().message()));
+  return std::optional<ChatTemplate>();
 }
 
 Status ReadKeys(const std::string& path, std::vector<std::string>* keys) {
@@ -134,7 +135,7 @@ Status RunServe(ServeOptions options) {
   VARVE_ASSIGN_OR_RETURN(LoadedModel model, LoadModel(options.model));
   VARVE_ASSIGN_OR_RETURN(const serve::EngineOptions engine_options,
                          MakeEngineOptions(options, *model.model));
-  VARVE_ASSIGN_OR_RETURN(const std::string chat_format, ChatFormatToServe(options, model));
+  VARVE_ASSIGN_OR_RETURN(const std::optional<ChatTemplate> chat, TemplateToServe(options, model));
   const std::unique_ptr<Executor> executor = MakeThreadPool(options.threads);
   VARVE_RETURN_IF_ERROR(RepackModel(options.repack, *executor, model.model));
   VARVE_ASSIGN_OR_RETURN(
@@ -144,7 +145,10 @@ Status RunServe(ServeOptions options) {
   const ServedModel served{.id = ModelId(options, model),
                            .path = options.model,
                            .tokenizer = model.tokenizer.get(),
-                           .chat_format = chat_format,
+                           .chat = chat ? &*chat : nullptr,
+                           .chat_format = !chat                         ? kPlainChat
+                                          : options.chat_format.empty() ? "template"
+                                                                        : options.chat_format,
                            .context = engine.context(),
                            .trained_context = model.model->context(),
                            .vocab_size = model.model->vocab_size(),

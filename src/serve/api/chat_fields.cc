@@ -1,4 +1,4 @@
-// The messages of a chat: roles and contents as OpenAI's API has them.
+// The messages of a chat: roles, contents and tools as OpenAI's API has them.
 
 #include <fmt/format.h>
 
@@ -35,6 +35,31 @@ ApiError ReadContent(const json& content, size_t index, std::string* text) {
   return {};
 }
 
+// What an assistant asked for: [{"id": …, "function": {"name": …, "arguments": "…"}}].
+ApiError ReadToolCalls(const json& calls, size_t index, std::vector<ToolCall>* out) {
+  const std::string param = fmt::format("messages[{}].tool_calls", index);
+  if (calls.is_null()) return {};
+  if (!calls.is_array()) return InvalidRequest(param + ": not a list", param);
+  for (const json& call : calls) {
+    const json function = call.is_object() ? call.value("function", json()) : json();
+    if (!function.is_object() || !function.value("name", json()).is_string()) {
+      return InvalidRequest(param + ": a call without function.name", param);
+    }
+    const json arguments = function.value("arguments", json());
+    const json id = call.value("id", json());
+    out->push_back(
+        {.id = id.is_string() ? id.get<std::string>() : "",
+         .name = function["name"].get<std::string>(),
+         .arguments = arguments.is_string() ? arguments.get<std::string>() : arguments.dump()});
+  }
+  return {};
+}
+
+std::string TextField(const json& message, const char* name) {
+  const json value = message.value(name, json());
+  return value.is_string() ? value.get<std::string>() : std::string();
+}
+
 ApiError ReadMessage(const json& message, size_t index, ChatMessage* out) {
   const std::string param = fmt::format("messages[{}]", index);
   if (!message.is_object()) return InvalidRequest(param + ": not an object", param);
@@ -42,6 +67,11 @@ ApiError ReadMessage(const json& message, size_t index, ChatMessage* out) {
   if (!role.is_string()) return InvalidRequest(param + ".role: missing", param + ".role");
   out->role = role.get<std::string>();
   if (out->role == "developer") out->role = "system";
+  out->name = TextField(message, "name");
+  out->tool_call_id = TextField(message, "tool_call_id");
+  const ApiError error =
+      ReadToolCalls(message.value("tool_calls", json()), index, &out->tool_calls);
+  if (!error.ok()) return error;
   return ReadContent(message.value("content", json()), index, &out->content);
 }
 
@@ -56,10 +86,28 @@ ChatPrompt PlainPrompt(const std::vector<ChatMessage>& messages) {
   return prompt;
 }
 
+// By the model's template, with the request's tools and variables.
+ApiError RenderPrompt(const json& body, const std::vector<ChatMessage>& chat,
+                      const ChatTemplate& chat_template, ChatPrompt* prompt) {
+  const auto text_of = [&body](const char* name) {
+    const json value = body.value(name, json());
+    return value.is_null() ? std::string() : value.dump();
+  };
+  const std::string tools = text_of("tools");
+  const std::string variables = text_of("chat_template_kwargs");
+  Result<ChatPrompt> rendered =
+      chat_template.Render({.messages = chat, .tools = tools, .variables = variables});
+  if (!rendered.ok()) return InvalidRequest(rendered.status().message(), "messages");
+  *prompt = *std::move(rendered);
+  return {};
+}
+
 }  // namespace
 
-ApiError ChatTokens(const json& messages, const ServedModel& model, std::vector<int32_t>* tokens,
+ApiError ChatTokens(const json& body, const ServedModel& model, std::vector<int32_t>* tokens,
                     std::string* text) {
+  const json messages = body.value("messages", json());
+  if (messages.is_null()) return InvalidRequest("messages: missing", "messages");
   if (!messages.is_array()) return InvalidRequest("messages: not a list", "messages");
   if (messages.empty()) return InvalidRequest("messages: an empty list", "messages");
   std::vector<ChatMessage> chat;
@@ -68,17 +116,18 @@ ApiError ChatTokens(const json& messages, const ServedModel& model, std::vector<
     if (!error.ok()) return error;
   }
   ChatPrompt prompt;
-  if (model.chat_format == kPlainChat) {
+  bool has_bos = false;
+  if (model.chat == nullptr) {
     prompt = PlainPrompt(chat);
   } else {
-    Result<ChatPrompt> formatted = FormatChat(model.chat_format, chat);
-    if (!formatted.ok()) return InvalidRequest(formatted.status().message(), "messages");
-    prompt = *std::move(formatted);
+    ApiError error = RenderPrompt(body, chat, *model.chat, &prompt);
+    if (!error.ok()) return error;
+    has_bos = model.chat->HasBos(prompt);
   }
   *text = prompt.text;
   // Nobody's words are special tokens: the messages are literal.
   *tokens = model.tokenizer->Encode(
-      prompt.text, {.add_special = true, .parse_special = true, .literal = prompt.messages});
+      prompt.text, {.add_special = !has_bos, .parse_special = true, .literal = prompt.messages});
   if (!tokens->empty()) return {};
   return InvalidRequest("messages: no tokens, at least 1 is needed", "messages");
 }

@@ -201,10 +201,8 @@ ApiError ReadChat(const json& body, const ServedModel& model, std::string_view t
   request.is_turn = true;
   const int64_t choices = ReadCommon(fields, model, tenant, seed, call, &request);
   if (!fields.error().ok()) return fields.error();
-  const json* messages = fields.Find("messages");
-  if (messages == nullptr) return InvalidRequest("messages: missing", "messages");
   std::string text;
-  ApiError error = ChatTokens(*messages, model, &request.prompt, &text);
+  ApiError error = ChatTokens(body, model, &request.prompt, &text);
   if (error.ok()) error = CheckLength(request.prompt.size(), model);
   if (!error.ok()) return error;
   AddChoices(choices, std::move(request), call);

@@ -40,8 +40,8 @@ ApiError ReadChat(const nlohmann::json& body, const ServedModel& model, std::str
 // The tenant that a key and a salt make: pages are shared among requests of the same two alone.
 std::string TenantOf(std::string_view key, std::string_view salt);
 
-// The tokens of a list of messages, as the model's chat format has them.
-ApiError ChatTokens(const nlohmann::json& messages, const ServedModel& model,
+// The tokens of a body's "messages" and "tools", as the model's chat template has them.
+ApiError ChatTokens(const nlohmann::json& body, const ServedModel& model,
                     std::vector<int32_t>* tokens, std::string* text);
 
 }  // namespace varve::serve

@@ -15,7 +15,6 @@ class CompletionFieldsTest : public testing::Test {
   CompletionFieldsTest() {
     model_.id = "test";
     model_.tokenizer = &tokenizer_;
-    model_.chat_format = kPlainChat;
     model_.context = 100;
     model_.vocab_size = tokenizer_.vocab_size();
   }
@@ -120,9 +119,29 @@ TEST_F(CompletionFieldsTest, MessagesAreTextsOrParts) {
   EXPECT_EQ(Chat({{"messages", {{{"content", "x"}}}}}).param, "messages[0].role");
   EXPECT_EQ(Chat({{"messages", {{{"role", "user"}, {"content", 3}}}}}).param,
             "messages[0].content");
-  model_.chat_format = "chatml";
+  const ChatTemplate chatml = *ChatTemplate::BuiltIn("chatml", {});
+  model_.chat = &chatml;
   EXPECT_NE(Chat({{"messages", {{{"role", "robot"}, {"content", "x"}}}}}).message.find("robot"),
             std::string::npos);
+}
+
+TEST_F(CompletionFieldsTest, ToolsAndTheirCallsReachTheTemplate) {
+  const ChatTemplate chat = *ChatTemplate::Parse(
+      "{{ tools[0].function.name }}:{% for m in messages %}{% for c in m.tool_calls or [] %}"
+      "{{ c.function.name }}={{ c.function.arguments.x }};{% endfor %}{{ m.content }}{% endfor %}",
+      {});
+  model_.chat = &chat;
+  const json tools = json::array({{{"type", "function"}, {"function", {{"name", "f"}}}}});
+  const json call = {{"id", "1"}, {"function", {{"name", "f"}, {"arguments", R"({"x": 7})"}}}};
+  const json body = {{"tools", tools},
+                     {"messages",
+                      {{{"role", "assistant"}, {"tool_calls", json::array({call})}},
+                       {{"role", "tool"}, {"content", "9"}}}}};
+  const ApiError error = Chat(body);
+  ASSERT_TRUE(error.ok()) << error.message;
+  EXPECT_EQ(tokenizer_.Decode(call_.requests[0].prompt), "f:f=7;9");
+  EXPECT_EQ(Chat({{"messages", {{{"role", "assistant"}, {"tool_calls", {{{"id", "1"}}}}}}}}).param,
+            "messages[0].tool_calls");
 }
 
 TEST_F(CompletionFieldsTest, SaltAndKeyMakeDifferentTenants) {

@@ -7,18 +7,18 @@
 #include <cstdint>
 #include <string>
 
+#include "runtime/tokenizer/chat_template.h"
 #include "runtime/tokenizer/tokenizer.h"
 
 namespace varve::serve {
-
-// The messages of a chat, one below the other, for a model without a chat template.
-inline constexpr const char* kPlainChat = "plain";
 
 struct ServedModel {
   std::string id;  // in "model" of answers
   std::string path;
   const Tokenizer* tokenizer = nullptr;
-  std::string chat_format;  // one of ChatFormatNames(), or kPlainChat
+  // Null: the messages of a chat are text to continue, one below the other.
+  const ChatTemplate* chat = nullptr;
+  std::string chat_format;  // for people: "template" (the model's own), a built-in one, "plain"
   int64_t context = 0;
   int64_t trained_context = 0;
   int vocab_size = 0;

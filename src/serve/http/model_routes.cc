@@ -102,7 +102,7 @@ void ApplyTemplate(const ServedModel& model, const httplib::Request& request,
   ApiError error = ParseBody(request.body, &body);
   std::vector<int32_t> tokens;
   std::string text;
-  if (error.ok()) error = ChatTokens(body.value("messages", json()), model, &tokens, &text);
+  if (error.ok()) error = ChatTokens(body, model, &tokens, &text);
   if (!error.ok()) return SendError(response, error);
   SendJson(response, {{"prompt", text}});
 }
