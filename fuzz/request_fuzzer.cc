@@ -61,7 +61,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const varve::ByteTokenizer tokenizer;
   ServedModel model;
   model.tokenizer = &tokenizer;
-  model.chat_format = size % 2 == 0 ? "chatml" : kPlainChat;
+  static const varve::ChatTemplate chatml = *varve::ChatTemplate::BuiltIn("chatml", {});
+  model.chat = size % 2 == 0 ? &chatml : nullptr;
   model.context = 300;
   model.vocab_size = tokenizer.vocab_size();
   nlohmann::json body;

@@ -139,7 +139,7 @@ TEST_F(CompletionFieldsTest, ToolsAndTheirCallsReachTheTemplate) {
                        {{"role", "tool"}, {"content", "9"}}}}};
   const ApiError error = Chat(body);
   ASSERT_TRUE(error.ok()) << error.message;
-  EXPECT_EQ(tokenizer_.Decode(call_.requests[0].prompt), "f:f=7;9");
+  EXPECT_EQ(tokenizer_.Decode(call_.requests[0].prompt, false), "f:f=7;9");
   EXPECT_EQ(Chat({{"messages", {{{"role", "assistant"}, {"tool_calls", {{{"id", "1"}}}}}}}}).param,
             "messages[0].tool_calls");
 }
