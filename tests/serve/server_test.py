@@ -407,7 +407,7 @@ class StopTest(unittest.TestCase):
         server = Server()
         try:
             done = subprocess.run([PROGRAM, "serve", "--port", str(server.port)], capture_output=True, text=True, timeout=60)
-            self.assertEqual(done.returncode, 1)
+            self.assertEqual(done.returncode, 6)
             self.assertIn(f"port {server.port}", done.stderr)
         finally:
             server.stop()

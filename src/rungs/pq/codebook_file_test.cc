@@ -72,7 +72,8 @@ TEST(CodebookFile, IsSavedAndLoaded) {
   const Status refused = SaveCodebook(bad, path);
   EXPECT_EQ(refused.message(), path + ": table 0: bits 13 is not in 4 … 12");
   EXPECT_EQ(ReadFileBytes(path), GoodFile());
-  EXPECT_EQ(SaveCodebook(SmallCodebook(), "/dev/full").message(), "/dev/full: is not a file");
+  EXPECT_EQ(SaveCodebook(SmallCodebook(), "/dev/full").message(),
+            "/dev/full: cannot be written: No space left on device");
   EXPECT_EQ(SaveCodebook(SmallCodebook(), folder.File("no/such")).code(), StatusCode::kIoError);
 }
 

@@ -104,7 +104,7 @@ TEST(JinjaTemplate, EverythingIsBounded) {
        "more than"},
       {"{% set ns = namespace(t=[1]) %}{% for i in range(60) %}{% set ns.t = ns.t + ns.t %}"
        "{% endfor %}",
-       "parts"},
+       "more than"},
       {"{% set ns = namespace(t=1) %}{% for i in range(99) %}{% set ns.t = [ns.t] %}{% endfor %}",
        "levels"},
       {"{% set ns = namespace(t=1) %}{% for i in range(60) %}{% set ns.t = [ns.t, ns.t] %}"

@@ -128,7 +128,8 @@ TEST_F(CompletionFieldsTest, MessagesAreTextsOrParts) {
 TEST_F(CompletionFieldsTest, ToolsAndTheirCallsReachTheTemplate) {
   const ChatTemplate chat = *ChatTemplate::Parse(
       "{{ tools[0].function.name }}:{% for m in messages %}{% for c in m.tool_calls or [] %}"
-      "{{ c.function.name }}={{ c.function.arguments.x }};{% endfor %}{{ m.content }}{% endfor %}",
+      "{{ c.function.name }}={{ c.function.arguments.x }};{% endfor %}{{ m.content or '' }}{% "
+      "endfor %}",
       {});
   model_.chat = &chat;
   const json tools = json::array({{{"type", "function"}, {"function", {{"name", "f"}}}}});
