@@ -14,7 +14,7 @@ namespace varve::cli {
 namespace {
 
 constexpr std::pair<std::string_view, std::string_view> kLongNames[] = {
-    {"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}, {"-cnv", "--chat"}};
+    {"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}, {"-cnv", "--chat"}, {"-i", "--chat"}};
 
 // The innermost subcommand that was named.
 const CLI::App& NamedCommand(const CLI::App& app) {

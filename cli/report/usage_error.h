@@ -15,8 +15,8 @@ class Validator;
 
 namespace varve::cli {
 
-// The arguments with the short options of llama.cpp that have several letters (-ctk, -ctv, -cnv) as
-// the long ones that the parser knows.
+// The arguments with the short options of llama.cpp that have several letters (-ctk, -ctv, -cnv; -i
+// is -cnv here) as the long ones that the parser knows.
 std::vector<std::string> WithLongNames(int argc, const char* const* argv);
 
 // Lines without their end. `arguments` are those that were parsed, without the program's name.

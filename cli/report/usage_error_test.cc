@@ -79,9 +79,9 @@ TEST(UsageError, ALimitIsNotSpeltOutInHundredsOfDigits) {
 
 TEST(UsageError, ShortNamesOfSeveralLettersAreTheLongOnes) {
   EXPECT_EQ(ErrorOf({"run", "-ctk", "q8_0", "-t", "2"}), "");
-  const char* const argv[] = {"varve", "run", "-ctv", "-cnv", "-p", "-ctx"};
-  EXPECT_EQ(WithLongNames(6, argv),
-            (std::vector<std::string>{"run", "--cache-type-v", "--chat", "-p", "-ctx"}));
+  const char* const argv[] = {"varve", "run", "-ctv", "-cnv", "-p", "-ctx", "-i"};
+  EXPECT_EQ(WithLongNames(7, argv),
+            (std::vector<std::string>{"run", "--cache-type-v", "--chat", "-p", "-ctx", "--chat"}));
   EXPECT_TRUE(WithLongNames(1, argv).empty());
 }
 
