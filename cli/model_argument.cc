@@ -71,11 +71,11 @@ CLI::Option* AddModelOption(CLI::App& command, std::string& path) {
   return model;
 }
 
-CLI::Option* AddSpeechModelOption(CLI::App& command, std::string& path) {
+CLI::Option* AddSpeechModelOption(CLI::App& command, std::string& path, const std::string& option) {
   return command
-      .add_option("-m,--model", path,
+      .add_option(option, path,
                   "Whisper file (ggml, .pt or model.bin), or a name that `varve models` lists")
-      ->required()
+      ->required(option.starts_with("-m"))
       ->type_name("FILE|NAME")
       ->transform(ModelValidator(ModelKind::kSpeech));
 }

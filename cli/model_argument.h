@@ -35,7 +35,9 @@ CLI::Option* AddModelOption(CLI::App& command, std::string& path);
 
 // The same for models of speech: a Whisper file or the name of one. Required; there is no embedded
 // one.
-CLI::Option* AddSpeechModelOption(CLI::App& command, std::string& path);
+// Under another name than -m it may be left out.
+CLI::Option* AddSpeechModelOption(CLI::App& command, std::string& path,
+                                  const std::string& option = "-m,--model");
 
 // An empty path is the embedded model. Errors name the file.
 Result<LoadedModel> LoadModel(const std::string& path);

@@ -120,6 +120,13 @@ void AddModelOptions(CLI::App* command, ServeOptions* options) {
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "f32", "i16", "bf16"}));
   varve::cli::AddRepackOption(*command, options->repack);
+  varve::cli::AddSpeechModelOption(*command, options->speech, "--speech")
+      ->description(
+          "Whisper model of /v1/audio/transcriptions and translations: a file (ggml, .pt or "
+          "model.bin), or a name that `varve models` lists");
+  command
+      ->add_option("--speech-kv", options->speech_plan, "Plan of its caches, such as q8_0,cross=t4")
+      ->type_name("PLAN");
   command->add_flag("--check", options->check,
                     "Start, answer one request of its own over HTTP, and end");
 }

@@ -16,6 +16,7 @@
 #include "cli/serve/serve_options.h"
 #include "runtime/tokenizer/chat_template.h"
 #include "serve/http/self_check.h"
+#include "serve/speech/speech_service.h"
 
 namespace varve::cli {
 namespace {
@@ -28,6 +29,7 @@ using serve::ServedModel;
 constexpr uint64_t kLeastCacheBytes = uint64_t{64} << 20;
 // The messages of a chat, one below the other.
 constexpr const char* kPlainChat = "plain";
+constexpr uint64_t kSoundBytes = uint64_t{64} << 20;
 constexpr uint64_t kDiskBytes = uint64_t{4} << 30;
 
 // --chat NAME or @FILE, or the model's own. None: "plain", or a file without one.
@@ -86,6 +88,19 @@ std::string ModelId(const ServeOptions& options, const LoadedModel& model) {
   if (!options.alias.empty()) return options.alias;
   if (!options.model.empty()) return std::filesystem::path(options.model).stem().string();
   return model.model->name().empty() ? "varve" : model.model->name();
+}
+
+// --speech: a second model, with threads and caches of its own. Null: none was asked for.
+Result<std::unique_ptr<serve::SpeechService>> MakeSpeech(const ServeOptions& options) {
+  if (options.speech.empty()) return std::unique_ptr<serve::SpeechService>();
+  serve::SpeechSettings settings;
+  settings.id = std::filesystem::path(options.speech).stem().string();
+  VARVE_ASSIGN_OR_RETURN(settings.plan,
+                         ReadKvOption(options.speech_plan.empty() ? "f16" : options.speech_plan));
+  settings.precision = FindPrecision(options.precision).value_or(FastestPrecision());
+  settings.threads = options.threads;
+  VARVE_ASSIGN_OR_RETURN(auto model, WhisperModel::Load(options.speech));
+  return serve::SpeechService::Create(std::move(model), settings);
 }
 
 // A line of the log for people: what a JSON line says, without its punctuation.
@@ -156,6 +171,11 @@ Status RunServe(ServeOptions options) {
                                             std::chrono::system_clock::now().time_since_epoch())
                                             .count(),
                            .max_tokens = options.max_tokens};
+  VARVE_ASSIGN_OR_RETURN(const std::unique_ptr<serve::SpeechService> speech, MakeSpeech(options));
+  options.http.speech = speech.get();
+  // Sounds are larger than messages.
+  if (speech != nullptr)
+    options.http.max_body_bytes = std::max(options.http.max_body_bytes, kSoundBytes);
   if (options.check) options.http.port = 0;
   if (options.log == "json") options.http.log = [](const auto& line) { WriteNote(line + "\n"); };
   if (options.log == "text") options.http.log = LogText;

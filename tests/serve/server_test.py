@@ -7,7 +7,9 @@ Needs nothing but the standard library. Where the `openai` package is installed 
 """
 
 import http.client
+import io
 import json
+import math
 import os
 import re
 import shutil
@@ -21,6 +23,7 @@ import time
 import unittest
 import urllib.error
 import urllib.request
+import wave
 
 try:
     import openai
@@ -377,6 +380,81 @@ class SlotFilesTest(unittest.TestCase):
         server = Server()
         try:
             self.assertEqual(server.error("/slots/0?action=save", {"filename": "x"})[0], 501)
+        finally:
+            server.stop()
+
+
+def form(**fields):
+    """(body, content type) of a multipart form; bytes are a file."""
+    boundary, parts = "varve-test", b""
+    for name, value in fields.items():
+        is_file = isinstance(value, bytes)
+        head = f'Content-Disposition: form-data; name="{name}"' + ('; filename="a.wav"' if is_file else "")
+        parts += f"--{boundary}\r\n{head}\r\n\r\n".encode() + (value if is_file else value.encode()) + b"\r\n"
+    return parts + f"--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}"
+
+
+def send_form(server, path="/v1/audio/transcriptions", **fields):
+    """(status, text) of a form."""
+    body, kind = form(**fields)
+    request = urllib.request.Request(server.url(path), body, {"Content-Type": kind})
+    try:
+        with urllib.request.urlopen(request, timeout=300) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def spoken():
+    """A sound: the recording that VARVE_SPEECH_FILE names, or a second of a hum."""
+    if os.environ.get("VARVE_SPEECH_FILE"):
+        with open(os.environ["VARVE_SPEECH_FILE"], "rb") as file:
+            return file.read()
+    data = io.BytesIO()
+    with wave.open(data, "wb") as sound:
+        sound.setnchannels(1)
+        sound.setsampwidth(2)
+        sound.setframerate(16000)
+        sound.writeframes(b"".join(int(3000 * math.sin(i / 20)).to_bytes(2, "little", signed=True) for i in range(16000)))
+    return data.getvalue()
+
+
+class SpeechTest(unittest.TestCase):
+    def test_without_a_model_it_says_how_to_have_one(self):
+        server = Server()
+        try:
+            status, text = send_form(server, file=spoken())
+            self.assertEqual(status, 501)
+            self.assertIn("--speech", json.loads(text)["error"]["message"])
+        finally:
+            server.stop()
+
+    def test_forms_are_answered_as_they_ask(self):
+        try:
+            server = Server("--speech", "whisper-tiny.en", "--speech-kv", "q8_0")
+        except RuntimeError:
+            self.skipTest("whisper-tiny.en is not here: ./dev models whisper-tiny.en")
+        try:
+            self.assertEqual(len(json.loads(server.get("/v1/models"))["data"]), 2)
+            status, text = send_form(server, file=spoken(), language="en")
+            self.assertEqual(status, 200, text)
+            said = json.loads(text)["text"]
+            print(f"heard: {said!r}", file=sys.stderr)
+            status, text = send_form(server, file=spoken(), response_format="verbose_json",
+                                     **{"timestamp_granularities[]": "word"})
+            verbose = json.loads(text)
+            self.assertEqual(verbose["text"], said)
+            self.assertIn("words", verbose)
+            self.assertNotIn("words", verbose["segments"][0] if verbose["segments"] else {})
+            status, text = send_form(server, file=spoken(), response_format="vtt")
+            self.assertTrue(text.startswith("WEBVTT"), text)
+            for fields, param in (({"file": b"no sound"}, "file"), ({"language": "en"}, "file"),
+                                  ({"file": spoken(), "temperature": "2"}, "temperature"),
+                                  ({"file": spoken(), "response_format": "pdf"}, "response_format")):
+                status, text = send_form(server, **fields)
+                self.assertEqual((status, json.loads(text)["error"]["param"]), (400, param), text)
+            status, text = send_form(server, file=spoken(), language="klingon")
+            self.assertEqual(status, 400, text)
         finally:
             server.stop()
 

@@ -145,6 +145,7 @@ HttpServer::HttpServer(Engine& engine, const ServedModel& model, HttpOptions opt
   AddSlotRoutes(impl_->server, impl_->context);
   AddModelRoutes(impl_->server, impl_->context);
   AddStatusRoutes(impl_->server, impl_->context);
+  AddSpeechRoutes(impl_->server, impl_->context);
 }
 
 HttpServer::~HttpServer() = default;

@@ -21,6 +21,8 @@
 
 namespace varve::serve {
 
+class SpeechService;
+
 struct HttpOptions {
   std::string host = "127.0.0.1";
   int port = 8080;                    // 0: any that is free
@@ -30,7 +32,8 @@ struct HttpOptions {
   bool show_page = true;      // "/" is the page to look at
   bool show_slots = true;
   bool show_metrics = true;
-  std::string slot_folder;  // of /slots/N?action=save; empty: there is no such action
+  SpeechService* speech = nullptr;  // of /v1/audio/…; not owned
+  std::string slot_folder;          // of /slots/N?action=save; empty: there is no such action
   // Gets a line of JSON per request, without a newline; from any thread, one at a time.
   std::function<void(const std::string&)> log;
 };

@@ -6,6 +6,7 @@
 #include "serve/api/completion_fields.h"
 #include "serve/api/field_reader.h"
 #include "serve/http/route_context.h"
+#include "serve/speech/speech_service.h"
 
 namespace varve::serve {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-ordered_json ModelsJson(const ServedModel& model) {
+ordered_json ModelsJson(const ServedModel& model, const SpeechService* speech) {
   const ordered_json entry = {{"id", model.id},
                               {"object", "model"},
                               {"created", model.started_s},
@@ -22,7 +23,14 @@ ordered_json ModelsJson(const ServedModel& model) {
                                {{"n_vocab", model.vocab_size},
                                 {"n_ctx", model.context},
                                 {"n_ctx_train", model.trained_context}}}};
-  return {{"object", "list"}, {"data", ordered_json::array({entry})}};
+  ordered_json entries = ordered_json::array({entry});
+  if (speech != nullptr) {
+    entries.push_back({{"id", speech->id()},
+                       {"object", "model"},
+                       {"created", model.started_s},
+                       {"owned_by", "varve"}});
+  }
+  return {{"object", "list"}, {"data", entries}};
 }
 
 ordered_json PropsJson(RouteContext& context) {
@@ -111,8 +119,8 @@ void ApplyTemplate(const ServedModel& model, const httplib::Request& request,
 
 void AddModelRoutes(httplib::Server& server, RouteContext& context) {
   const ServedModel& model = context.model;
-  const auto models = [&model](const auto&, auto& response) {
-    SendJson(response, ModelsJson(model));
+  const auto models = [&context](const auto&, auto& response) {
+    SendJson(response, ModelsJson(context.model, context.options.speech));
   };
   server.Get("/v1/models", models);
   server.Get("/models", models);

@@ -42,6 +42,7 @@ void AddCompletionRoutes(httplib::Server& server, RouteContext& context);
 void AddSlotRoutes(httplib::Server& server, RouteContext& context);
 void AddModelRoutes(httplib::Server& server, RouteContext& context);
 void AddStatusRoutes(httplib::Server& server, RouteContext& context);
+void AddSpeechRoutes(httplib::Server& server, RouteContext& context);
 
 }  // namespace varve::serve
 
