@@ -4,7 +4,7 @@
     conversation_test.py PROGRAM [--model NAME|FILE] [--transcript FILE]
 
 Without --model the embedded model talks, in the format chatml. Needs tmux; skips (exit status 77) where it is missing,
-or where the model is. --transcript writes what the terminal showed, as text.
+or pseudo-terminals are, or the model is. --transcript writes what the terminal showed, as text.
 """
 
 import argparse
@@ -134,6 +134,12 @@ def main():
     options = parser.parse_args()
     if shutil.which("tmux") is None:
         print("skipped: tmux is missing")
+        return SKIPPED
+    try:
+        for end in os.openpty():
+            os.close(end)
+    except OSError as error:
+        print(f"skipped: this machine has no pseudo-terminals: {error}")
         return SKIPPED
     program = os.path.abspath(options.program)
     base = f"{program} run --threads 2 --no-probe --temp 0 --kv q8_0 " + (f"-m {options.model} --chat" if options.model else "--chat chatml --tokens 24")
