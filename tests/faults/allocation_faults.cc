@@ -10,6 +10,7 @@
 // broken.
 
 #include <malloc.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cmath>
@@ -138,7 +139,7 @@ constexpr PlanCase kPlans[] = {
 class Driver {
  public:
   Driver(const PlanCase& plan, uint64_t seed, std::string folder)
-      : plan_(plan), dice_(seed), file_(folder + "/faults.varve") {
+      : plan_(plan), dice_(seed), file_(folder + "/faults." + std::to_string(getpid()) + ".varve") {
     shape_ = {sizeof(varve_shape), kLayers, kHeads, 1, kDim, kDim, 0};
     Must(varve_cache_create(&shape_, plan.plan, nullptr, &cache_), "varve_cache_create");
     AddSequence();
