@@ -316,7 +316,7 @@ def main() -> int:
     if options.long_names:
         options.pages = [with_long_names(page, options.out) for page in options.pages]
     problems = []
-    with tempfile.TemporaryDirectory() as profile:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         browser = Browser(program, profile)
         try:
             if options.self_test:
