@@ -1,7 +1,8 @@
 // The subcommands of `varve`, one file each.
 //
 // Add…Command registers a subcommand and its options with the app. When the subcommand has run,
-// *exit_code holds its result, one of cli/report/output.h. `exit_code` must outlive the app's parse.
+// *exit_code holds its result, one of cli/report/output.h. `exit_code` must outlive the app's
+// parse.
 
 #ifndef VARVE_CLI_COMMANDS_H_
 #define VARVE_CLI_COMMANDS_H_

@@ -15,8 +15,8 @@ class App;
 namespace varve::cli {
 
 struct OptionWords {
-  std::vector<std::string> names;  // "-m", "--model"; of a positional argument "FILE"
-  std::string value;               // what comes behind it, "FILE"; empty: a flag
+  std::vector<std::string> names;    // "-m", "--model"; of a positional argument "FILE"
+  std::string value;                 // what comes behind it, "FILE"; empty: a flag
   std::vector<std::string> choices;  // the values that there are; empty: any
   std::string description;
   bool is_positional = false;

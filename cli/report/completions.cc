@@ -120,8 +120,8 @@ std::string ZshCompletions(const CommandWords& program) {
     }
     for (const CommandWords& sub : command.commands)
       commands += "\n        " + described(sub.name, sub.description);
-    cases += fmt::format("    ({})\n      options=({})\n      commands=({})\n",
-                         Quote(command.path), options, commands);
+    cases += fmt::format("    ({})\n      options=({})\n      commands=({})\n", Quote(command.path),
+                         options, commands);
     if (!values.empty()) {
       cases += fmt::format("      case \"${{words[CURRENT-1]}}\" in\n{}      esac\n", values);
     }
@@ -171,9 +171,9 @@ end
 )",
       program.name, Places(program, " "));
   ForEachCommand(program, [&](const CommandWords& command) {
-    const std::string at = fmt::format("complete -c {} -n {}", program.name,
-                                       Quote(fmt::format("__{}_at '{}'", program.name,
-                                                         command.path)));
+    const std::string at =
+        fmt::format("complete -c {} -n {}", program.name,
+                    Quote(fmt::format("__{}_at '{}'", program.name, command.path)));
     for (const CommandWords& sub : command.commands)
       text += fmt::format("{} -f -a {} -d {}\n", at, sub.name, Quote(sub.description));
     for (const OptionWords& option : command.options) {

@@ -33,7 +33,7 @@ void AddCompletionsCommand(CLI::App& app, int* /*exit_code*/) {
 void AddManualCommand(CLI::App& app, int* /*exit_code*/) {
   CLI::App* command = app.add_subcommand("manual", "Print the manual page, for man -l");
   command->callback([&app] {
-    varve::cli::WriteNote(
-        varve::cli::ManualPage(varve::cli::WordsOf(app), "varve " VARVE_VERSION), stdout);
+    varve::cli::WriteNote(varve::cli::ManualPage(varve::cli::WordsOf(app), "varve " VARVE_VERSION),
+                          stdout);
   });
 }

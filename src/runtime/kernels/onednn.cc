@@ -16,16 +16,28 @@ namespace varve {
 namespace {
 
 // The functions that are used, by oneDNN's names without their prefix.
-#define VARVE_ONEDNN_CALLS(CALL)                                                                  \
-  CALL(engine_create)                                                                             \
-  CALL(stream_create)                                                                             \
-  CALL(stream_wait)                                                                               \
-  CALL(stream_destroy) CALL(memory_desc_init_by_tag) CALL(memory_desc_get_size)                   \
-      CALL(memory_create) CALL(memory_destroy) CALL(matmul_desc_init) CALL(primitive_attr_create) \
-          CALL(primitive_attr_set_scratchpad_mode) CALL(primitive_attr_destroy)                   \
-              CALL(primitive_desc_create) CALL(primitive_desc_query_md)                           \
-                  CALL(primitive_desc_destroy) CALL(primitive_create) CALL(primitive_execute)     \
-                      CALL(primitive_destroy) CALL(get_effective_cpu_isa)
+// clang-format off
+#define VARVE_ONEDNN_CALLS(CALL) \
+  CALL(engine_create) \
+  CALL(stream_create) \
+  CALL(stream_wait) \
+  CALL(stream_destroy) \
+  CALL(memory_desc_init_by_tag) \
+  CALL(memory_desc_get_size) \
+  CALL(memory_create) \
+  CALL(memory_destroy) \
+  CALL(matmul_desc_init) \
+  CALL(primitive_attr_create) \
+  CALL(primitive_attr_set_scratchpad_mode) \
+  CALL(primitive_attr_destroy) \
+  CALL(primitive_desc_create) \
+  CALL(primitive_desc_query_md) \
+  CALL(primitive_desc_destroy) \
+  CALL(primitive_create) \
+  CALL(primitive_execute) \
+  CALL(primitive_destroy) \
+  CALL(get_effective_cpu_isa)
+// clang-format on
 
 class OneDnn {
  public:

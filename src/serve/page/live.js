@@ -51,9 +51,15 @@ async function send(text) {
   show('user', text);
   const answer = show('assistant', '');
   const response = await fetch('v1/chat/completions', {
-    method: 'POST', headers: headers(),
-    body: JSON.stringify({messages: history, stream: true, stream_options: {include_usage: true},
-      temperature: Number($('temperature').value), max_tokens: Number($('max_tokens').value)}),
+    method: 'POST',
+    headers: headers(),
+    body: JSON.stringify({
+      messages: history,
+      stream: true,
+      stream_options: {include_usage: true},
+      temperature: Number($('temperature').value),
+      max_tokens: Number($('max_tokens').value)
+    }),
   });
   if (!response.ok) throw new Error((await response.json()).error.message);
   let timings = null;
@@ -67,8 +73,8 @@ async function send(text) {
   history.push({role: 'assistant', content: answer.body.textContent});
   if (timings) {
     answer.note.textContent = `${timings.cache_n} tokens from the cache, ${timings.prompt_n} read in ` +
-      `${Math.round(timings.prompt_ms)} ms, ${timings.predicted_n} written at ` +
-      `${timings.predicted_per_second.toFixed(1)} tokens/s`;
+        `${Math.round(timings.prompt_ms)} ms, ${timings.predicted_n} written at ` +
+        `${timings.predicted_per_second.toFixed(1)} tokens/s`;
   }
 }
 $('form').addEventListener('submit', async (event) => {
@@ -97,7 +103,18 @@ $('new').addEventListener('click', () => {
 });
 
 // --- cache ---
-const HUES = {f32: 205, f16: 215, bf16: 225, q8_0: 40, q4_0: 15, q8_0r: 50, q4_0r: 25, t4: 320, t3: 300, t2: 280};
+const HUES = {
+  f32: 205,
+  f16: 215,
+  bf16: 225,
+  q8_0: 40,
+  q4_0: 15,
+  q8_0r: 50,
+  q4_0r: 25,
+  t4: 320,
+  t3: 300,
+  t2: 280
+};
 function colour(run) {
   const rung = run.rung.split('/')[0];
   const hue = rung in HUES ? HUES[rung] : 150;
@@ -107,7 +124,8 @@ function colour(run) {
 function strip(talk) {
   const row = element('div', talk.slot < 0 ? 'strip idle' : 'strip');
   const who = talk.slot < 0 ? `idle, ${talk.tokens} tokens` :
-    `slot ${talk.slot}: ${talk.reading ? 'reading' : 'writing'}, ${talk.tokens} tokens, ${talk.cached_tokens} reused`;
+                              `slot ${talk.slot}: ${talk.reading ? 'reading' : 'writing'}, ${
+                                  talk.tokens} tokens, ${talk.cached_tokens} reused`;
   row.append(element('b', '', who));
   let index = 0;
   for (const run of talk.runs) {
@@ -130,7 +148,8 @@ function draw(now) {
   const part = now.bytes_held / now.bytes_budget;
   $('held').style.width = Math.min(100, 100 * part) + '%';
   $('meter').setAttribute('aria-label', Math.round(100 * part) + ' % of the budget');
-  $('bytes').textContent = `${bytes(now.bytes_held)} of ${bytes(now.bytes_budget)}; in f16, unshared: ${bytes(now.bytes_f16)}`;
+  $('bytes').textContent =
+      `${bytes(now.bytes_held)} of ${bytes(now.bytes_budget)}; in f16, unshared: ${bytes(now.bytes_f16)}`;
   const figures = {
     'running': now.conversations.filter((c) => c.slot >= 0).length + ' of ' + now.slots,
     'waiting': now.waiting,
@@ -148,7 +167,8 @@ function draw(now) {
     return box;
   }));
   const kinds = new Map();
-  for (const talk of now.conversations) for (const run of talk.runs) kinds.set(run.rung + ' ' + run.state, run);
+  for (const talk of now.conversations)
+    for (const run of talk.runs) kinds.set(run.rung + ' ' + run.state, run);
   $('legend').replaceChildren(...[...kinds].map(([name, run]) => {
     const entry = element('span');
     const mark = element('i');
@@ -170,5 +190,7 @@ async function look() {
   }
   setTimeout(look, document.hidden ? 5000 : 1000);
 }
-fetch('v1/models').then((r) => r.json()).then((list) => { $('model').textContent = list.data[0].id; });
+fetch('v1/models').then((r) => r.json()).then((list) => {
+  $('model').textContent = list.data[0].id;
+});
 look();
