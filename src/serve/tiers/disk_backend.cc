@@ -263,15 +263,7 @@ void DiskBackend::CountError(const Status& status) {
 
 void DiskBackend::AddTo(TierStats* stats) const {
   const std::lock_guard lock(mutex_);
-  stats->damaged += stats_.damaged;
-  stats->stored += stats_.stored;
-  stats->bytes_written += stats_.bytes_written;
-  stats->known += stats_.known;
-  stats->dropped_room += stats_.dropped_room;
-  stats->dropped_error += stats_.dropped_error;
-  stats->evicted += stats_.evicted;
-  stats->errors += stats_.errors;
-  stats->last_error = stats_.last_error;
+  stats->AddCounts(stats_);
   stats->pages = index_.num_pages();
   stats->bytes_held = index_.FileBytes();
 }

@@ -82,6 +82,19 @@ struct TierStats {
   uint64_t bytes_queued = 0;
   bool available = true;   // false: requests are not even tried at the moment
   std::string last_error;  // for people; empty: none yet
+
+  // Adds what a backend counts; things as they stand are left alone, but for the last error.
+  void AddCounts(const TierStats& counted) {
+    damaged += counted.damaged;
+    stored += counted.stored;
+    bytes_written += counted.bytes_written;
+    known += counted.known;
+    dropped_room += counted.dropped_room;
+    dropped_error += counted.dropped_error;
+    evicted += counted.evicted;
+    errors += counted.errors;
+    last_error = counted.last_error;
+  }
 };
 
 class PageTier {

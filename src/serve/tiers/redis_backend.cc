@@ -46,14 +46,7 @@ void RedisBackend::Interrupt() {
 
 void RedisBackend::AddTo(TierStats* stats) const {
   const std::lock_guard lock(mutex_);
-  stats->damaged += stats_.damaged;
-  stats->stored += stats_.stored;
-  stats->bytes_written += stats_.bytes_written;
-  stats->known += stats_.known;
-  stats->dropped_room += stats_.dropped_room;
-  stats->dropped_error += stats_.dropped_error;
-  stats->errors += stats_.errors;
-  stats->last_error = stats_.last_error;
+  stats->AddCounts(stats_);
   const uint64_t connects = write_link_.connects() + read_link_.connects();
   stats->reconnects += connects > 2 ? connects - 2 : 0;
 }
