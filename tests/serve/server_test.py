@@ -196,6 +196,14 @@ class ServerTest(unittest.TestCase):
         self.assertEqual((status, error["type"]), (400, "exceed_context_size_error"))
         self.assertEqual(self.server.error("/tokenize", b"x" * (9 << 20))[0], 413)
 
+    def test_curls_bodies_may_be_long(self):
+        """`curl -d` says that JSON is a form."""
+        body = json.dumps({"prompt": STORY * 12, "temperature": 0, "max_tokens": 2}).encode()
+        self.assertGreater(len(body), 8192)
+        kind = {"Content-Type": "application/x-www-form-urlencoded"}
+        with urllib.request.urlopen(urllib.request.Request(self.server.url("/v1/completions"), body, kind), timeout=120) as answer:
+            self.assertEqual(json.load(answer)["usage"]["completion_tokens"], 2)
+
     def test_requests_together_are_answered_as_alone(self):
         prompts = [STORY + f"Chapter {i}. " + "It rained. " * i for i in range(10)]
         alone = [self.complete(p, cache_prompt=False)["choices"][0]["text"] for p in prompts]
