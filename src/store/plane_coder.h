@@ -27,7 +27,7 @@ std::vector<uint8_t> FitBases(const FloatPlane& plane, const SplitElements& spli
 // The bases as bytes: the lowest and half a byte each, or a byte each where that is too narrow.
 void AppendBases(std::span<const uint8_t> bases, std::vector<std::byte>& out);
 using PlaneBases = InlineBuffer<uint8_t, 1024>;
-Status ReadBases(ByteReader& reader, const FloatPlane& plane, PlaneBases& bases);
+Status ReadBases(ByteReader& reader, const FloatPlane& plane, PlaneBases& buffer);
 
 // Appends the stream. False, with `out` as it was, if it would take more than `limit` bytes.
 bool AppendPlaneStream(const FloatPlane& plane, const SplitElements& split,

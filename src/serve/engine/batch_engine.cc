@@ -31,10 +31,9 @@ BatchEngine::BatchEngine(std::shared_ptr<const DecoderModel> model, const Tokeni
 
 BatchEngine::~BatchEngine() = default;
 
-Result<std::unique_ptr<BatchEngine>> BatchEngine::Create(std::shared_ptr<const DecoderModel> model,
-                                                         const Tokenizer& tokenizer,
-                                                         Executor& executor,
-                                                         const EngineOptions& options) {
+Result<std::unique_ptr<BatchEngine>> BatchEngine::Create(
+    const std::shared_ptr<const DecoderModel>& model, const Tokenizer& tokenizer,
+    Executor& executor, const EngineOptions& options) {
   CacheOptions cache_options = CacheOptionsFor(*model);
   const PlanResources resources{.codebook = cache_options.codebook,
                                 .compressor = cache_options.compressor,

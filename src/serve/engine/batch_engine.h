@@ -59,9 +59,9 @@ struct EngineOptions {
 class BatchEngine {
  public:
   // Nothing is owned but what the shared pointer holds; tokenizer and executor must outlive this.
-  static Result<std::unique_ptr<BatchEngine>> Create(std::shared_ptr<const DecoderModel> model,
-                                                     const Tokenizer& tokenizer, Executor& executor,
-                                                     const EngineOptions& options);
+  static Result<std::unique_ptr<BatchEngine>> Create(
+      const std::shared_ptr<const DecoderModel>& model, const Tokenizer& tokenizer,
+      Executor& executor, const EngineOptions& options);
   ~BatchEngine();
 
   // Why a request can never be answered, if so: its prompt is empty or too long, or it would not

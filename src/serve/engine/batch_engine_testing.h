@@ -35,7 +35,7 @@ inline TestAnswer Drain(AnswerChannel& channel) {
 
 class TestEngine {
  public:
-  explicit TestEngine(EngineOptions options = {}) {
+  explicit TestEngine(const EngineOptions& options = {}) {
     auto file = GgufFile::FromMemory(bytes_, "tiny");
     EXPECT_TRUE(file.ok()) << file.status().message();
     auto model = LoadDecoderModel(*file);
