@@ -138,9 +138,12 @@ def tidy(paths, commands, build_dir, quick):
     if code == 0:
         return {path: (0, []) for path in paths}
     found = findings(lines)
-    if set(found) <= set(paths) and not any("[clang-diagnostic-error]" in line for line in lines):
-        return {path: (1 if path in found else 0, found.get(path, [])) for path in paths}
-    half = len(paths) // 2  # names clash, or a header has findings
+    if not any("[clang-diagnostic-error]" in line for line in lines):
+        # Findings of headers are shown with the first source, and all of them count as failed.
+        shared = [line for place in found if place not in paths for line in found[place]]
+        return {path: (1 if shared or path in found else 0, found.get(path, []) + (shared if path == paths[0] else []))
+                for path in paths}
+    half = len(paths) // 2  # names clash
     return {**tidy(paths[:half], commands, build_dir, quick), **tidy(paths[half:], commands, build_dir, quick)}
 
 

@@ -198,7 +198,8 @@ Result<Value> Map(BuiltinCall& call) {
     const Value otherwise = named("default");
     for (const Value& item : items) {
       VARVE_ASSIGN_OR_RETURN(Value value, GetPath(item, attribute));
-      results.push_back(value.is(Kind::kUndefined) ? otherwise : std::move(value));
+      if (value.is(Kind::kUndefined)) value = otherwise;
+      results.push_back(std::move(value));
     }
     return Value::OfList(std::move(results));
   }

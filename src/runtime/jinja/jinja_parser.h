@@ -47,7 +47,7 @@ class ExpressionParser {
   Parsed ParseWithoutConditional();     // `or` and below: what a loop's `in` takes
   Parsed ParseTuple(bool conditional);  // several, separated by commas, make a list
   // What stands behind a filter block's or a set block's name: "trim | upper".
-  Parsed ParseFilters(ExpressionPointer input);
+  Parsed ParseFilters(ExpressionPointer value);
 
  private:
   using Level = Parsed (ExpressionParser::*)();

@@ -56,9 +56,9 @@ class Value {
   Value() = default;  // undefined
   static Value Undefined(std::string name);
   static Value None();
-  static Value Bool(bool value);
-  static Value Int(int64_t value);
-  static Value Float(double value);
+  static Value Bool(bool boolean);
+  static Value Int(int64_t integer);
+  static Value Float(double number);
   static Value Text(MarkedText text);
   static Value Text(std::string_view written) { return Text(MarkedText(std::string(written))); }
   static Value OfList(List items);

@@ -51,7 +51,9 @@ class OneDnn {
   const Status& status() const { return status_; }
   dnnl_engine_t engine() const { return engine_; }
 
-#define VARVE_DECLARE_CALL(name) decltype(&dnnl_##name) name = nullptr;
+// A member's name cannot stand in parentheses.
+#define VARVE_DECLARE_CALL(name) \
+  decltype(&dnnl_##name) name = nullptr;  // NOLINT(bugprone-macro-parentheses)
   VARVE_ONEDNN_CALLS(VARVE_DECLARE_CALL)
 #undef VARVE_DECLARE_CALL
 
@@ -66,9 +68,9 @@ class OneDnn {
     void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return NotFound(fmt::format("oneDNN: {}", dlerror()));
     const char* missing = nullptr;
-#define VARVE_FIND_CALL(call)                                             \
-  call = reinterpret_cast<decltype(call)>(dlsym(library, "dnnl_" #call)); \
-  if (call == nullptr) missing = "dnnl_" #call;
+#define VARVE_FIND_CALL(call)                                               \
+  (call) = reinterpret_cast<decltype(call)>(dlsym(library, "dnnl_" #call)); \
+  if ((call) == nullptr) missing = "dnnl_" #call;
     VARVE_ONEDNN_CALLS(VARVE_FIND_CALL)
 #undef VARVE_FIND_CALL
     if (missing != nullptr) return NotFound(fmt::format("oneDNN: {} has no {}", file, missing));

@@ -69,8 +69,7 @@ ApiError ReadMessage(const json& message, size_t index, ChatMessage* out) {
   if (out->role == "developer") out->role = "system";
   out->name = TextField(message, "name");
   out->tool_call_id = TextField(message, "tool_call_id");
-  const ApiError error =
-      ReadToolCalls(message.value("tool_calls", json()), index, &out->tool_calls);
+  ApiError error = ReadToolCalls(message.value("tool_calls", json()), index, &out->tool_calls);
   if (!error.ok()) return error;
   return ReadContent(message.value("content", json()), index, &out->content);
 }
