@@ -26,6 +26,9 @@ void AddWindows(CLI::App& eval, int* exit_code, const char* name, const char* de
   command->add_flag("--prompt-half", options->prompt_half,
                     "The first half of a window is the prompt, only the second is scored; always "
                     "so with evict= or fold=");
+  command->add_flag("--rest", options->rest,
+                    "--prompt-half, and plans with idle= put the first half to rest before the "
+                    "second is read: what a conversation loses that goes on after a pause");
   command->add_flag(
       "--by-position", options->by_position,
       "A second table: KL in eight parts of a window, whether a plan drifts with depth");
@@ -39,6 +42,7 @@ void AddWindows(CLI::App& eval, int* exit_code, const char* name, const char* de
       "  varve eval ppl -m model.gguf -f book.txt --ctx 4096 --windows 8 --kv 'k=q8_0,v=q4_0r'\n"
       "  varve eval kl --kv 'q4_0r,open=128' --json out.json\n"
       "  varve eval kl -m smollm2 -f book.txt --ctx 4096 --windows 2 --kv t4 t3 --by-position\n"
+      "  varve eval kl -m smollm2 -f book.txt --rest --kv t4 't4,idle=t3'\n"
       "  varve eval kl --kv 'h2o,ratio=3.5' 'evict=demote,ratio=3.5'");
   command->callback(varve::cli::Action(options, varve::cli::EvalWindows, exit_code));
 }

@@ -156,9 +156,12 @@ Status EvalWindows(const EvalWindowsOptions& options) {
   const InterruptScope scope;
   VARVE_ASSIGN_OR_RETURN(WindowEvalResult result,
                          EvaluateWindows(inputs.model.model, tokenizer, *windows, inputs.plans,
-                                         {inputs.precision, options.prompt_half}, *inputs.executor,
-                                         ShowEvalProgress(command, "window")));
+                                         {inputs.precision, options.prompt_half, options.rest},
+                                         *inputs.executor, ShowEvalProgress(command, "window")));
   PrintHeader(inputs, result);
+  if (options.rest) {
+    fmt::print(inputs.out, "between the halves, plans with idle= put the first one to rest\n");
+  }
   const CacheShape shape = inputs.model.model->cache_shape();
   PrintTable(result, UsesOf(result.plans, inputs.plans, shape), options.kl_first, inputs.out);
   if (options.by_position) PrintByPosition(result, inputs.out);

@@ -18,6 +18,7 @@ struct EvalWindowsOptions : EvalOptions {
   EvalWindowsOptions() { plans = {"f16", "q8_0", "q4_0", "q4_0r"}; }
   int64_t windows = 8;  // 0: all of the text
   bool prompt_half = false;
+  bool rest = false;
   bool by_position = false;
   bool kl_first = false;  // `eval kl`
 };

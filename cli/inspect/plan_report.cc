@@ -63,6 +63,21 @@ Result<PlanUse> UseOfPlan(const Plan& plan, const CacheShape& shape, const PlanR
   return use;
 }
 
+// In brackets: pages that the rows before have counted, once they are at rest.
+void AddIdleRows(const PlanCost& cost, TextTable* table) {
+  for (const RangeCost& range : cost.ranges) {
+    if (!range.idle) continue;
+    const StageCost& idle = *range.idle;
+    const uint64_t bytes = idle.layer_bytes * range.num_layers();
+    table->AddRow(
+        {LayerSpanText(range), "(idle)", "", idle.k, idle.v, fmt::format("({})", idle.pages),
+         fmt::format("({})", idle.tokens), fmt::format("({})", PerToken(bytes, idle.tokens)),
+         fmt::format("({})", HumanBytes(static_cast<double>(bytes))),
+         fmt::format("({})",
+                     HumanBytes(static_cast<double>(idle.layer_payload * range.num_layers())))});
+  }
+}
+
 void PrintReport(const PlanReportOptions& options, const Plan& plan, const PlanCost& cost,
                  const PlanUse& use) {
   const std::string text = PrintPlan(plan);
@@ -89,6 +104,7 @@ void PrintReport(const PlanReportOptions& options, const Plan& plan, const PlanC
                     HumanBytes(static_cast<double>(stage.layer_payload * range.num_layers()))});
     }
   }
+  AddIdleRows(cost, &table);
   table.AddRow({"all", "", "", "", "", "", fmt::format("{}", options.ctx),
                 PerToken(cost.bytes, options.ctx), HumanBytes(static_cast<double>(cost.bytes)),
                 HumanBytes(static_cast<double>(cost.payload))});
@@ -105,6 +121,10 @@ void PrintReport(const PlanReportOptions& options, const Plan& plan, const PlanC
   } else {
     fmt::print("\n{} bytes held, {:.2f} times smaller than f16 ({} bytes)\n", cost.bytes,
                Ratio(cost), cost.bytes_f16);
+  }
+  if (cost.idle_bytes < cost.bytes) {
+    fmt::print("{} bytes held at rest (idle=), {:.2f} times smaller than f16\n", cost.idle_bytes,
+               static_cast<double>(cost.bytes_f16) / static_cast<double>(cost.idle_bytes));
   }
   if (cost.payload != cost.bytes) {
     fmt::print("{} bytes of them are payload: a page takes a multiple of {} bytes\n", cost.payload,
@@ -162,6 +182,7 @@ Json ReportJson(const PlanReportOptions& options, const Plan& plan, const PlanCo
                             {"bytes_per_token", static_cast<double>(cost.bytes) / ctx},
                             {"bytes_f16", cost.bytes_f16},
                             {"ratio", Ratio(cost)},
+                            {"bytes_idle", cost.idle_bytes},
                             {"ranges", std::move(ranges)}}});
   AddPlanUseKeys(use, &rows[0]);
   rows[0]["ratio_all_in"] = AllInRatio(cost, use.constant_bytes());

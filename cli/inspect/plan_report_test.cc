@@ -35,6 +35,18 @@ TEST(PlanReport, ScalesOfBlocksAreCounted) {
   EXPECT_EQ(cost.payload, 64u * 2 * 2 * (34 + 18));
 }
 
+TEST(PlanReport, WhatRestsIsCountedApart) {
+  const PlanCost cost = Cost("q8_0,open=128,idle=q4_0,exact=64", 2, 640 + 5);
+  EXPECT_EQ(cost.idle_bytes, 2u * (2 * 64 * 512 + 9 * 64 * 4 * 36));  // exact and filling stay
+  ASSERT_TRUE(cost.ranges[0].idle.has_value());
+  EXPECT_EQ(cost.ranges[0].idle->pages, 9);
+  EXPECT_EQ(cost.ranges[0].idle->k, "q4_0");
+  const PlanCost plain = Cost("q8_0,open=128,exact=64", 2, 640 + 5);
+  EXPECT_EQ(plain.bytes, cost.bytes);
+  EXPECT_EQ(plain.idle_bytes, plain.bytes);
+  EXPECT_FALSE(plain.ranges[0].idle.has_value());
+}
+
 TEST(PlanReport, APageTakesWholeSlotsOf256Bytes) {
   CacheShape shape = Shape(1);
   shape.num_kv_heads = 1;

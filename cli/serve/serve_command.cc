@@ -85,6 +85,26 @@ void AddCacheOptions(CLI::App* command, ServeOptions* options) {
                    "(docs/fleet.md)")
       ->type_name("URL");
   command
+      ->add_option("--tier-writes", options->tier_writes,
+                   "When pages go to the disk cache and Redis: computed (a crash loses none) or "
+                   "leaving (when they leave memory: nothing is stored twice)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"computed", "leaving"}));
+  command
+      ->add_option("--idle", options->idle_s,
+                   "Seconds without use until the pages of a conversation take the form of idle= "
+                   "of the plan; without idle= nothing changes; 0: never")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e9))
+      ->type_name("SECONDS");
+  command
+      ->add_option("--spill", options->spill_s,
+                   "Seconds without use until a conversation leaves memory, once the disk cache "
+                   "or Redis has its pages; 0: only when room is needed")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e9))
+      ->type_name("SECONDS");
+  command
       ->add_option("--eviction", options->eviction,
                    "Which page goes first: value (cost x chance / bytes) or lru")
       ->capture_default_str()
@@ -146,6 +166,7 @@ void AddServeCommand(CLI::App& app, int* exit_code) {
       "Examples:\n"
       "  varve serve                                    # the embedded model, port 8080\n"
       "  varve serve -m smollm2 --kv q8_0 --cache-bytes 2GiB -j 16\n"
+      "  varve serve -m smollm2 --kv t4,idle_k=t3,idle_v=t2 --disk-cache DIR --spill 600\n"
       "  curl localhost:8080/v1/chat/completions -d '{\"messages\":[{\"role\":\"user\",\"content\":"
       "\"Hello\"}]}'");
   command->callback([options, exit_code] {

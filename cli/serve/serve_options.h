@@ -27,6 +27,9 @@ struct ServeOptions {
   bool reuse_generated = true;
   std::string eviction = "value";
   serve::TierSettings tiers;
+  std::string tier_writes = "computed";
+  double idle_s = 60;
+  double spill_s = 0;
   std::string key_file;
   int threads = 0;
   std::string precision = "auto";

@@ -76,6 +76,15 @@ Result<serve::EngineOptions> MakeEngineOptions(const ServeOptions& options,
   engine.max_waiting = options.max_waiting;
   engine.reuse_prefixes = options.reuse_prefixes;
   engine.reuse_generated = options.reuse_generated;
+  engine.idle_s = options.idle_s;
+  engine.spill_s = options.spill_s;
+  if (engine.spill_s > 0 && options.tiers.empty()) {
+    return InvalidArgument(fmt::format(
+        "--spill {}: there is nowhere to spill to; give --disk-cache DIR or --redis URL",
+        engine.spill_s));
+  }
+  engine.tier_writes =
+      options.tier_writes == "leaving" ? serve::TierWrites::kLeaving : serve::TierWrites::kComputed;
   engine.tiers = options.tiers;
   if (engine.tiers.disk_bytes == 0) engine.tiers.disk_bytes = kDiskBytes;
   engine.eviction =

@@ -101,10 +101,20 @@ struct StepEntry {
   int num_tokens = 1;
 };
 
+// How a page of a sequence is stored.
+struct PageForm {
+  // "filling", "open" (full, will be sealed), "exact" (will not), "sealed", "packed" or "idle": at
+  // rest (Cache::Rest), packed or not.
+  const char* state = "";
+  std::string k;  // rung names
+  std::string v;
+};
+
 struct SequenceInfo {
   int64_t next_position = 0;
   int64_t live_rows = 0;  // of the layer asked for
   std::vector<PageSpan> pages;
+  std::vector<PageForm> forms;  // of those pages
 };
 
 // A sequence with the ids of its tokens, which the cache does not know by itself. In the order in
@@ -129,6 +139,8 @@ struct ExportOptions {
   // Each page in the last form that its age will bring, whatever its age: fewer bytes, and who
   // imports it sees that form sooner. Where there is no memory to encode a page it goes as it is.
   bool settled = false;
+  // Each page in the form of idle=, as Rest would have it; in layers without it, as `settled`.
+  bool resting = false;
 };
 
 struct EndPromptOptions {
@@ -170,6 +182,16 @@ class VARVE_API Cache {
   // Drops every page that lies wholly before next_position - num_tokens, except pages that touch
   // the first sink_tokens positions. The plan's window= does this after each step.
   virtual Status SlideWindow(SequenceId sequence, int64_t num_tokens, int64_t sink_tokens) = 0;
+  // Puts pages to rest: those that lie in [begin, end) and are full take the form of the plan's
+  // idle=, which no age brings, and keep it. For whoever knows that nobody will ask for the
+  // sequence soon; that is no end: it may go on and be forked as before, and sees its pages in that
+  // form. Pages that exact= keeps stay. A page that several sequences share is encoded once; those
+  // for which Rest is not called keep the old form, and its bytes. Packs what is cold, as a step
+  // does (pack=); an empty range does that alone, and takes over what has been packed meanwhile.
+  // Returns how many pages, in all layers, have taken the form. kFailedPrecondition for a plan
+  // without idle=. kOutOfMemory or kDataLoss where a page found no memory for its new form or could
+  // not be read: it stays as it is; others may have changed.
+  virtual Result<int64_t> Rest(SequenceId sequence, int64_t begin, int64_t end) = 0;
   // The position that the next token will have; unchanged while a step is open.
   virtual Result<int64_t> NextPosition(SequenceId sequence) const = 0;
   // Tokens that the sequence has been fed: its next position, unless folding has restarted

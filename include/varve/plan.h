@@ -8,6 +8,7 @@
 //   q8_0                               every sealed page in q8_0
 //   k=q8_0,v=q4_0r                     K and V apart
 //   age=f16:512/q8_0:4096/q4_0         by age in tokens
+//   t4,idle=t3                         lower, once a program puts a sequence to rest
 //   0-1: f16; 2-: q4_0r,open=128       by layer range
 //
 // Parsing knows the whole grammar; whether this build can do what a plan asks is decided by
@@ -53,6 +54,9 @@ struct LayerRule {
   std::optional<std::string> k;  // rung of sealed K; without it `age`, without that f16
   std::optional<std::string> v;
   std::vector<AgeStep> age;  // for the parts that k= and v= leave open; bounds ascend
+  // idle=RUNG sets both: what Cache::Rest brings pages to. A part that is not said stays as it is.
+  std::optional<std::string> idle_k;
+  std::optional<std::string> idle_v;
 
   std::optional<int64_t> open_tokens;    // open=N
   std::optional<std::string> open_rung;  // open_rung=f16|f32|bf16

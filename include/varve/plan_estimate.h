@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,7 @@ struct PlanResources {
 
 // Pages of one layer that are in one state.
 struct StageCost {
-  std::string state;  // "filling", "exact", "open", "sealed" or "dropped"
+  std::string state;  // "filling", "exact", "open", "sealed", "dropped" or "idle"
   std::string age;    // "0-127", "512-"; empty where it does not matter
   std::string k;      // rung names; empty where dropped
   std::string v;
@@ -54,6 +55,10 @@ struct RangeCost {
   // trigger. `bytes` is without it.
   uint64_t policy_bytes = 0;
   bool has_budget = false;
+  // idle=: the pages that Cache::Rest brings to that form, those that are open or sealed now; and
+  // what all of the range hold then, `bytes` where the layers have no idle=.
+  std::optional<StageCost> idle;
+  uint64_t idle_bytes = 0;
 
   uint64_t num_layers() const { return static_cast<uint64_t>(last_layer) - first_layer + 1; }
 };
@@ -64,6 +69,8 @@ struct PlanCost {
   uint64_t bytes = 0;
   uint64_t payload = 0;
   uint64_t bytes_f16 = 0;  // every token of every layer in plain f16
+  // Of a sequence that is at rest; `bytes` for a plan without idle=.
+  uint64_t idle_bytes = 0;
   // Once for the model; 0 where they were assumed.
   uint64_t codebook_bytes = 0;
   uint64_t compressor_bytes = 0;

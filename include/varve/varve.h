@@ -186,6 +186,13 @@ VARVE_API varve_status varve_sequence_keep_only(varve_cache* cache, uint64_t seq
 VARVE_API varve_status varve_sequence_slide_window(varve_cache* cache, uint64_t sequence,
                                                    int64_t num_tokens, int64_t sink_tokens);
 
+// Puts pages to rest: those that lie in [begin, end) and are full take the form of the plan's
+// idle=, which no age brings. The sequence may go on, and sees them in that form.
+// VARVE_FAILED_PRECONDITION for a plan without idle=; VARVE_OUT_OF_MEMORY where a page found no
+// memory for its new form: it stays as it is, and the call may be made again.
+VARVE_API varve_status varve_sequence_rest(varve_cache* cache, uint64_t sequence, int64_t begin,
+                                           int64_t end);
+
 // The position that the next token will get. Does not count an open step.
 VARVE_API varve_status varve_sequence_next_position(const varve_cache* cache, uint64_t sequence,
                                                     int64_t* position);

@@ -239,6 +239,14 @@ void RegisterSequences(CacheClass& cache) {
           py::arg("sequence"), py::arg("num_tokens"), py::arg("sink_tokens") = 0,
           "Drops pages wholly older than num_tokens, except those of the first sink_tokens.")
       .def(
+          "rest",
+          [](CacheHandle& handle, uint64_t sequence, int64_t begin, int64_t end) {
+            return handle.RunAndTake(
+                [&](Cache& held) { return held.Rest({sequence}, begin, end); });
+          },
+          py::arg("sequence"), py::arg("begin"), py::arg("end"),
+          "Brings full pages of [begin, end) to the form of idle=; how many have taken it.")
+      .def(
           "next_position",
           [](CacheHandle& handle, uint64_t sequence) {
             return handle.RunAndTake([&](Cache& held) { return held.NextPosition({sequence}); });
@@ -311,16 +319,18 @@ void RegisterImages(CacheClass& cache) {
   cache
       .def(
           "export_pages",
-          [](CacheHandle& handle, uint64_t sequence, int64_t begin, int64_t end, bool settled) {
+          [](CacheHandle& handle, uint64_t sequence, int64_t begin, int64_t end, bool settled,
+             bool resting) {
             const std::vector<std::byte> image = handle.RunAndTake([&](Cache& held) {
-              return held.ExportPages({sequence}, begin, end, {.settled = settled});
+              return held.ExportPages({sequence}, begin, end,
+                                      {.settled = settled, .resting = resting});
             });
             return py::bytes(reinterpret_cast<const char*>(image.data()), image.size());
           },
           py::arg("sequence"), py::arg("begin"), py::arg("end"), py::arg("settled") = false,
+          py::arg("resting") = false,
           "The pages of all layers for positions [begin, end), whole ones, as bytes; settled: in "
-          "the "
-          "last form that their age will bring.")
+          "the last form that their age will bring, resting: in that of idle=.")
       .def(
           "import_pages",
           [](CacheHandle& handle, uint64_t sequence, const py::buffer& image) {

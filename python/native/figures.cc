@@ -103,6 +103,7 @@ py::dict CostDict(const PlanCost& cost) {
   dict["bytes"] = cost.bytes;
   dict["payload"] = cost.payload;
   dict["bytes_f16"] = cost.bytes_f16;
+  dict["idle_bytes"] = cost.idle_bytes;
   dict["page_tokens"] = cost.page_tokens;
   dict["codebook_bytes"] = cost.codebook_bytes;
   dict["compressor_bytes"] = cost.compressor_bytes;

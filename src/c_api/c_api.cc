@@ -194,6 +194,12 @@ varve_status varve_sequence_slide_window(varve_cache* cache, uint64_t sequence, 
                    [&](Cache& to) { return to.SlideWindow({sequence}, num_tokens, sink_tokens); });
 }
 
+varve_status varve_sequence_rest(varve_cache* cache, uint64_t sequence, int64_t begin,
+                                 int64_t end) {
+  return WithCache(cache, "varve_sequence_rest", {},
+                   [&](Cache& to) { return to.Rest({sequence}, begin, end).status(); });
+}
+
 varve_status varve_sequence_next_position(const varve_cache* cache, uint64_t sequence,
                                           int64_t* position) {
   return WithCache(

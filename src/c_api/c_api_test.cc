@@ -235,6 +235,7 @@ TEST_F(CApi, AFreedSequenceIsNotFoundByAnyCall) {
   EXPECT_EQ(varve_sequence_remove_range(cache_, sequence_, 0, 0), VARVE_NOT_FOUND);
   EXPECT_EQ(varve_sequence_keep_only(cache_, sequence_, 0, 0), VARVE_NOT_FOUND);
   EXPECT_EQ(varve_sequence_slide_window(cache_, sequence_, 1, 0), VARVE_NOT_FOUND);
+  EXPECT_EQ(varve_sequence_rest(cache_, sequence_, 0, 0), VARVE_NOT_FOUND);
   EXPECT_EQ(varve_sequence_next_position(cache_, sequence_, &number), VARVE_NOT_FOUND);
   EXPECT_EQ(varve_sequence_live_rows(cache_, sequence_, 0, &number), VARVE_NOT_FOUND);
   EXPECT_EQ(varve_sequence_max_step_tokens(cache_, sequence_, &tokens), VARVE_NOT_FOUND);
@@ -272,6 +273,7 @@ TEST_F(CApi, NullArgumentsAreNamed) {
   expect_null(varve_sequence_remove_range(nullptr, 1, 0, 0), "varve_sequence_remove_range: cache");
   expect_null(varve_sequence_keep_only(nullptr, 1, 0, 0), "varve_sequence_keep_only: cache");
   expect_null(varve_sequence_slide_window(nullptr, 1, 1, 0), "varve_sequence_slide_window: cache");
+  expect_null(varve_sequence_rest(nullptr, 1, 0, 0), "varve_sequence_rest: cache");
   expect_null(varve_sequence_next_position(nullptr, 1, &count),
               "varve_sequence_next_position: cache");
   expect_null(varve_sequence_next_position(cache_, 1, nullptr),
@@ -322,6 +324,10 @@ TEST_F(CApi, RangesOutsideTheSequenceAreRefused) {
   EXPECT_EQ(varve_sequence_keep_only(cache_, sequence_, -1, 2), VARVE_INVALID_ARGUMENT);
   EXPECT_EQ(varve_sequence_slide_window(cache_, sequence_, 0, 0), VARVE_INVALID_ARGUMENT);
   ErrorSays("num_tokens 0");
+  EXPECT_EQ(varve_sequence_rest(cache_, sequence_, 0, kPage + 1), VARVE_INVALID_ARGUMENT);
+  ErrorSays("Rest: [0, 17) is not inside [0, 16)");
+  EXPECT_EQ(varve_sequence_rest(cache_, sequence_, 0, kPage), VARVE_FAILED_PRECONDITION);
+  ErrorSays("has no idle=; add idle=RUNG to it");
   int64_t rows = 0;
   EXPECT_EQ(varve_sequence_live_rows(cache_, sequence_, kLayers, &rows), VARVE_INVALID_ARGUMENT);
   ErrorSays("layer 2");

@@ -61,6 +61,20 @@ bool Ageing::Demote(const LayerPlan& plan, size_t index, int stage, PageTable& t
   return DemoteAll(plan, {&wanted, 1}, table, &counters_);
 }
 
+bool Ageing::Rest(const LayerPlan& plan, int64_t begin, int64_t end, PageTable& table,
+                  Counters* counters) {
+  if (plan.rest_stage < 0) return true;
+  std::vector<Wanted> wanted;
+  for (size_t i = 0; i < table.size(); ++i) {
+    const TableEntry& entry = table.entries()[i];
+    const int64_t first = entry.page->first_position;
+    const bool is_inside = first >= begin && entry.EndPosition() <= end && table.IsComplete(i);
+    if (is_inside && entry.stage < plan.rest_stage && !table.schedule().IsExact(first))
+      wanted.push_back({i, plan.rest_stage});
+  }
+  return DemoteAll(plan, wanted, table, counters);
+}
+
 bool Ageing::DemoteAll(const LayerPlan& plan, std::span<const Wanted> wanted, PageTable& table,
                        Counters* counters) {
   bool all = true;

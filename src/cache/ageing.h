@@ -1,5 +1,6 @@
 // Ageing: carries out what falls due by age. A page is sealed, demoted or dropped when the table's
-// schedule says so (pages/page_table.h); here its next form is made.
+// schedule says so (pages/page_table.h); here its next form is made. So is the form that no age
+// brings, that of pages at rest (idle=).
 //
 // A page that several sequences share is encoded once: the first sequence to reach a stage makes
 // the successor, the others adopt it. Encoding a page ahead of time (Prepare) changes nothing that
@@ -46,6 +47,12 @@ class Ageing {
 
   // Demotes one page by score rather than by age; false if there is no memory for it.
   bool Demote(const LayerPlan& plan, size_t index, int stage, PageTable& table);
+
+  // Brings every page that lies in [begin, end) and cannot grow to the form of idle=, but for those
+  // that stay exact. False, and the page stays as it is, where there is no memory or the page
+  // cannot be read; true for a plan without idle=.
+  bool Rest(const LayerPlan& plan, int64_t begin, int64_t end, PageTable& table,
+            Counters* counters);
 
   // Encodes pages that fall due within the next kMaxAheadTokens tokens, or a page's, ahead of time,
   // where encoding is slow: without it one step in page_tokens would encode a page of every layer.

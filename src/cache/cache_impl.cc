@@ -40,6 +40,12 @@ LayerSpaces SpacesOf(const LayerPlan& plan) {
   return spaces;
 }
 
+const char* StateName(const TableEntry& entry, const LayerPlan& plan) {
+  if (plan.rest_stage >= 0 && entry.stage == plan.rest_stage) return "idle";
+  if (entry.page->state() != PageState::kFull) return PageStateName(entry.page->state());
+  return entry.page->first_position < plan.exact_tokens ? "exact" : "open";
+}
+
 Status CheckPool(const CacheOptions& options) {
   if (options.pool == nullptr) return Status();
   if (options.max_bytes != 0) {
@@ -270,6 +276,9 @@ Result<SequenceInfo> CacheImpl::Describe(SequenceId id, int layer) const {
     info.pages.push_back({entry.page->first_position,
                           entry.EndPosition() - entry.page->first_position, entry.rows,
                           entry.live.Count()});
+    info.forms.push_back({StateName(entry, layer_plans_[static_cast<size_t>(layer)]),
+                          std::string(entry.page->rung(Part::kKey).descriptor().name),
+                          std::string(entry.page->rung(Part::kValue).descriptor().name)});
   }
   return info;
 }

@@ -1,8 +1,8 @@
 // The implementation of Cache: sequences, steps and statistics on top of tables, ageing and
 // the back end. Split over cache_impl.cc (creation, sequences, content), cache_step.cc (steps),
 // cache_step_need.cc (what a step takes), cache_attend.cc, cache_tensors.cc (numbers that are
-// not f32), cache_blocks.cc (ggml's blocks), cache_properties.cc, cache_save_load.cc (files) and
-// cache_page_images.cc.
+// not f32), cache_blocks.cc (ggml's blocks), cache_properties.cc, cache_save_load.cc (files),
+// cache_page_images.cc and cache_rest.cc (idle=).
 
 #ifndef VARVE_CACHE_CACHE_IMPL_H_
 #define VARVE_CACHE_CACHE_IMPL_H_
@@ -53,6 +53,7 @@ class CacheImpl final : public Cache {
   Status RemoveRange(SequenceId id, int64_t begin, int64_t end) override;
   Status KeepOnly(SequenceId id, int64_t begin, int64_t end) override;
   Status SlideWindow(SequenceId id, int64_t num_tokens, int64_t sink_tokens) override;
+  Result<int64_t> Rest(SequenceId id, int64_t begin, int64_t end) override;
   Result<SequenceInfo> Describe(SequenceId id, int layer) const override;
 
   Result<int64_t> NextPosition(SequenceId id) const override;

@@ -120,13 +120,15 @@ Result<std::vector<std::byte>> CacheImpl::ExportPages(SequenceId id, int64_t beg
     return FailedPrecondition(fmt::format("{}: layer {} has no whole page of {} tokens at {}",
                                           kCall, part.layers.size() - 1, page_tokens, position));
   }
-  if (options.settled) {
+  if (options.settled || options.resting) {
     // Of a copy: what is encoded here lives until the image is made.
     Ageing::Counters counters;
     for (size_t layer = 0; layer < part.layers.size(); ++layer) {
       const LayerPlan& plan = layer_plans_[layer];
       if (plan.window_tokens > 0) continue;  // an age that is large enough would drop it
       VARVE_RETURN_IF_ERROR(ReadIn(part.layers[layer]));
+      // At once, where both are asked for: what is encoded twice has the errors of both.
+      if (options.resting) ageing_.Rest(plan, begin, end, part.layers[layer], &counters);
       ageing_.Apply(plan, kMaxFilePosition, part.layers[layer], &counters);
     }
   }

@@ -111,6 +111,16 @@ void Packing::Advance(const Sequence& sequence, int tokens) {
   Install();
   const int64_t before = sequence.next_position - tokens;
   if (before / kCheckTokens == sequence.next_position / kCheckTokens) return;
+  HandOutAll(sequence);
+}
+
+void Packing::AdvanceAtRest(const Sequence& sequence) {
+  Install();
+  HandOutAll(sequence);
+  TrimHeap();
+}
+
+void Packing::HandOutAll(const Sequence& sequence) {
   store_->SpillDown(settings_.keep_bytes);
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     if (plans_[static_cast<size_t>(layer)].pack)

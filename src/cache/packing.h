@@ -52,6 +52,8 @@ class Packing {
 
   // After a step of `tokens` tokens of this sequence.
   void Advance(const Sequence& sequence, int tokens);
+  // Outside of steps: pages of this sequence have changed their form. The sequence is not fed.
+  void AdvanceAtRest(const Sequence& sequence);
   // A layer is about to be read by these sequences. Fails if a page cannot be restored.
   Status Prepare(int layer, std::span<const Sequence* const> sequences);
   // It has been read, with this result.
@@ -105,6 +107,7 @@ class Packing {
 
   PackWorkers& workers();  // started when first needed
   bool ShouldLearn(const Family& family, int64_t cold_tokens) const;
+  void HandOutAll(const Sequence& sequence);
   void HandOut(int layer, const LayerTable& table);
   void HandOutFamily(const PackRule& rule, Family& family, const ColdPages& cold);
   void Install();

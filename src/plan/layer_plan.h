@@ -62,6 +62,8 @@ struct LayerTerms {
   // Stages from this index on have nothing to do with age: evict=demote lowers pages to them by
   // score. Level 0 of the rule is any stage before, level i is stage first_demotion + i - 1.
   int first_demotion = 0;
+  // The stage, the last one, that no age brings but Cache::Rest does (idle=); -1: none.
+  int rest_stage = -1;
   std::optional<PackRule> pack;
   std::optional<FoldRule> fold;
   // Of the rungs that need one; null where none does, or where it was not looked for.
@@ -106,7 +108,7 @@ struct LayerPlanOf : LayerTerms {
                       same_stage) &&
            window_tokens == other.window_tokens && sink_tokens == other.sink_tokens &&
            retention == other.retention && first_demotion == other.first_demotion &&
-           fold.has_value() == other.fold.has_value() &&
+           rest_stage == other.rest_stage && fold.has_value() == other.fold.has_value() &&
            (!fold || (fold->image_tokens == other.fold->image_tokens &&
                       fold->restart_positions == other.fold->restart_positions));
   }

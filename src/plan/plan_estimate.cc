@@ -134,6 +134,26 @@ Result<std::vector<StageCost>> CostOfLayer(const LayerForm& layer, const CacheSh
   return std::move(states.list);
 }
 
+// idle=: what becomes of open and sealed pages.
+Result<std::optional<StageCost>> CostAtRest(const LayerForm& layer, const CacheShape& shape,
+                                            const std::vector<StageCost>& states) {
+  if (layer.rest_stage < 0) return std::optional<StageCost>();
+  const LayerForm::Stage& stage = layer.stages[static_cast<size_t>(layer.rest_stage)];
+  StageCost idle;
+  idle.state = "idle";
+  idle.k = stage.k->name;
+  idle.v = stage.v->name;
+  for (const StageCost& state : states) {
+    if (state.state != "open" && state.state != "sealed") continue;
+    idle.pages += state.pages;
+    idle.tokens += state.tokens;
+  }
+  VARVE_ASSIGN_OR_RETURN(uint64_t payload, PagePayload(idle.k, idle.v, shape));
+  idle.layer_bytes = SlotBytes(payload) * static_cast<uint64_t>(idle.pages);
+  idle.layer_payload = payload * static_cast<uint64_t>(idle.pages);
+  return std::optional(std::move(idle));
+}
+
 // Bytes that the policy of a range aims at, 0 before its trigger.
 uint64_t PolicyBytes(const LayerForm& layer, uint64_t f16_bytes, int64_t num_tokens) {
   if (!layer.retention || num_tokens < layer.retention->trigger_tokens) return 0;
@@ -166,6 +186,8 @@ Plan SettledByDim(const Plan& plan, const CacheShape& shape, std::vector<Fallbac
     if (rule.k) settle(&*rule.k, true, false);
     if (rule.v) settle(&*rule.v, false, true);
     for (AgeStep& step : rule.age) settle(&step.rung, !rule.k, !rule.v);
+    if (rule.idle_k) settle(&*rule.idle_k, true, false);
+    if (rule.idle_v) settle(&*rule.idle_v, false, true);
   }
   return settled;
 }
@@ -202,6 +224,7 @@ Result<PlanCost> EstimatePlan(const Plan& plan, const CacheShape& shape,
     range.first_layer = first;
     range.last_layer = end - 1;
     range.stages = std::move(*stages);
+    VARVE_ASSIGN_OR_RETURN(range.idle, CostAtRest(layer, paged, range.stages));
     const uint64_t f16_layer = static_cast<uint64_t>(num_tokens) *
                                static_cast<uint64_t>(shape.num_kv_heads) *
                                static_cast<uint64_t>(shape.key_dim + shape.value_dim) * 2;
@@ -210,8 +233,12 @@ Result<PlanCost> EstimatePlan(const Plan& plan, const CacheShape& shape,
     for (const StageCost& stage : range.stages) {
       range.bytes += stage.layer_bytes * range.num_layers();
       range.payload += stage.layer_payload * range.num_layers();
+      const bool rests = range.idle && (stage.state == "open" || stage.state == "sealed");
+      if (!rests) range.idle_bytes += stage.layer_bytes * range.num_layers();
     }
+    if (range.idle) range.idle_bytes += range.idle->layer_bytes * range.num_layers();
     cost.bytes += range.bytes;
+    cost.idle_bytes += range.idle_bytes;
     cost.payload += range.payload;
     cost.ranges.push_back(std::move(range));
     first = end;

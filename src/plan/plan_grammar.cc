@@ -32,9 +32,9 @@ constexpr ChoiceMember ChoiceOf() {
 constexpr std::string_view kPredictorWords = "raw delta_seq xor_seq pair_delta";
 
 constexpr ClauseSpec kClauses[] = {
-    {.name = "kv", .kind = ClauseKind::kBothRungs},
-    {.name = "k", .kind = ClauseKind::kRung, .text = &LayerRule::k},
-    {.name = "v", .kind = ClauseKind::kRung, .text = &LayerRule::v},
+    {.name = "kv", .kind = ClauseKind::kBothRungs, .text = &LayerRule::k, .pair = &LayerRule::v},
+    {.name = "k", .kind = ClauseKind::kRung, .text = &LayerRule::k, .pair = &LayerRule::v},
+    {.name = "v", .kind = ClauseKind::kRung, .text = &LayerRule::v, .pair = &LayerRule::k},
     {.name = "age", .kind = ClauseKind::kAge},
     {.name = "open", .kind = ClauseKind::kCount, .count = &LayerRule::open_tokens},
     {.name = "open_rung",
@@ -42,6 +42,18 @@ constexpr ClauseSpec kClauses[] = {
      .text = &LayerRule::open_rung,
      .words_of_table = AppendableRungNames},
     {.name = "exact", .kind = ClauseKind::kCount, .count = &LayerRule::exact_tokens},
+    {.name = "idle",
+     .kind = ClauseKind::kBothRungs,
+     .text = &LayerRule::idle_k,
+     .pair = &LayerRule::idle_v},
+    {.name = "idle_k",
+     .kind = ClauseKind::kRung,
+     .text = &LayerRule::idle_k,
+     .pair = &LayerRule::idle_v},
+    {.name = "idle_v",
+     .kind = ClauseKind::kRung,
+     .text = &LayerRule::idle_v,
+     .pair = &LayerRule::idle_k},
     {.name = "page",
      .kind = ClauseKind::kPage,
      .is_setting = true,
@@ -304,8 +316,8 @@ Status StoreClause(const ClauseSpec& clause, std::string_view value, WrittenRule
     case ClauseKind::kRung:
       return Store(ReadRungName(value), &(rule->*clause.text));
     case ClauseKind::kBothRungs:
-      VARVE_RETURN_IF_ERROR(Store(ReadRungName(value), &rule->k));
-      rule->v = rule->k;
+      VARVE_RETURN_IF_ERROR(Store(ReadRungName(value), &(rule->*clause.text)));
+      rule->*clause.pair = rule->*clause.text;
       return Status();
     case ClauseKind::kAge:
       return Store(ParseAge(value), &rule->age);
@@ -341,15 +353,13 @@ Status StoreClause(const ClauseSpec& clause, std::string_view value, WrittenRule
 }
 
 std::optional<std::string> ClauseValue(const ClauseSpec& clause, const WrittenRule& rule) {
-  const bool both = rule.k.has_value() && rule.k == rule.v;
+  const bool both = clause.pair != nullptr && (rule.*clause.text).has_value() &&
+                    rule.*clause.text == rule.*clause.pair;
   switch (clause.kind) {
     case ClauseKind::kBothRungs:
-      return both ? rule.k : std::nullopt;
+      return both ? rule.*clause.text : std::nullopt;
     case ClauseKind::kRung:
-      if (both && (clause.name == "k" || clause.name == "v")) {
-        return std::nullopt;
-      }
-      return rule.*clause.text;
+      return both ? std::nullopt : rule.*clause.text;
     case ClauseKind::kWord:
     case ClauseKind::kWords:
     case ClauseKind::kFile:
@@ -379,7 +389,7 @@ std::optional<std::string> ClauseValue(const ClauseSpec& clause, const WrittenRu
 }
 
 std::string ClauseText(const ClauseSpec& clause, std::string_view value) {
-  if (clause.kind == ClauseKind::kBothRungs) return std::string(value);
+  if (clause.name == "kv") return std::string(value);
   if (clause.kind == ClauseKind::kFile) {
     return fmt::format("{}={}", clause.name, QuoteFileName(value));
   }

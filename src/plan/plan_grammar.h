@@ -27,7 +27,7 @@ inline constexpr size_t kMaxPlanBytes = size_t{64} << 10;  // of text or JSON
 
 enum class ClauseKind {
   kRung,       // one rung name
-  kBothRungs,  // kv=RUNG, or the bare rung: k and v at once
+  kBothRungs,  // kv=RUNG, or the bare rung, and idle=RUNG: a pair of kRung clauses at once
   kAge,        // f16:512/q8_0:4096/q4_0
   kPage,       // 16, 32, 64 or 128
   kCount,      // integer from `min` to `max`
@@ -56,6 +56,8 @@ struct ClauseSpec {
   ClauseKind kind;
   // The member that holds the value, for the kinds that need no code of their own.
   std::optional<std::string> WrittenRule::*text = nullptr;
+  // The other rung of a pair. Where both are equal, kBothRungs says them, and kRung does not.
+  std::optional<std::string> WrittenRule::*pair = nullptr;
   std::optional<int64_t> WrittenRule::*count = nullptr;
   std::optional<double> WrittenRule::*real = nullptr;
   ChoiceMember choice = {};
@@ -82,7 +84,7 @@ std::string ClauseNames();                            // "kv k v …", for messa
 Status StoreClause(const ClauseSpec& clause, std::string_view value, WrittenRule* rule);
 
 // The canonical spelling of the value, or nothing where the rule does not say the clause. Equal k
-// and v are said by "kv" alone.
+// and v are said by "kv" alone, equal idle_k and idle_v by "idle".
 std::optional<std::string> ClauseValue(const ClauseSpec& clause, const WrittenRule& rule);
 
 // "open=128"; the bare rung for kv; file names quoted where they need it.

@@ -109,6 +109,10 @@ class PlanGenerator {
     if (Chance(0.3)) rule.sample_tokens = 1 + Below(10000);
     if (Chance(0.3)) rule.codebook = FileName();
     if (Chance(0.3)) rule.fold = FileName();
+    if (!rule.evict && !rule.fold) {
+      if (Chance(0.4)) rule.idle_k = Rung();
+      if (Chance(0.4)) rule.idle_v = Chance(0.3) && rule.idle_k ? *rule.idle_k : Rung();
+    }
     if (Chance(0.3)) rule.image_tokens = Count();
     if (Chance(0.3)) rule.cross = Rung();
     if (Chance(0.3)) rule.fallback = Rung();
@@ -154,13 +158,17 @@ TEST(PlanRoundTrip, RandomPlansSurviveBothForms) {
 TEST(PlanRoundTrip, TheCanonicalTextIsTheShortOne) {
   for (const char* text :
        {"q8_0", "k=q8_0,v=q4_0r", "age=f16:512/q8_0:4096/q4_0", "0-1: f16; 2-: q4_0r,open=128",
-        "3: q8_0", "2-: f16", "k=f16,age=q8_0:64/q4_0", "ratio=3.1", "budget=64MiB", "hot=16/256",
+        "3: q8_0", "2-: f16", "t4,idle=t3", "t4,idle_k=t3,idle_v=t2", "t4,idle_v=t2",
+        "k=f16,age=q8_0:64/q4_0", "ratio=3.1", "budget=64MiB", "hot=16/256",
         "evict=h2o,ratio=3.5,sink=16,recent=96,trigger=384,every=16,ema=0.9"}) {
     EXPECT_EQ(PrintPlan(*ParsePlan(text)), text);
   }
   EXPECT_EQ(PrintPlan(*ParsePlan("kv=q8_0")), "q8_0");
   EXPECT_EQ(PrintPlan(*ParsePlan("k=f16,v=f16")), "f16");
   EXPECT_EQ(PrintPlan(*ParsePlan("0-: open=3")), "open=3");
+  EXPECT_EQ(PrintPlan(*ParsePlan("idle_v=t3,t4,idle_k=t3")), "t4,idle=t3");
+  EXPECT_EQ(PrintPlanJson(*ParsePlan("t4,idle_k=t3,idle_v=t2")),
+            R"({"kv":"t4","idle_k":"t3","idle_v":"t2"})");
 }
 
 TEST(PlanRoundTrip, NormalizeAcceptsWhatTheGrammarCanSay) {

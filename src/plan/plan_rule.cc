@@ -16,12 +16,25 @@ struct Exclusion {
   std::string_view reason;
 };
 
+constexpr std::string_view kIdleWithPolicy =
+    "a policy decides which pages stay and in what form; leave one of the two out";
+constexpr std::string_view kIdleWithFold =
+    "folded rows stand for several tokens and are not put to rest; leave one of the two out";
+
 // Pairs that no rule may hold; `age` against k and v together is in CheckConflicts.
 constexpr Exclusion kExclusions[] = {
     {"kv", "k", "both set the rung of K"},
     {"kv", "v", "both set the rung of V"},
     {"kv", "age", "both set the rungs of K and V"},
     {"ratio", "budget", "both set the memory to aim at"},
+    {"idle", "idle_k", "both set the idle rung of K"},
+    {"idle", "idle_v", "both set the idle rung of V"},
+    {"idle", "evict", kIdleWithPolicy},
+    {"idle_k", "evict", kIdleWithPolicy},
+    {"idle_v", "evict", kIdleWithPolicy},
+    {"idle", "fold", kIdleWithFold},
+    {"idle_k", "fold", kIdleWithFold},
+    {"idle_v", "fold", kIdleWithFold},
 };
 
 bool SaysNothing(const LayerRule& rule) {

@@ -114,6 +114,10 @@ Status PlanRungs::SettleRule(LayerRule* rule) {
     VARVE_RETURN_IF_ERROR(
         settle(rule->k ? Part::kValue : Part::kKey, !rule->k && !rule->v, age, &step.rung));
   }
+  if (rule->idle_k)
+    VARVE_RETURN_IF_ERROR(settle(Part::kKey, false, "idle_k=" + *rule->idle_k, &*rule->idle_k));
+  if (rule->idle_v)
+    VARVE_RETURN_IF_ERROR(settle(Part::kValue, false, "idle_v=" + *rule->idle_v, &*rule->idle_v));
   rule->fallback.reset();
   // Where every rung that needs the codebook has fallen back, codebook= is not a mistake.
   if (fallbacks_.size() > fallbacks_before && !uses_codebook) rule->codebook.reset();

@@ -150,7 +150,8 @@ TEST(PlanRungs, FilesOfCodebooksAreReadCheckedAndNamed) {
             std::string::npos);
   // Means nothing where nothing needs it.
   EXPECT_EQ(message("q8_0"),
-            "plan: layers 0-, clause \"codebook\": codebook= requires a pq rung in k=, v= or age=");
+            "plan: layers 0-, clause \"codebook\": codebook= requires a pq rung in k=, v=, "
+            "age= or idle=");
   // Damage.
   std::vector<std::byte> bytes = ReadFileBytes(path);
   bytes[bytes.size() / 2] ^= std::byte{1};

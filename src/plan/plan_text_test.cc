@@ -273,6 +273,17 @@ TEST(PlanTextError, AConflictNamesBothClauses) {
   EXPECT_NE(ErrorOf("kv=f16,v=f16").find("conflicts with clause 1 \"kv=f16\""), std::string::npos);
   EXPECT_NE(ErrorOf("age=f16:5/q8_0,q4_0").find("conflicts with clause 1"), std::string::npos);
   EXPECT_NE(ErrorOf("kv=q4_0,age=f16:5/q8_0").find("conflicts with clause 1"), std::string::npos);
+  EXPECT_EQ(ErrorOf("idle=t3,idle_k=t2"),
+            "plan: clause 2 \"idle_k=t2\" (column 9): conflicts with clause 1 \"idle=t3\" (column "
+            "1): both set the idle rung of K");
+  for (const char* idle : {"idle=t3", "idle_k=t3", "idle_v=t3"}) {
+    for (const char* other : {"evict=h2o", "fold=shipped"}) {
+      const std::string message = ErrorOf(std::string(idle) + "," + other);
+      EXPECT_NE(message.find(other), std::string::npos) << message;
+      EXPECT_NE(message.find(idle), std::string::npos) << message;
+      EXPECT_TRUE(message.ends_with("; leave one of the two out")) << message;
+    }
+  }
   EXPECT_NE(ErrorOf("balanced,age=q8_0").find("conflicts with clause 1"), std::string::npos);
   for (const char* text :
        {"k=f16,v=f16,age=q8_0", "k=f16,age=q8_0,v=f16", "age=q8_0,v=f16,k=f16"}) {

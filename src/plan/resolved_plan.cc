@@ -91,6 +91,44 @@ std::vector<LayerForm::Stage> MergeLadders(const Ladder& keys, const Ladder& val
   return stages;
 }
 
+// The rung of one part at rest; the part's last one where the rule does not say it.
+Result<const RungDescriptor*> RestRung(const LayerRule& rule, const PartOfRule& part,
+                                       const RungDescriptor* last, Part which, int page_tokens) {
+  if (!part.fixed) return last;
+  const std::string clause = rule.idle_k == rule.idle_v
+                                 ? fmt::format("idle={}", *part.fixed)
+                                 : fmt::format("idle_{}={}", part.name, *part.fixed);
+  VARVE_ASSIGN_OR_RETURN(const RungDescriptor* rung, RungFor(*part.fixed, part, clause, rule));
+  const StripShape shape{0, 0, part.dim, page_tokens};
+  const double bits = rung->BitsPerValue(which, shape);
+  const double last_bits = last->BitsPerValue(which, shape);
+  if (rung == last || bits < last_bits) return rung;
+  return InvalidArgument(fmt::format(
+      "plan: layers {}, clause \"{}\": {} takes {:.3g} bits a value, {} of sealed {} takes {:.3g}; "
+      "name a lower rung",
+      LayersText(rule), clause, rung->name, bits, last->name, part.name, last_bits));
+}
+
+// idle=: one stage more, behind all that ages bring.
+Status AddRestStage(const LayerRule& rule, const CacheShape& shape, LayerForm* layer) {
+  if (!rule.idle_k && !rule.idle_v) return Status();
+  const LayerForm::Stage last = layer->stages.back();
+  LayerForm::Stage rest{nullptr, nullptr, LayerForm::kNeverByAge};
+  VARVE_ASSIGN_OR_RETURN(rest.k, RestRung(rule, {rule.idle_k, shape.key_dim, "k"}, last.k,
+                                          Part::kKey, shape.page_tokens));
+  VARVE_ASSIGN_OR_RETURN(rest.v, RestRung(rule, {rule.idle_v, shape.value_dim, "v"}, last.v,
+                                          Part::kValue, shape.page_tokens));
+  if (rest.k == last.k && rest.v == last.v) {
+    return InvalidArgument(
+        fmt::format("plan: layers {}: idle= is {} and {}, as sealed pages are; name a lower rung, "
+                    "or leave it out",
+                    LayersText(rule), rest.k->name, rest.v->name));
+  }
+  layer->rest_stage = static_cast<int>(layer->stages.size());
+  layer->stages.push_back(rest);
+  return Status();
+}
+
 // Queries and sums in spaces of their own are not shared; a layer has room for a few.
 Status CheckOwnSpaces(const LayerRule& rule, const LayerForm& layer) {
   for (const bool key : {true, false}) {
@@ -117,8 +155,8 @@ Status AddCodebook(const LayerRule& rule, PlanRungs* rungs, LayerForm* layer) {
       });
   if (!needed && rule.codebook) {
     return InvalidArgument(
-        fmt::format("plan: layers {}, clause \"codebook\": codebook= requires a pq rung in k=, v= "
-                    "or age=",
+        fmt::format("plan: layers {}, clause \"codebook\": codebook= requires a pq rung in k=, v=, "
+                    "age= or idle=",
                     LayersText(rule)));
   }
   if (!needed || rungs == nullptr) return Status();
@@ -201,6 +239,7 @@ Result<LayerForm> ResolveRule(const LayerRule& rule, const PlanSettings& setting
   VARVE_ASSIGN_OR_RETURN(Ladder keys, LadderOf(rule, key_part));
   VARVE_ASSIGN_OR_RETURN(Ladder values, LadderOf(rule, value_part));
   layer.stages = MergeLadders(keys, values, OpenTokens(rule, keys, values));
+  VARVE_RETURN_IF_ERROR(AddRestStage(rule, shape, &layer));
   VARVE_RETURN_IF_ERROR(CheckOwnSpaces(rule, layer));
   VARVE_RETURN_IF_ERROR(AddCodebook(rule, sources.rungs, &layer));
   layer.window_tokens = rule.window_tokens.value_or(0);

@@ -92,6 +92,20 @@ TEST(LayerPlan, EqualNeighboursAreOneStage) {
   EXPECT_EQ(LayerZero("age=q8_0:512/q8_0:1024/q4_0"), "f16 | 0 q8_0/q8_0 | 1024 q4_0/q4_0");
 }
 
+TEST(LayerPlan, IdleIsTheLastStageAndNoAgeBringsIt) {
+  const std::string never = std::to_string(LayerForm::kNeverByAge);
+  EXPECT_EQ(LayerZero("t4,idle=t3"), "f16 | 0 t4/t4 | " + never + " t3/t3");
+  EXPECT_EQ(LayerZero("t4,idle_k=t3,idle_v=t2"), "f16 | 0 t4/t4 | " + never + " t3/t2");
+  // A part that is not said keeps its last rung.
+  EXPECT_EQ(LayerZero("age=f16:512/q8_0,idle_v=t2"),
+            "f16 | 0 f16/f16 | 512 q8_0/q8_0 | " + never + " q8_0/t2");
+  const auto plan = ResolvePlan(*ParsePlan("0: t4; 1-: f16,idle=t3"), Shape())->layers;
+  EXPECT_EQ(plan[0].rest_stage, -1);
+  EXPECT_EQ(plan[1].rest_stage, 1);
+  EXPECT_EQ(plan[1].exact_tokens, 64);
+  EXPECT_EQ(plan[1].StageAt(int64_t{1} << 59), &plan[1].stages[0]);
+}
+
 TEST(LayerPlan, WindowAndSink) {
   EXPECT_EQ(LayerZero("q8_0,window=64,sink=4"), "f16 | 0 q8_0/q8_0 | window 64 sink 4");
   EXPECT_EQ(LayerZero("window=64"), "f16 | 0 f16/f16 | window 64 sink 0");
@@ -137,6 +151,15 @@ TEST(LayerPlanError, NamesLayerClauseAndLimit) {
       {"every=8", "plan: layers 0-, clause \"every=8\": every= requires evict="},
       {"ema=0.5", "plan: layers 0-, clause \"ema=0.5\": ema= requires evict="},
       {"2-4: evict=h2o", "plan: layers 2-4: layer 4 > 3, the model's last"},
+      {"t3,idle=t4",
+       "plan: layers 0-, clause \"idle=t4\": t4 takes 4.5 bits a value, t3 of sealed k takes 3.5; "
+       "name a lower rung"},
+      {"1: k=t3,v=t4,idle_k=t2,idle_v=q8_0",
+       "plan: layers 1, clause \"idle_v=q8_0\": q8_0 takes 8.5 bits a value, t4 of sealed v takes "
+       "4.17; name a lower rung"},
+      {"t4,idle=t4",
+       "plan: layers 0-: idle= is t4 and t4, as sealed pages are; name a lower rung, or leave it "
+       "out"},
       {"7: evict=h2o", "plan: layers 7: layer 7 > 3, the model's last"},
   };
   for (const auto& [text, message] : cases) EXPECT_EQ(ErrorOf(text, shape), message) << text;

@@ -214,6 +214,7 @@ TEST_F(CacheSteps, CallsAboutSequencesWaitForTheEndOfTheStep) {
            {"RemoveRange", cache_.RemoveRange(a_, 0, 1)},
            {"KeepOnly", cache_.KeepOnly(a_, 0, 1)},
            {"SlideWindow", cache_.SlideWindow(a_, 1, 0)},
+           {"Rest", cache_.Rest(a_, 0, 1).status()},
            {"EndPrompt", cache_.EndPrompt(a_)},
            {"BeginStep", cache_.BeginStep(entries_)}}) {
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);

@@ -90,6 +90,12 @@ Status CacheTwin::SlideWindow(SequenceId id, int64_t num_tokens, int64_t sink_to
   return Compare();
 }
 
+Status CacheTwin::Rest(SequenceId id, int64_t begin, int64_t end) {
+  VARVE_RETURN_IF_ERROR(cache_->Rest(id, begin, end).status());
+  reference_.Rest(id, begin, end);
+  return Compare();
+}
+
 Status CacheTwin::BeginPrompt(SequenceId id) {
   VARVE_RETURN_IF_ERROR(cache_->BeginPrompt(id));
   reference_.BeginPrompt(id);

@@ -57,6 +57,7 @@ class CacheTwin {
   Status RemoveRange(SequenceId id, int64_t begin, int64_t end);
   Status KeepOnly(SequenceId id, int64_t begin, int64_t end);
   Status SlideWindow(SequenceId id, int64_t num_tokens, int64_t sink_tokens);
+  Status Rest(SequenceId id, int64_t begin, int64_t end);
   Status BeginPrompt(SequenceId id);
   Status EndPrompt(SequenceId id, bool fold = true);
 

@@ -8,6 +8,12 @@
 #include <string>
 
 namespace varve {
+namespace {
+
+// The age of pages at rest: none is greater.
+constexpr int64_t kForEver = int64_t{1} << 60;
+
+}  // namespace
 
 int ReferencePage::num_live() const {
   return static_cast<int>(
@@ -70,8 +76,10 @@ int64_t ReferenceCache::ExactTokens(int layer) const {
     const size_t bytes = RungOf(name, part)->StripBytes(part, {layer, 0, dim, shape_.page_tokens});
     return bytes < static_cast<size_t>(dim) * static_cast<size_t>(shape_.page_tokens);
   };
-  bool any =
-      (rule.k && is_short(*rule.k, Part::kKey)) || (rule.v && is_short(*rule.v, Part::kValue));
+  bool any = false;
+  for (const auto& name : {rule.k, rule.idle_k}) any = any || (name && is_short(*name, Part::kKey));
+  for (const auto& name : {rule.v, rule.idle_v})
+    any = any || (name && is_short(*name, Part::kValue));
   for (const AgeStep& step : rule.age) {
     any = any || (!rule.k && is_short(step.rung, Part::kKey)) ||
           (!rule.v && is_short(step.rung, Part::kValue));
@@ -88,6 +96,13 @@ ReferenceCache::RungPair ReferenceCache::RungsAt(int layer, int64_t age) const {
   }
   return {RungOf(rule.k.value_or(by_age), Part::kKey),
           RungOf(rule.v.value_or(by_age), Part::kValue)};
+}
+
+ReferenceCache::RungPair ReferenceCache::RungsAtRest(int layer) const {
+  const LayerRule& rule = RuleOf(layer);
+  const auto [key_rung, value_rung] = RungsAt(layer, kForEver);
+  return {rule.idle_k ? RungOf(*rule.idle_k, Part::kKey) : key_rung,
+          rule.idle_v ? RungOf(*rule.idle_v, Part::kValue) : value_rung};
 }
 
 // --- a page's life ---
@@ -242,6 +257,30 @@ void ReferenceCache::Commit(SequenceId id, int num_tokens) {
   for (std::vector<Pages>& views : sequence.views) views.clear();
 }
 
+void ReferenceCache::Demote(ReferencePage& page, int layer, const RungPair& rungs) const {
+  const auto [key_rung, value_rung] = rungs;
+  if (key_rung != page.key_rung) Store(Part::kKey, *key_rung, layer, page);
+  if (value_rung != page.value_rung) Store(Part::kValue, *value_rung, layer, page);
+  page.key_rung = key_rung;
+  page.value_rung = value_rung;
+}
+
+void ReferenceCache::Rest(SequenceId id, int64_t begin, int64_t end) {
+  Sequence& sequence = sequences_.at(id.value);
+  for (int layer = 0; layer < shape_.num_layers; ++layer) {
+    const LayerRule& rule = RuleOf(layer);
+    if (!rule.idle_k && !rule.idle_v) continue;
+    Pages& pages = sequence.layers[static_cast<size_t>(layer)];
+    for (size_t i = 0; i < pages.size(); ++i) {
+      ReferencePage& page = pages[i];
+      const bool is_inside = page.first_position >= begin && page.end_position() <= end;
+      if (!is_inside || !Complete(pages, i) || page.first_position < ExactTokens(layer)) continue;
+      page.demoted_age = kForEver;
+      Demote(page, layer, RungsAtRest(layer));
+    }
+  }
+}
+
 void ReferenceCache::Age(Pages& pages, int layer, int64_t next_position) const {
   Pages kept;
   for (size_t i = 0; i < pages.size(); ++i) {
@@ -250,11 +289,7 @@ void ReferenceCache::Age(Pages& pages, int layer, int64_t next_position) const {
       if (FallsOutOfWindow(layer, page, next_position)) continue;
       if (IsDueToDemote(layer, page, next_position)) {
         page.demoted_age = next_position - page.end_position();
-        const auto [key_rung, value_rung] = RungsAt(layer, page.demoted_age);
-        if (key_rung != page.key_rung) Store(Part::kKey, *key_rung, layer, page);
-        if (value_rung != page.value_rung) Store(Part::kValue, *value_rung, layer, page);
-        page.key_rung = key_rung;
-        page.value_rung = value_rung;
+        Demote(page, layer, RungsAt(layer, page.demoted_age));
       }
     }
     kept.push_back(page);

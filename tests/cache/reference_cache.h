@@ -72,6 +72,7 @@ class ReferenceCache {
   void RemoveRange(SequenceId id, int64_t begin, int64_t end);
   void KeepOnly(SequenceId id, int64_t begin, int64_t end);
   void SlideWindow(SequenceId id, int64_t num_tokens, int64_t sink_tokens);
+  void Rest(SequenceId id, int64_t begin, int64_t end);
 
   // Dense rows [num_tokens, kv_heads, dim], one token at a time: each grows or begins a page, its
   // query sees the table as it then is, and what is due at its end is carried out. Commit ends the
@@ -122,6 +123,7 @@ class ReferenceCache {
 
   const LayerRule& RuleOf(int layer) const;
   RungPair RungsAt(int layer, int64_t age) const;
+  RungPair RungsAtRest(int layer) const;
   const Rung* OpenRung(int layer) const;
   const Rung* RungOf(const std::string& name, Part part) const;
   int64_t OpenTokens(int layer) const;
@@ -134,6 +136,7 @@ class ReferenceCache {
   bool Waits(const Sequence& sequence, int layer) const {
     return RuleOf(layer).fold && sequence.prompt_open;
   }
+  void Demote(ReferencePage& page, int layer, const RungPair& rungs) const;
   // Drops, seals and demotes what is due.
   void Age(Pages& pages, int layer, int64_t next_position) const;
   // The pages of a layer once its prompt is folded; empty where nothing is long enough.

@@ -427,6 +427,34 @@ def spoken():
     return data.getvalue()
 
 
+class IdleTest(unittest.TestCase):
+    def wait(self, server, name, value):
+        for _ in range(200):
+            cache = json.loads(server.get("/cache"))
+            if cache[name] >= value:
+                return cache
+            time.sleep(0.05)
+        self.fail(f"{name} is {cache[name]}, not {value}")
+
+    def test_a_conversation_rests_spills_and_goes_on(self):
+        with tempfile.TemporaryDirectory() as folder:
+            server = Server("--kv", "t4,idle_k=t3,idle_v=t2,exact=0", "--idle", "0.5", "--spill", "2", "--disk-cache",
+                            folder, "--tier-writes", "leaving")
+            try:
+                server.post("/completion", {"prompt": STORY, "n_predict": 1})
+                before = json.loads(server.get("/cache"))
+                pages = sum(run["pages"] for run in before["conversations"][0]["runs"])
+                at_rest = self.wait(server, "pages_rested", pages)
+                self.assertEqual({run["state"] for run in at_rest["conversations"][0]["runs"]}, {"idle"})
+                self.assertLess(at_rest["bytes_held"], before["bytes_held"])
+                gone = self.wait(server, "pages_spilled", pages)
+                self.assertEqual(gone["conversations"], [])
+                second = server.post("/completion", {"prompt": STORY + "And then it burned.", "n_predict": 1})
+                self.assertGreaterEqual(second["timings"]["cache_n"], 64 * (pages - 1))
+            finally:
+                server.stop()
+
+
 class SpeechTest(unittest.TestCase):
     def test_without_a_model_it_says_how_to_have_one(self):
         server = Server()

@@ -48,6 +48,12 @@ std::vector<Piece> CutPieces(int64_t ctx, bool prompt_half) {
   return pieces;
 }
 
+bool HasIdle(const Plan& plan) {
+  return std::any_of(plan.rules.begin(), plan.rules.end(), [](const LayerRule& rule) {
+    return rule.idle_k.has_value() || rule.idle_v.has_value();
+  });
+}
+
 class WindowEvaluation {
  public:
   WindowEvaluation(const std::shared_ptr<const DecoderModel>& model, const Tokenizer& tokenizer,
@@ -58,6 +64,7 @@ class WindowEvaluation {
         windows_(windows),
         executor_(executor),
         progress_(progress),
+        rest_(options.rest),
         runner_(model->MakeRunner(executor, options.precision)) {}
 
   Result<WindowEvalResult> Run(std::span<const EvalPlan> plans, bool prompt_half);
@@ -94,6 +101,7 @@ class WindowEvaluation {
   std::span<const std::vector<int32_t>> windows_;
   Executor& executor_;
   const std::function<bool(const EvalProgress&)>& progress_;
+  const bool rest_;
   std::unique_ptr<DecoderRunner> runner_;
 
   std::vector<EvalLane> lanes_;
@@ -135,7 +143,9 @@ Status WindowEvaluation::Feed(EvalLane& lane, std::span<const int32_t> window, c
   VARVE_RETURN_IF_ERROR(InLane(lane, runner_->Forward(*lane.cache, lane.sequence, tokens, which,
                                                       piece.scored() ? logits.data() : nullptr)));
   if (!piece.ends_prompt) return Status();
-  return InLane(lane, lane.cache->EndPrompt(lane.sequence));
+  VARVE_RETURN_IF_ERROR(InLane(lane, lane.cache->EndPrompt(lane.sequence)));
+  if (!rest_ || !HasIdle(lane.cache->plan())) return Status();
+  return InLane(lane, lane.cache->Rest(lane.sequence, 0, piece.end).status());
 }
 
 void WindowEvaluation::SummariseReference(const Piece& piece) {
@@ -310,10 +320,10 @@ Result<WindowEvalResult> EvaluateWindows(const std::shared_ptr<const DecoderMode
                                          std::span<const EvalPlan> plans,
                                          const WindowEvalOptions& options, Executor& executor,
                                          const std::function<bool(const EvalProgress&)>& progress) {
-  const bool prompt_half =
-      options.prompt_half || std::any_of(plans.begin(), plans.end(), [](const EvalPlan& plan) {
-        return NeedsPromptEnd(plan.plan);
-      });
+  const bool prompt_half = options.prompt_half || options.rest ||
+                           std::any_of(plans.begin(), plans.end(), [](const EvalPlan& plan) {
+                             return NeedsPromptEnd(plan.plan);
+                           });
   return WindowEvaluation(model, tokenizer, windows, options, executor, progress)
       .Run(plans, prompt_half);
 }

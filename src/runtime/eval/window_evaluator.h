@@ -30,6 +30,9 @@ struct WindowEvalOptions {
   // for all plans of a run if one of them evicts or folds; else every token after the first is
   // scored.
   bool prompt_half = false;
+  // At the end of the prompt, plans with idle= put it to rest: what is scored is a conversation
+  // that goes on after a pause. Implies prompt_half.
+  bool rest = false;
 };
 
 // Mean KL of the scored positions [begin, end) of all windows: whether a plan drifts with depth.

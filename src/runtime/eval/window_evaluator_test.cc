@@ -232,5 +232,18 @@ TEST_F(WindowEvaluator, RefusesWhatItCannotRun) {
             "window 0: token 9999 is not in the model's vocabulary of 258");
 }
 
+TEST_F(WindowEvaluator, RestIsBetweenTheHalves) {
+  const std::vector<std::string> plans = {"q8_0,exact=0", "q8_0,idle=t2,exact=0"};
+  const auto windows = Windows(2, 256);
+  const auto awake = Evaluate(windows, plans, 2, {.prompt_half = true});
+  const auto rested = Evaluate(windows, plans, 2, {.rest = true});
+  ASSERT_TRUE(awake.ok() && rested.ok());
+  EXPECT_TRUE(rested->prompt_half);
+  EXPECT_EQ(awake->plans[1].kl_mean, awake->plans[2].kl_mean);
+  EXPECT_EQ(rested->plans[1].kl_mean, awake->plans[1].kl_mean);
+  EXPECT_GT(rested->plans[2].kl_mean, 2 * awake->plans[2].kl_mean);
+  EXPECT_LT(rested->plans[2].bytes_per_token, awake->plans[2].bytes_per_token);
+}
+
 }  // namespace window_evaluator_test
 }  // namespace varve

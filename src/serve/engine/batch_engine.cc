@@ -15,6 +15,10 @@ namespace varve::serve {
 namespace {
 
 constexpr std::chrono::microseconds kFetchPoll{300};
+// Pages that are put to rest between two steps: as long as somebody waits for the next step, and
+// else.
+constexpr size_t kBusyPages = 1;
+constexpr size_t kIdlePages = 8;
 
 }  // namespace
 
@@ -58,15 +62,27 @@ Result<std::unique_ptr<BatchEngine>> BatchEngine::Create(
   }
   const int page_tokens = engine->cache_->shape().page_tokens;
   engine->keys_.emplace(model->fingerprint(), PrintPlan(options.plan), page_tokens);
-  engine->prefixes_ = std::make_unique<PrefixCache>(
-      *engine->cache_,
-      PrefixOptions{.order = options.eviction,
-                    .page_bytes = static_cast<double>(engine->estimate_.page_bytes())});
   VARVE_ASSIGN_OR_RETURN(std::unique_ptr<PageTiers> tiers, OpenTiers(options.tiers));
   if (!tiers->empty()) {
     engine->tiers_ = std::make_unique<PrefixTiers>(*engine->cache_, std::move(tiers));
   }
+  engine->prefixes_ = std::make_unique<PrefixCache>(*engine->cache_, engine->MakePrefixOptions());
   return engine;
+}
+
+PrefixOptions BatchEngine::MakePrefixOptions() {
+  PrefixOptions prefix{.order = options_.eviction,
+                       .page_bytes = static_cast<double>(estimate_.page_bytes())};
+  if (estimate_.rest_page_bytes() > 0) prefix.idle_s = options_.idle_s;
+  for (const LayerRule& rule : options_.plan.rules) prefix.packs = prefix.packs || rule.pack;
+  if (tiers_ == nullptr) return prefix;
+  prefix.spill_s = options_.spill_s;
+  if (options_.tier_writes == TierWrites::kLeaving) {
+    prefix.before_eviction = [this](SequenceId sequence, size_t page, const PageKey& key) {
+      tiers_->KeepPage(sequence, page, key, UsPerPage());
+    };
+  }
+  return prefix;
 }
 
 Status BatchEngine::Check(const CompletionRequest& request) const {
@@ -125,12 +141,13 @@ bool BatchEngine::Step() {
   if (running_.empty()) {
     // Those who wait do so for pages of a tier.
     if (!waiting_.empty()) std::this_thread::sleep_for(kFetchPoll);
-    return !waiting_.empty();
+    return TendIdle(kIdlePages) || !waiting_.empty();
   }
   DecodeAll();
   RemoveEnded();
   ReadChunk();
   RemoveEnded();
+  TendIdle(kBusyPages);
   return true;
 }
 
@@ -229,7 +246,7 @@ void BatchEngine::KeepPages(RunningRequest& running, int64_t num_tokens) {
       prefixes_->Keep(running.sequence, keys, UsPerPage(), Now(), running.pin);
   // Without memory for tables nothing is kept; the answer does not depend on it.
   if (kept.ok()) running.pin = *kept;
-  if (tiers_ != nullptr) {
+  if (tiers_ != nullptr && options_.tier_writes == TierWrites::kComputed) {
     running.pages_in_tiers =
         tiers_->Keep(running.sequence, keys, running.pages_in_tiers, UsPerPage());
   }
@@ -239,7 +256,10 @@ void BatchEngine::RemoveEnded() {
   for (const auto& running : running_) {
     if (!running->has_ended()) continue;
     if (options_.reuse_generated) KeepPages(*running, running->fed);
-    if (running->pin != nullptr) prefixes_->Unpin(running->pin);
+    if (running->pin != nullptr) {
+      prefixes_->Touch(*running->pin, Now());
+      prefixes_->Unpin(running->pin);
+    }
     slots_[static_cast<size_t>(running->slot())] = {running->tokens(), running->request().tenant};
     // A sequence that is not there any more has no pages either.
     static_cast<void>(cache_->Free(running->sequence));
@@ -253,6 +273,9 @@ void BatchEngine::EndAll(const Status& why) {
   waiting_.clear();
   for (const auto& running : running_) running->End(FinishReason::kError, why);
   RemoveEnded();
+  // What leaves memory now goes where it would have gone later.
+  const bool writes = tiers_ != nullptr && options_.tier_writes == TierWrites::kLeaving;
+  if (writes) static_cast<void>(prefixes_->Clear());
 }
 
 }  // namespace varve::serve

@@ -14,6 +14,9 @@
 // and while pages of its prompt are on their way from a tier, which is never longer than computing
 // them would take.
 //
+// Conversations that nobody continues are put to rest, a page or so per step, and may leave memory
+// for a tier (batch_idle.cc).
+//
 // One thread (engine.h has one). No HTTP, no JSON.
 
 #ifndef VARVE_SERVE_ENGINE_BATCH_ENGINE_H_
@@ -39,6 +42,8 @@
 
 namespace varve::serve {
 
+enum class TierWrites { kComputed, kLeaving };
+
 struct EngineOptions {
   Plan plan;
   uint64_t cache_bytes = uint64_t{1} << 30;  // of all pages; > 0
@@ -54,6 +59,13 @@ struct EngineOptions {
   EvictionOrder eviction = EvictionOrder::kValue;
   ProductPrecision precision = ProductPrecision::kF32;
   TierSettings tiers;  // behind the prefix cache
+  // When pages go to the tiers: once they are computed, so that a crash loses none, or when they
+  // leave memory, so that nothing is stored twice.
+  TierWrites tier_writes = TierWrites::kComputed;
+  // Without use, until a conversation is put to rest (idle= in the plan); 0: never.
+  double idle_s = 60;
+  // Without use, until it leaves memory, once a tier has its pages; 0: only for want of room.
+  double spill_s = 0;
 };
 
 class BatchEngine {
@@ -72,8 +84,10 @@ class BatchEngine {
   // queue, ends at once with an error.
   void Add(CompletionRequest request, std::shared_ptr<AnswerChannel> channel);
 
-  // One step. False: there is nothing to do.
+  // One step. False: there is nothing to do before SecondsToIdleWork have passed.
   bool Step();
+  // Until conversations that nobody uses need something; infinity: nothing falls due.
+  double SecondsToIdleWork() const;
   // Ends everything, waiting or running, with an error.
   void EndAll(const Status& why);
 
@@ -99,6 +113,7 @@ class BatchEngine {
   BatchEngine(std::shared_ptr<const DecoderModel> model, const Tokenizer& tokenizer,
               EngineOptions options, ByteEstimate estimate);
 
+  PrefixOptions MakePrefixOptions();
   void DropCancelled();
   void Admit();
   bool CanAdmit(const QueuedRequest& queued);
@@ -114,6 +129,10 @@ class BatchEngine {
   void KeepPages(RunningRequest& running, int64_t num_tokens);
   void FetchPages(QueuedRequest& queued);
   void ImportPages(RunningRequest& running);
+  // Puts up to max_pages pages of idle conversations to rest and lets some leave for a tier; false
+  // if there was nothing to do.
+  bool TendIdle(size_t max_pages);
+  bool SpillIdle();
   double UsPerPage() const { return us_per_prompt_token_ * cache_->shape().page_tokens; }
   void RemoveEnded();
   void EndWaiting(const QueuedRequest& queued, FinishReason reason, const Status& error);

@@ -1,26 +1,22 @@
 // BatchEngine: what it shows of itself.
 
-#include <algorithm>
-
 #include "serve/engine/batch_engine.h"
 
 namespace varve::serve {
 namespace {
 
-// The pages of a sequence in order: what never leaves the open rung, what is sealed, what is open.
-std::vector<PageRun> RunsOf(const Result<PlanCost>& cost) {
+// The pages of a sequence in order, as they are in the first layer.
+std::vector<PageRun> RunsOf(const Cache& cache, SequenceId sequence) {
   std::vector<PageRun> runs;
-  if (!cost.ok() || cost->ranges.empty()) return runs;
-  for (const StageCost& stage : cost->ranges.front().stages) {
-    if (stage.pages == 0 || stage.state == "dropped") continue;
-    runs.push_back(
-        {stage.pages, stage.state, stage.k == stage.v ? stage.k : stage.k + "/" + stage.v});
+  const Result<SequenceInfo> info = cache.Describe(sequence, 0);
+  if (!info.ok()) return runs;
+  for (const PageForm& form : info->forms) {
+    const std::string rung = form.k == form.v ? form.k : form.k + "/" + form.v;
+    const bool is_news =
+        runs.empty() || runs.back().state != form.state || runs.back().rung != rung;
+    if (is_news) runs.push_back({0, form.state, rung});
+    ++runs.back().pages;
   }
-  const auto order = [](const PageRun& run) {
-    return run.state == "exact" ? 0 : run.state == "sealed" ? 1 : run.state == "open" ? 2 : 3;
-  };
-  std::stable_sort(runs.begin(), runs.end(),
-                   [&](const auto& a, const auto& b) { return order(a) < order(b); });
   return runs;
 }
 
@@ -51,7 +47,7 @@ EngineSnapshot BatchEngine::Snapshot() const {
     view.generated = static_cast<int64_t>(running->tokens().size()) - running->prompt_tokens();
     view.limit = running->limit();
     view.shared_pages = running->cached_tokens / snapshot.page_tokens;
-    if (running->fed > 0) view.pages = RunsOf(estimate_.Cost(running->fed));
+    view.pages = RunsOf(*cache_, running->sequence);
     snapshot.conversations.push_back(std::move(view));
   }
   if (prefixes_ == nullptr) return snapshot;
@@ -63,7 +59,7 @@ EngineSnapshot BatchEngine::Snapshot() const {
     view.tokens_fed = path.num_pages * snapshot.page_tokens;
     view.shared_pages = path.shared_pages;
     view.uses = path.uses;
-    view.pages = RunsOf(estimate_.Cost(view.tokens_fed));
+    view.pages = RunsOf(*cache_, path.sequence);
     snapshot.conversations.push_back(std::move(view));
   }
   return snapshot;

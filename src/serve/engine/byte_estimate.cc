@@ -4,6 +4,11 @@
 #include <utility>
 
 namespace varve::serve {
+namespace {
+
+constexpr int64_t kManyPages = 256;
+
+}  // namespace
 
 ByteEstimate::ByteEstimate(Plan plan, const CacheShape& shape, PlanResources resources)
     : plan_(std::move(plan)),
@@ -16,6 +21,13 @@ Result<ByteEstimate> ByteEstimate::Create(const Plan& plan, const CacheShape& sh
   ByteEstimate estimate(plan, shape, resources);
   VARVE_ASSIGN_OR_RETURN(const PlanCost one, estimate.Cost(estimate.page_tokens_));
   estimate.page_bytes_ = one.bytes;
+  // Enough pages that some are not kept exact, unless all are.
+  VARVE_ASSIGN_OR_RETURN(const PlanCost many, estimate.Cost(kManyPages * estimate.page_tokens_));
+  for (const RangeCost& range : many.ranges) {
+    if (!range.idle || range.idle->pages == 0) continue;
+    estimate.rest_page_bytes_ +=
+        range.idle->layer_bytes / static_cast<uint64_t>(range.idle->pages) * range.num_layers();
+  }
   return estimate;
 }
 

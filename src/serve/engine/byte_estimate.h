@@ -23,6 +23,8 @@ class ByteEstimate {
   uint64_t Bytes(int64_t num_tokens);
   // Of one more page.
   uint64_t page_bytes() const { return page_bytes_; }
+  // Of a page at rest (idle=); 0: the plan has no idle=.
+  uint64_t rest_page_bytes() const { return rest_page_bytes_; }
   // The states of pages at a length, as the plan has it.
   Result<PlanCost> Cost(int64_t num_tokens) const;
 
@@ -34,6 +36,7 @@ class ByteEstimate {
   PlanResources resources_;
   int page_tokens_;
   uint64_t page_bytes_ = 0;
+  uint64_t rest_page_bytes_ = 0;
   std::vector<uint64_t> by_pages_;  // 0: not asked yet
 };
 

@@ -1,9 +1,12 @@
 #include "serve/engine/engine.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace varve::serve {
 namespace {
+
+constexpr double kMaxWaitSeconds = 3600;  // a clock can add that much
 
 Status Stopping() { return FailedPrecondition("the server is stopping"); }
 
@@ -66,7 +69,10 @@ bool Engine::TakeArrivals(bool is_busy) {
   if (!is_busy && arrivals_.empty()) {
     is_busy_ = false;
     changed_.notify_all();
-    changed_.wait(lock, [this] { return is_ending_ || !tasks_.empty() || !arrivals_.empty(); });
+    const auto has_news = [this] { return is_ending_ || !tasks_.empty() || !arrivals_.empty(); };
+    // Conversations that nobody continues are looked after all the same.
+    const double seconds = std::min(batch_->SecondsToIdleWork(), kMaxWaitSeconds);
+    changed_.wait_for(lock, std::chrono::duration<double>(seconds), has_news);
   }
   is_busy_ = is_busy || !arrivals_.empty();
   std::vector<Arrival> arrivals = std::exchange(arrivals_, {});

@@ -33,7 +33,7 @@ struct EngineCounters {
 // Pages of a conversation that are in one state, in order.
 struct PageRun {
   int64_t pages = 0;
-  std::string state;  // "exact", "sealed", "open", "filling"
+  std::string state;  // as in PageForm: "exact", "sealed", "open", "idle", …
   std::string rung;   // "q8_0", or "q8_0/q4_0" where K and V differ
 };
 
@@ -48,7 +48,7 @@ struct ConversationView {
   int64_t limit = 0;
   int64_t shared_pages = 0;    // at its beginning, with others
   double uses = 0;             // idle ones: how often, with the past fading
-  std::vector<PageRun> pages;  // as the plan has them in its first layers
+  std::vector<PageRun> pages;  // as they are in the first layer
 };
 
 struct EngineSnapshot {

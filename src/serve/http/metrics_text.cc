@@ -59,6 +59,10 @@ void AddOurs(const EngineSnapshot& snapshot, MetricsPage& page) {
   page.Counter("varve_prefix_page_hits_total", snapshot.prefix.hits, "Pages that were there.");
   page.Counter("varve_prefix_pages_evicted_total", snapshot.prefix.pages_evicted,
                "Pages given up for others.");
+  page.Counter("varve_prefix_pages_rested_total", snapshot.prefix.pages_rested,
+               "Pages of idle conversations brought to the form of idle=.");
+  page.Counter("varve_prefix_pages_spilled_total", snapshot.prefix.pages_spilled,
+               "Pages of idle conversations that left memory for a tier.");
   page.Line("# HELP varve_rung_bytes Payload of pages by rung and state.");
   page.Line("# TYPE varve_rung_bytes gauge");
   for (const RungBytes& rung : snapshot.cache.rungs) {

@@ -60,6 +60,8 @@ ordered_json CacheJson(const EngineSnapshot& snapshot) {
           {"page_queries", snapshot.prefix.queries},
           {"page_hits", snapshot.prefix.hits},
           {"pages_evicted", snapshot.prefix.pages_evicted},
+          {"pages_rested", snapshot.prefix.pages_rested},
+          {"pages_spilled", snapshot.prefix.pages_spilled},
           {"rungs", std::move(rungs)},
           {"conversations", std::move(conversations)}};
 }

@@ -118,7 +118,7 @@ const HUES = {
 function colour(run) {
   const rung = run.rung.split('/')[0];
   const hue = rung in HUES ? HUES[rung] : 150;
-  const light = {exact: 42, open: 55, filling: 70, sealed: 50}[run.state] || 50;
+  const light = {exact: 42, open: 55, filling: 70, sealed: 50, packed: 42, idle: 34}[run.state] || 50;
   return `hsl(${hue} 60% ${light}%)`;
 }
 function strip(talk) {
@@ -160,6 +160,8 @@ function draw(now) {
     'pages sealed': now.pages_sealed,
     'pages demoted': now.pages_demoted,
     'pages evicted': now.pages_evicted,
+    'pages put to rest': now.pages_rested,
+    'pages spilled': now.pages_spilled,
   };
   $('figures').replaceChildren(...Object.entries(figures).map(([name, value]) => {
     const box = element('div');

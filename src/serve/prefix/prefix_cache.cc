@@ -5,21 +5,9 @@
 
 #include <fmt/format.h>
 
-namespace varve::serve {
+#include "serve/prefix/prefix_node.h"
 
-// One page of a prefix. Leaves have a sequence, other nodes have children.
-class PrefixNode {
- public:
-  PrefixNode* parent = nullptr;
-  PageKey key;
-  size_t depth = 0;  // pages up to the end of this one; 0: the root
-  std::map<PageKey, std::unique_ptr<PrefixNode>> children;
-  std::optional<SequenceId> sequence;  // of a leaf: all pages of its path
-  int pins = 0;
-  double cost_us = 0;
-  double uses = 0;  // as of last_use_s
-  double last_use_s = 0;
-};
+namespace varve::serve {
 
 Status Cacheable(const Plan& plan) {
   for (const LayerRule& rule : plan.rules) {
@@ -108,7 +96,8 @@ Result<std::optional<PrefixCache::Hit>> PrefixCache::Take(std::span<const PageKe
   while (!leaf->sequence) leaf = leaf->children.begin()->second.get();
   VARVE_ASSIGN_OR_RETURN(const SequenceId fork, ForkPages(*leaf->sequence, num_pages));
   for (PrefixNode* used = node; used != root_.get(); used = used->parent) Use(*used, now_s);
-  ++node->pins;
+  Touch(*node, now_s);
+  AddPins(*node, 1);
   return std::optional(Hit{fork, num_pages, node});
 }
 
@@ -135,8 +124,11 @@ Result<PrefixNode*> PrefixCache::Keep(SequenceId source, std::span<const PageKey
       ++stats_.pages_added;
     }
     SetSequence(*node, kept);
+    // The source may have pages of its own in place of those that were here.
+    for (PrefixNode* old = node; old != root_.get(); old = old->parent) old->rested = false;
   }
-  if (node != root_.get()) ++node->pins;
+  Touch(*node, now_s);
+  if (node != root_.get()) AddPins(*node, 1);
   if (old_pin != nullptr) Unpin(old_pin);
   return node == root_.get() ? nullptr : node;
 }
@@ -145,11 +137,19 @@ PrefixNode* PrefixCache::Pin(std::span<const PageKey> keys) {
   size_t num_pages = 0;
   PrefixNode* node = FindNode(keys, &num_pages);
   if (num_pages == 0) return nullptr;
-  ++node->pins;
+  AddPins(*node, 1);
   return node;
 }
 
-void PrefixCache::Unpin(PrefixNode* node) { --node->pins; }
+void PrefixCache::Unpin(PrefixNode* node) {
+  AddPins(*node, -1);
+  LookAgainAt(0);
+}
+
+void PrefixCache::AddPins(PrefixNode& node, int count) {
+  for (PrefixNode* pinned = &node; pinned != nullptr; pinned = pinned->parent)
+    pinned->pins += count;
+}
 
 Status PrefixCache::RemoveLeaf(PrefixNode* leaf) {
   PrefixNode* parent = leaf->parent;
@@ -164,7 +164,6 @@ Status PrefixCache::RemoveLeaf(PrefixNode* leaf) {
   leaves_.erase(leaf);
   parent->children.erase(PageKey(leaf->key));
   --stats_.pages;
-  ++stats_.pages_evicted;
   return Status();
 }
 
@@ -175,7 +174,10 @@ Result<bool> PrefixCache::EvictOne(double now_s) {
     if (least == nullptr || Value(*leaf, now_s) < Value(*least, now_s)) least = leaf;
   }
   if (least == nullptr) return false;
+  if (options_.before_eviction)
+    options_.before_eviction(*least->sequence, least->depth - 1, least->key);
   VARVE_RETURN_IF_ERROR(RemoveLeaf(least));
+  ++stats_.pages_evicted;
   return true;
 }
 
@@ -185,6 +187,7 @@ Status PrefixCache::Forget(std::span<const PageKey> keys) {
   while (node != root_.get() && node->sequence && node->pins == 0) {
     PrefixNode* parent = node->parent;
     VARVE_RETURN_IF_ERROR(RemoveLeaf(node));
+    ++stats_.pages_evicted;
     node = parent;
   }
   return Status();
@@ -203,7 +206,8 @@ std::vector<PrefixPath> PrefixCache::Paths(double now_s) const {
     PrefixPath path{.num_pages = static_cast<int64_t>(leaf->depth),
                     .shared_pages = 0,
                     .uses = Uses(*leaf, now_s),
-                    .pinned = leaf->pins > 0};
+                    .pinned = leaf->pins > 0,
+                    .sequence = *leaf->sequence};
     const PrefixNode* node = leaf->parent;
     while (node != root_.get() && node->children.size() == 1) node = node->parent;
     path.shared_pages = static_cast<int64_t>(node->depth);

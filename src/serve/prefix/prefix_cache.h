@@ -14,6 +14,10 @@
 //   bytes   what the page holds
 // LRU, which looks at the last use alone, is there to be compared with (EvictionOrder::kLru).
 //
+// Pages that nobody has used for a while are put to rest (Cache::Rest), a few at a time, and may
+// leave for a tier (prefix_idle.cc). A page rests only when no path that it is on is in use, and
+// then in all of them: so there are never two forms of it for long.
+//
 // Only where every page is a function of the tokens before it: a plan with evict=, window= or fold=
 // drops or merges pages by what comes later, so that a shorter prefix cannot be cut out of a longer
 // one (Cacheable). Not thread-safe: belongs to the engine's thread, as the Cache does.
@@ -21,8 +25,10 @@
 #ifndef VARVE_SERVE_PREFIX_PREFIX_CACHE_H_
 #define VARVE_SERVE_PREFIX_PREFIX_CACHE_H_
 
+#include <algorithm>
 #include <cstdint>
-#include <map>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <set>
@@ -42,6 +48,11 @@ struct PrefixOptions {
   EvictionOrder order = EvictionOrder::kValue;
   double half_life_s = 600;
   double page_bytes = 1;  // of one page in all layers, by the plan
+  double idle_s = 0;      // without use, until pages are put to rest; 0: never
+  bool packs = false;     // the plan has pack=: what workers have done is taken over, too
+  double spill_s = 0;     // without use, until FindToSpill has a path; 0: never
+  // Before a page is given up for want of room: a sequence that has it, its number and its key.
+  std::function<void(SequenceId, size_t, const PageKey&)> before_eviction;
 };
 
 struct PrefixStats {
@@ -51,6 +62,8 @@ struct PrefixStats {
   uint64_t leaves = 0;       // sequences that hold them
   uint64_t pages_added = 0;  // since creation
   uint64_t pages_evicted = 0;
+  uint64_t pages_rested = 0;
+  uint64_t pages_spilled = 0;  // left because a tier has them
 };
 
 // kUnimplemented names the clause because of which prefixes of this plan cannot be shared.
@@ -64,6 +77,7 @@ struct PrefixPath {
   int64_t shared_pages = 0;  // of those, with other conversations
   double uses = 0;
   bool pinned = false;
+  SequenceId sequence;  // the cache's own; has all of its pages
 };
 
 class PrefixCache {
@@ -93,6 +107,8 @@ class PrefixCache {
   // Pins the longest prefix that there is; null where there is none.
   PrefixNode* Pin(std::span<const PageKey> keys);
   void Unpin(PrefixNode* node);
+  // Somebody has needed the node until now.
+  void Touch(PrefixNode& node, double now_s);
 
   // Gives up the page of least value; false if all that is left is in use. Its memory is free at
   // once.
@@ -101,11 +117,35 @@ class PrefixCache {
   Status Forget(std::span<const PageKey> keys);
   Status Clear();
 
+  // --- what nobody uses (prefix_idle.cc) ---
+
+  // Puts pages to rest that have not been used for idle_s, up to max_pages of them; how many it has
+  // looked at. One that finds no memory is tried again a second later.
+  size_t RestIdle(double now_s, size_t max_pages);
+  // A path of which nobody has used the last pages for spill_s.
+  struct IdlePath {
+    PrefixNode* leaf = nullptr;
+    SequenceId sequence;
+    std::vector<PageKey> keys;  // of all its pages
+    size_t first_page = 0;      // from here on they are idle, and of no other path
+  };
+  std::optional<IdlePath> FindToSpill(double now_s);
+  // Gives up the pages of the path from first_page on.
+  Status Spill(const IdlePath& path);
+  // They are not in a tier yet: not before some seconds, more each time.
+  void PostponeSpill(const IdlePath& path, double now_s);
+  // When there may be something to put to rest or to spill; infinity: not before the next use.
+  double NextIdleWork() const { return std::min(next_rest_s_, next_spill_s_); }
+
   PrefixStats stats() const;
   std::vector<PrefixPath> Paths(double now_s) const;
 
  private:
   PrefixNode* FindNode(std::span<const PageKey> keys, size_t* num_pages) const;
+  static void AddPins(PrefixNode& node, int count);
+  void LookAgainAt(double time_s);
+  bool RestNode(PrefixNode& node);
+  void TakePacked(double now_s);
   double Value(const PrefixNode& node, double now_s) const;
   double Uses(const PrefixNode& node, double now_s) const;
   void Use(PrefixNode& node, double now_s);
@@ -120,6 +160,10 @@ class PrefixCache {
   std::unique_ptr<PrefixNode> root_;
   std::set<PrefixNode*> leaves_;  // that hold a sequence
   PrefixStats stats_;
+  double next_rest_s_ = std::numeric_limits<double>::infinity();
+  double next_spill_s_ = std::numeric_limits<double>::infinity();
+  double take_packed_s_ = std::numeric_limits<double>::infinity();
+  int takes_left_ = 0;
 };
 
 }  // namespace varve::serve

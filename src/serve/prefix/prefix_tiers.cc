@@ -8,6 +8,8 @@ namespace varve::serve {
 namespace {
 
 constexpr std::chrono::seconds kFlushTime{5};
+// The engine waits for it.
+constexpr std::chrono::milliseconds kContainsTime{5};
 // Before the first prompt has been read nobody knows what a page costs.
 constexpr double kFirstSecondsPerPage = 0.1;
 
@@ -55,15 +57,30 @@ size_t PrefixTiers::Import(const PrefixFetch& fetch, SequenceId sequence, size_t
 size_t PrefixTiers::Keep(SequenceId sequence, std::span<const PageKey> keys, size_t first_page,
                          double us_per_page) {
   for (size_t i = first_page; i < keys.size(); ++i) {
-    const int64_t begin = static_cast<int64_t>(i) * page_tokens_;
-    Result<std::vector<std::byte>> image =
-        cache_.ExportPages(sequence, begin, begin + page_tokens_, {.settled = true});
-    if (!image.ok()) return i;
-    const double value = ValueOf(us_per_page, image->size());
-    tiers_->Put(keys[i], std::make_shared<const std::vector<std::byte>>(std::move(*image)), value);
-    ++stats_.pages_exported;
+    if (!KeepPage(sequence, i, keys[i], us_per_page)) return i;
   }
   return std::max(first_page, keys.size());
+}
+
+bool PrefixTiers::KeepPage(SequenceId sequence, size_t page, const PageKey& key,
+                           double us_per_page) {
+  const int64_t begin = static_cast<int64_t>(page) * page_tokens_;
+  Result<std::vector<std::byte>> image =
+      cache_.ExportPages(sequence, begin, begin + page_tokens_, {.resting = true});
+  if (!image.ok()) return false;
+  const double value = ValueOf(us_per_page, image->size());
+  tiers_->Put(key, std::make_shared<const std::vector<std::byte>>(std::move(*image)), value);
+  ++stats_.pages_exported;
+  return true;
+}
+
+std::vector<bool> PrefixTiers::Contains(std::span<const PageKey> keys) const {
+  std::vector<bool> found(keys.size());
+  for (const std::unique_ptr<PageTier>& tier : tiers_->tiers()) {
+    const std::vector<bool> there = tier->Contains(keys, TierClock::now() + kContainsTime);
+    for (size_t i = 0; i < keys.size(); ++i) found[i] = found[i] || there[i];
+  }
+  return found;
 }
 
 PrefixTierStats PrefixTiers::stats() const {

@@ -1,5 +1,6 @@
 // PrefixTiers: the pages of prefixes that are not in memory: fetched ahead for requests that wait,
-// brought into their sequences, and written behind once they are computed.
+// brought into their sequences, and written behind once they are computed. What is written is the
+// form of pages at rest (idle=), so that a page is written once, whatever becomes of it in memory.
 //
 // Belongs to the engine's thread, as the Cache does; the tiers have threads of their own. Nothing
 // here fails a request: a page that cannot be fetched, or does not pass its checks, is computed.
@@ -59,6 +60,10 @@ class PrefixTiers {
   // been handed over then.
   size_t Keep(SequenceId sequence, std::span<const PageKey> keys, size_t first_page,
               double us_per_page);
+  // One page of a sequence; false if it cannot leave the cache.
+  bool KeepPage(SequenceId sequence, size_t page, const PageKey& key, double us_per_page);
+  // Which of the pages some tier has, or is about to write; asks for a moment and no longer.
+  std::vector<bool> Contains(std::span<const PageKey> keys) const;
 
   PrefixTierStats stats() const;
 

@@ -1,0 +1,48 @@
+// BatchEngine: conversations that nobody continues are put to rest, and leave memory for a tier.
+
+#include <algorithm>
+#include <limits>
+
+#include "serve/engine/batch_engine.h"
+
+namespace varve::serve {
+namespace {
+
+// Pages of a path that are handed to the tiers in one go.
+constexpr size_t kSpillPages = 8;
+
+}  // namespace
+
+double BatchEngine::SecondsToIdleWork() const {
+  if (prefixes_ == nullptr) return std::numeric_limits<double>::infinity();
+  return std::max(0.0, prefixes_->NextIdleWork() - Now());
+}
+
+bool BatchEngine::TendIdle(size_t max_pages) {
+  if (SecondsToIdleWork() > 0) return false;
+  // A page at rest is smaller than before, but for a moment there are both.
+  if (estimate_.rest_page_bytes() > 0) MakeRoom(estimate_.rest_page_bytes());
+  const bool rested = prefixes_->RestIdle(Now(), max_pages) > 0;
+  return SpillIdle() || rested;
+}
+
+bool BatchEngine::SpillIdle() {
+  if (tiers_ == nullptr) return false;
+  const std::optional<PrefixCache::IdlePath> path = prefixes_->FindToSpill(Now());
+  if (!path) return false;
+  const std::span<const PageKey> keys = std::span(path->keys).subspan(path->first_page);
+  const std::vector<bool> there = tiers_->Contains(keys);
+  size_t missing = 0;
+  for (size_t i = 0; i < keys.size() && missing < kSpillPages; ++i) {
+    if (there[i]) continue;
+    ++missing;
+    tiers_->KeepPage(path->sequence, path->first_page + i, keys[i], UsPerPage());
+  }
+  if (missing == 0) return prefixes_->Spill(*path).ok();
+  // What has just been handed over may yet be dropped: it stays until the tier says that it is
+  // there.
+  if (missing < kSpillPages) prefixes_->PostponeSpill(*path, Now());
+  return true;
+}
+
+}  // namespace varve::serve
