@@ -144,7 +144,7 @@ add_test(NAME cuda-option COMMAND ${CMAKE_COMMAND}
   -DSOURCE_DIR=${PROJECT_SOURCE_DIR} -DWORK_DIR=${PROJECT_BINARY_DIR}/cuda_option_test
   -DGENERATOR=${CMAKE_GENERATOR}
   -P ${PROJECT_SOURCE_DIR}/tests/cuda_option/run.cmake)
-foreach(script get_models compare_llama_cpp compare_whisper_cpp)
+foreach(script get_models compare_llama_cpp compare_whisper_cpp serve_load)
   add_test(NAME ${script} COMMAND Python3::Interpreter -m unittest -q ${script}_test)
   set_tests_properties(${script} PROPERTIES
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}/tools LABELS tree TIMEOUT ${VARVE_TEST_TIMEOUT_S})
