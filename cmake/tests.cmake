@@ -166,7 +166,10 @@ if(NOT VARVE_SANITIZE)
   set_tests_properties(server-tiers PROPERTIES LABELS package TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S})
   add_test(NAME server COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/serve/server_test.py
     $<TARGET_FILE:varve_cli>)
-  set_tests_properties(server PROPERTIES LABELS package TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S})
+  add_test(NAME server-clients COMMAND Python3::Interpreter
+    ${PROJECT_SOURCE_DIR}/tests/serve/hostile_clients_test.py $<TARGET_FILE:varve_cli>)
+  set_tests_properties(server server-clients PROPERTIES
+    LABELS package TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S})
   # A conversation in tmux: on the embedded model, and on SmolLM2 where ./dev models has brought it.
   foreach(talk embedded smollm2)
     set(talk_model)
