@@ -144,7 +144,7 @@ add_test(NAME cuda-option COMMAND ${CMAKE_COMMAND}
   -DSOURCE_DIR=${PROJECT_SOURCE_DIR} -DWORK_DIR=${PROJECT_BINARY_DIR}/cuda_option_test
   -DGENERATOR=${CMAKE_GENERATOR}
   -P ${PROJECT_SOURCE_DIR}/tests/cuda_option/run.cmake)
-foreach(script get_models compare_llama_cpp compare_whisper_cpp)
+foreach(script get_models compare_llama_cpp compare_whisper_cpp serve_load)
   add_test(NAME ${script} COMMAND Python3::Interpreter -m unittest -q ${script}_test)
   set_tests_properties(${script} PROPERTIES
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}/tools LABELS tree TIMEOUT ${VARVE_TEST_TIMEOUT_S})
@@ -166,7 +166,10 @@ if(NOT VARVE_SANITIZE)
   set_tests_properties(server-tiers PROPERTIES LABELS package TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S})
   add_test(NAME server COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/serve/server_test.py
     $<TARGET_FILE:varve_cli>)
-  set_tests_properties(server PROPERTIES LABELS package TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S})
+  add_test(NAME server-clients COMMAND Python3::Interpreter
+    ${PROJECT_SOURCE_DIR}/tests/serve/hostile_clients_test.py $<TARGET_FILE:varve_cli>)
+  set_tests_properties(server server-clients PROPERTIES
+    LABELS package TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S})
   # A conversation in tmux: on the embedded model, and on SmolLM2 where ./dev models has brought it.
   foreach(talk embedded smollm2)
     set(talk_model)

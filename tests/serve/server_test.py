@@ -31,6 +31,7 @@ except ImportError:
     openai = None
 
 PROGRAM = sys.argv.pop(1)
+LOAD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/serve_load.py")
 STORY = "The old house stood at the end of the lane, and nobody had lived in it for years. " * 12
 
 
@@ -295,6 +296,24 @@ class ServerTest(unittest.TestCase):
         with self.assertRaises(openai.BadRequestError) as caught:
             client.completions.create(model="any", prompt="a", max_tokens=10**9)
         self.assertEqual(caught.exception.param, "max_tokens")
+
+
+class LoadTest(unittest.TestCase):
+    def test_conversations_at_once_are_answered_as_alone(self):
+        server = Server("--slots", "6", "--no-reuse-generated")
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                target = os.path.join(folder, "load.json")
+                done = subprocess.run(
+                    [sys.executable, LOAD, server.url(""), "--conversations", "8", "--turns", "3", "--system-tokens", "300",
+                     "--max-tokens", "12", "--verify", "12", "--json", target], capture_output=True, text=True, timeout=600)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                with open(target, encoding="utf-8") as file:
+                    row = json.load(file)["rows"][0]
+            self.assertEqual((row["requests"], row["errors"], row["verified"], row["differing"]), (24, 0, 12, 0))
+            self.assertGreater(row["cached_tokens"], row["prompt_tokens"] / 2)
+        finally:
+            server.stop()
 
 
 class KeysAndLimitsTest(unittest.TestCase):

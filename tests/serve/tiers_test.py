@@ -11,6 +11,7 @@ import http.client
 import itertools
 import json
 import os
+import queue
 import random
 import re
 import shutil
@@ -54,13 +55,22 @@ class Server:
         self.reader = threading.Thread(target=self.process.stderr.read, daemon=True)
         self.reader.start()
 
-    def ask(self, prompt, timeout=120):
+    def ask(self, prompt, timeout=120, key=""):
         """The answer, and how many tokens of the prompt were not computed."""
         body = json.dumps({"prompt": prompt, "max_tokens": 12, "temperature": 0}).encode()
-        request = urllib.request.Request(self.address + "/v1/completions", body, {"Content-Type": "application/json"})
+        headers = {"Content-Type": "application/json", "X-Api-Key": key}
+        request = urllib.request.Request(self.address + "/v1/completions", body, headers)
         with urllib.request.urlopen(request, timeout=timeout) as answer:
             document = json.load(answer)
+        self.queue_ms = document["timings"]["queue_ms"]
         return document["choices"][0]["text"], document["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    def metrics(self, pattern, key=""):
+        """All values whose names match."""
+        request = urllib.request.Request(self.address + "/metrics", headers={"X-Api-Key": key})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return {name: float(value) for name, value in re.findall(r"^(\S+) (\S+)$", answer.read().decode(), re.M)
+                    if re.search(pattern, name)}
 
     def metric(self, name):
         with urllib.request.urlopen(self.address + "/metrics", timeout=60) as answer:
@@ -107,6 +117,124 @@ class Redis:
     def __exit__(self, *_):
         self.process.kill()
         self.process.wait()
+
+
+class SlowLink:
+    """A proxy to a port of this machine; whatever comes back comes late."""
+
+    def __init__(self, port, seconds):
+        self.target, self.seconds = port, seconds
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                near = self.listener.accept()[0]
+            except OSError:
+                return
+            far = socket.create_connection(("127.0.0.1", self.target))
+            for ends, seconds in (((near, far), 0), ((far, near), self.seconds)):
+                late = queue.Queue()
+                threading.Thread(target=self.read, args=(ends[0], late), daemon=True).start()
+                threading.Thread(target=self.write, args=(ends[1], late, seconds), daemon=True).start()
+
+    @staticmethod
+    def read(link, late):
+        try:
+            while data := link.recv(1 << 16):
+                late.put((time.monotonic(), data))
+        except OSError:
+            pass
+        late.put((0, b""))
+
+    @staticmethod
+    def write(link, late, seconds):
+        try:
+            while (item := late.get())[1]:
+                time.sleep(max(item[0] + seconds - time.monotonic(), 0))
+                link.sendall(item[1])
+        except OSError:
+            pass
+        link.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
+
+
+@unittest.skipUnless(shutil.which("redis-server"), "redis-server is not installed")
+class SharedRedis(unittest.TestCase):
+    PROMPT = "One story. " + SENTENCE * 60
+
+    @classmethod
+    def setUpClass(cls):
+        cls.alone = cls.enterClassContext(Server("--no-prefix-cache"))
+
+    def check(self, server, prompt, **fields):
+        text, cached = server.ask(prompt, **fields)
+        self.assertEqual(text, self.alone.ask(prompt)[0])
+        return cached
+
+    def test_the_second_and_third_server_compute_no_page_that_the_first_has(self):
+        with Redis() as redis, Server("--redis", redis.url()) as first:
+            self.assertEqual(self.check(first, self.PROMPT), 0)
+            whole = self.check(first, self.PROMPT)
+            self.assertGreater(whole, 1000)
+            time.sleep(0.5)  # written behind
+            with Server("--redis", redis.url()) as second, Server("--redis", redis.url()) as third:
+                self.assertEqual(self.check(second, self.PROMPT), whole)
+                self.assertEqual(self.check(third, self.PROMPT), whole)
+
+    def test_nobody_waits_for_a_redis_that_is_half_a_second_away(self):
+        with Redis() as redis, Server("--redis", redis.url()) as first, SlowLink(redis.port, 0.5) as link:
+            for prompt in PROMPTS:
+                self.check(first, prompt)
+            time.sleep(0.5)  # written behind
+            with Server("--redis", f"redis://127.0.0.1:{link.port}?timeout=3000") as slow:
+                self.check(slow, "To know how fast it computes. " + SENTENCE * 3)
+                for prompt in PROMPTS:
+                    self.check(slow, prompt)
+                    self.assertLess(slow.queue_ms, 450)
+                late = slow.metrics('pages_late_total|pages_skipped_total')
+                self.assertGreater(sum(late.values()), 0, late)
+
+    def test_a_full_redis_costs_hits(self):
+        with Redis() as redis:
+            redis.command("CONFIG SET maxmemory 2mb")
+            redis.command("CONFIG SET maxmemory-policy noeviction")
+            with Server("--redis", redis.url()) as server:
+                for prompt in PROMPTS:
+                    self.check(server, prompt)
+                time.sleep(0.5)  # written behind
+                self.assertGreater(server.metric('varve_tier_pages_dropped_total{tier="redis"}'), 0)
+                for prompt in PROMPTS:
+                    self.check(server, prompt)
+
+    def test_what_another_tenant_has_asked_looks_like_what_nobody_has(self):
+        """The same hits (none) and the same tokens computed: so the same time, as far as it depends on pages."""
+        hits = "prefix_page_hits_total|tier_page_hits|pages_imported|prompt_tokens_cached_total"
+        with Redis() as redis, tempfile.TemporaryDirectory() as folder, \
+                Server("--redis", redis.url(), "--disk-cache", folder, "--api-key", "one", "--api-key", "two") as server:
+            def computed_and_hits(prompt, key):
+                before = server.metrics(f"llamacpp:prompt_tokens_total|{hits}", key)
+                server.ask(prompt, key=key)
+                after = server.metrics(f"llamacpp:prompt_tokens_total|{hits}", key)
+                difference = {name: after[name] - before[name] for name in after}
+                return difference.pop("llamacpp:prompt_tokens_total"), difference
+
+            nobodys, _ = computed_and_hits(self.PROMPT, "one")
+            own, own_hits = computed_and_hits(self.PROMPT, "one")
+            time.sleep(0.5)  # written behind
+            self.assertLess(own, nobodys)
+            self.assertGreater(sum(own_hits.values()), 0)
+            foreign, foreign_hits = computed_and_hits(self.PROMPT, "two")
+            self.assertEqual(foreign, nobodys)
+            self.assertEqual(set(foreign_hits.values()), {0.0}, foreign_hits)
+            self.assertEqual(len(foreign_hits), 5)
 
 
 class Tiers(unittest.TestCase):

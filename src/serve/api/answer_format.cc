@@ -7,6 +7,12 @@ namespace varve::serve {
 
 using nlohmann::ordered_json;
 
+ordered_json BytesJson(std::string_view bytes) {
+  ordered_json list = ordered_json::array();
+  for (const char byte : bytes) list.push_back(static_cast<unsigned char>(byte));
+  return list;
+}
+
 ordered_json UsageJson(const std::vector<CollectedAnswer>& answers, size_t num_prompts) {
   const size_t per_prompt = std::max<size_t>(answers.size() / num_prompts, 1);
   int64_t prompt = 0;
@@ -29,7 +35,8 @@ ordered_json UsageJson(const std::vector<CollectedAnswer>& answers, size_t num_p
 ordered_json TimingsJson(const AnswerEnd& end) {
   const auto per = [](double amount, double by) { return by > 0 ? amount / by : 0.0; };
   const auto prompt = static_cast<double>(end.prompt_tokens - end.cached_tokens);
-  const auto tokens = static_cast<double>(end.tokens);
+  // The first token came with the prompt.
+  const auto steps = static_cast<double>(end.tokens > 0 ? end.tokens - 1 : 0);
   const double prompt_ms = end.times.prompt_us / 1e3;
   const double decode_ms = end.times.decode_us / 1e3;
   return {{"cache_n", end.cached_tokens},
@@ -39,8 +46,8 @@ ordered_json TimingsJson(const AnswerEnd& end) {
           {"prompt_per_second", per(prompt * 1e3, prompt_ms)},
           {"predicted_n", end.tokens},
           {"predicted_ms", decode_ms},
-          {"predicted_per_token_ms", per(decode_ms, tokens)},
-          {"predicted_per_second", per(tokens * 1e3, decode_ms)},
+          {"predicted_per_token_ms", per(decode_ms, steps)},
+          {"predicted_per_second", per(steps * 1e3, decode_ms)},
           {"queue_ms", end.times.queue_us / 1e3}};
 }
 

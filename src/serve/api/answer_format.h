@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "serve/api/completion_fields.h"
@@ -49,6 +50,8 @@ std::unique_ptr<AnswerFormat> MakeLlamaFormat(const CompletionCall& call, const 
 
 // --- what they share ---
 
+// A list of numbers: a token may be half a character.
+nlohmann::ordered_json BytesJson(std::string_view bytes);
 // {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details"}; a prompt with
 // several answers counts once.
 nlohmann::ordered_json UsageJson(const std::vector<CollectedAnswer>& answers, size_t num_prompts);

@@ -36,6 +36,7 @@ std::string ErrorJson(const ApiError& error) {
                                  {"param", nullptr},
                                  {"code", error.http_status}};
   if (!error.param.empty()) body["param"] = error.param;
+  for (const auto& [name, value] : error.figures) body[name] = value;
   return JsonText({{"error", std::move(body)}});
 }
 

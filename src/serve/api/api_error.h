@@ -5,7 +5,10 @@
 #ifndef VARVE_SERVE_API_API_ERROR_H_
 #define VARVE_SERVE_API_API_ERROR_H_
 
+#include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "varve/status.h"
 
@@ -15,7 +18,8 @@ struct ApiError {
   int http_status = 0;  // 0: no error
   std::string type;     // "invalid_request_error", …
   std::string message;
-  std::string param;  // the field; may be empty
+  std::string param;                                          // the field; may be empty
+  std::vector<std::pair<std::string, int64_t>> figures = {};  // llama-server's, beside these
 
   bool ok() const { return http_status == 0; }
 };

@@ -1,5 +1,7 @@
 // The messages of a chat: roles, contents and tools as OpenAI's API has them.
 
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "runtime/tokenizer/chat_template.h"
@@ -74,6 +76,22 @@ ApiError ReadMessage(const json& message, size_t index, ChatMessage* out) {
   return ReadContent(message.value("content", json()), index, &out->content);
 }
 
+// What the assistant has begun to say: vLLM's continue_final_message. The message is taken off.
+ApiError TakeBeginning(const json& body, std::vector<ChatMessage>* chat, std::string* beginning) {
+  if (body.value("continue_final_message", json()) != true) return {};
+  if (body.value("add_generation_prompt", json()) == true) {
+    return InvalidRequest("continue_final_message: excludes add_generation_prompt",
+                          "continue_final_message");
+  }
+  if (chat->size() < 2 || chat->back().role != "assistant") {
+    return InvalidRequest("continue_final_message: the last message is not the assistant's",
+                          "continue_final_message");
+  }
+  *beginning = std::move(chat->back().content);
+  chat->pop_back();
+  return {};
+}
+
 ChatPrompt PlainPrompt(const std::vector<ChatMessage>& messages) {
   ChatPrompt prompt;
   for (const ChatMessage& message : messages) {
@@ -94,8 +112,14 @@ ApiError RenderPrompt(const json& body, const std::vector<ChatMessage>& chat,
   };
   const std::string tools = text_of("tools");
   const std::string variables = text_of("chat_template_kwargs");
+  // Without it, and with nothing to continue, the prompt ends behind the last message.
+  const bool add_generation_prompt = body.value("add_generation_prompt", json()) != false ||
+                                     body.value("continue_final_message", json()) == true;
   Result<ChatPrompt> rendered =
-      chat_template.Render({.messages = chat, .tools = tools, .variables = variables});
+      chat_template.Render({.messages = chat,
+                            .tools = tools,
+                            .add_generation_prompt = add_generation_prompt,
+                            .variables = variables});
   if (!rendered.ok()) return InvalidRequest(rendered.status().message(), "messages");
   *prompt = *std::move(rendered);
   return {};
@@ -114,6 +138,9 @@ ApiError ChatTokens(const json& body, const ServedModel& model, std::vector<int3
     ApiError error = ReadMessage(messages[i], i, &chat.emplace_back());
     if (!error.ok()) return error;
   }
+  std::string beginning;
+  ApiError wrong = TakeBeginning(body, &chat, &beginning);
+  if (!wrong.ok()) return wrong;
   ChatPrompt prompt;
   bool has_bos = false;
   if (model.chat == nullptr) {
@@ -122,6 +149,10 @@ ApiError ChatTokens(const json& body, const ServedModel& model, std::vector<int3
     ApiError error = RenderPrompt(body, chat, *model.chat, &prompt);
     if (!error.ok()) return error;
     has_bos = model.chat->HasBos(prompt);
+  }
+  if (!beginning.empty()) {
+    prompt.messages.push_back({prompt.text.size(), prompt.text.size() + beginning.size()});
+    prompt.text += beginning;
   }
   *text = prompt.text;
   // Nobody's words are special tokens: the messages are literal.

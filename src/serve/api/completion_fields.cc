@@ -1,6 +1,7 @@
 #include "serve/api/completion_fields.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,6 +16,10 @@ using nlohmann::json;
 // As `varve run` has it where nothing was said.
 constexpr float kTemperature = 0.8f;
 constexpr float kTopP = 0.95f;
+
+bool IsTokenId(const json& value, int vocab_size) {
+  return value.is_number_integer() && value >= 0 && value < vocab_size;
+}
 
 void ReadLimits(FieldReader& fields, const ServedModel& model, CompletionRequest* request) {
   const int64_t most = model.max_tokens > 0 ? model.max_tokens : model.context;
@@ -53,10 +58,46 @@ void ReadSampling(FieldReader& fields, uint64_t seed, CompletionRequest* request
   sampler.seed = is_any ? seed : static_cast<uint64_t>(number);
   fields.Float("presence_penalty", -2, 2, &request->edits.presence_penalty);
   fields.Float("frequency_penalty", -2, 2, &request->edits.frequency_penalty);
-  // llama-server also has lists; the object is OpenAI's form.
+}
+
+// OpenAI's {"15043": -1}; llama-server's [[15043, -1], [" word", false]], where a text is all of
+// its tokens and false is never.
+void ReadBias(FieldReader& fields, const ServedModel& model, CompletionRequest* request) {
+  constexpr float kMost = 100;
   const json* bias = fields.Find("logit_bias");
-  if (bias == nullptr || !bias->is_array() || !bias->empty()) {
-    fields.TokenNumbers("logit_bias", -100, 100, &request->edits.bias);
+  if (bias == nullptr || !bias->is_array()) {
+    return fields.TokenNumbers("logit_bias", -kMost, kMost, &request->edits.bias);
+  }
+  for (const json& pair : *bias) {
+    const bool is_pair =
+        pair.is_array() && pair.size() == 2 && (pair[1].is_number() || pair[1] == false);
+    const bool is_id = is_pair && IsTokenId(pair[0], model.vocab_size);
+    const float value = is_pair && pair[1].is_number() ? pair[1].get<float>() : -kMost;
+    if (!is_pair || !(is_id || pair[0].is_string()) || !(std::abs(value) <= kMost)) {
+      return fields.Fail(
+          "logit_bias: not pairs of a token id or a text, and a number of -100 … 100",
+          "logit_bias");
+    }
+    const std::vector<int32_t> ids =
+        is_id ? std::vector{pair[0].get<int32_t>()}
+              : model.tokenizer->Encode(pair[0].get_ref<const std::string&>(),
+                                        {.add_special = false, .parse_special = true});
+    for (const int32_t id : ids) request->edits.bias[id] = value;
+  }
+}
+
+// What would change the answer and is not there must not be ignored.
+void RefuseGrammars(FieldReader& fields) {
+  for (const char* name : {"grammar", "json_schema"}) {
+    const json* field = fields.Find(name);
+    if (field != nullptr && *field != "")
+      fields.Fail(fmt::format("{}: there are no grammars", name), name);
+  }
+  const json* format = fields.Find("response_format");
+  if (format == nullptr) return;
+  if (!format->is_object() || format->value("type", json()) != "text") {
+    fields.Fail("response_format: only {\"type\": \"text\"}; there are no grammars",
+                "response_format");
   }
 }
 
@@ -82,10 +123,13 @@ int64_t ReadCommon(FieldReader& fields, const ServedModel& model, std::string_vi
                    uint64_t seed, CompletionCall* call, CompletionRequest* request) {
   ReadLimits(fields, model, request);
   ReadSampling(fields, seed, request);
+  ReadBias(fields, model, request);
+  RefuseGrammars(fields);
   ReadLogprobs(fields, request);
   fields.Bool("stream", &call->stream);
   fields.Bool("return_tokens", &call->return_tokens);
   fields.Bool("echo", &call->echo);
+  fields.Texts("response_fields", kMaxResponseFields, &call->response_fields);
   if (const json* options = fields.Find("stream_options"); options != nullptr) {
     if (options->is_object()) {
       FieldReader inner(*options);
@@ -103,12 +147,9 @@ int64_t ReadCommon(FieldReader& fields, const ServedModel& model, std::string_vi
   return choices;
 }
 
-bool IsTokenId(const json& value, int vocab_size) {
-  return value.is_number_integer() && value >= 0 && value < vocab_size;
-}
-
 // A text, or a list of texts and token ids.
-ApiError PromptTokens(const json& prompt, const ServedModel& model, std::vector<int32_t>* tokens) {
+ApiError PromptTokens(const json& given, const ServedModel& model, std::vector<int32_t>* tokens) {
+  const json& prompt = given.is_object() ? given["prompt_string"] : given;
   EncodeOptions options{.add_special = true, .parse_special = true};
   if (prompt.is_string()) {
     *tokens = model.tokenizer->Encode(prompt.get_ref<const std::string&>(), options);
@@ -137,10 +178,11 @@ ApiError PromptTokens(const json& prompt, const ServedModel& model, std::vector<
 ApiError CheckLength(size_t num_tokens, const ServedModel& model) {
   if (static_cast<int64_t>(num_tokens) < model.context) return {};
   ApiError error = InvalidRequest(
-      fmt::format("the prompt has {} tokens, which leaves no room in the context of {}", num_tokens,
-                  model.context),
+      fmt::format("the prompt of {} tokens exceeds the available context size: {} with its answer",
+                  num_tokens, model.context),
       "prompt");
   error.type = "exceed_context_size_error";
+  error.figures = {{"n_prompt_tokens", static_cast<int64_t>(num_tokens)}, {"n_ctx", model.context}};
   return error;
 }
 
@@ -167,12 +209,19 @@ ApiError ReadCompletion(const json& body, const ServedModel& model, std::string_
   if (!fields.error().ok()) return fields.error();
   const json* prompt = fields.Find("prompt");
   if (prompt == nullptr) return InvalidRequest("prompt: missing", "prompt");
-  if (!prompt->is_string() && !prompt->is_array()) {
+  // llama-server's {"prompt_string": …}; what it has beside that is images.
+  const auto is_object = [](const json& part) {
+    return part.is_object() && part.value("prompt_string", json()).is_string() &&
+           !part.contains("multimodal_data");
+  };
+  if (!prompt->is_string() && !prompt->is_array() && !is_object(*prompt)) {
     return InvalidRequest("prompt: neither a text nor a list", "prompt");
   }
   // A list of texts or of lists is several prompts; one with a number in it is one.
   std::vector<const json*> prompts = {prompt};
-  const auto is_prompt = [](const json& part) { return part.is_string() || part.is_array(); };
+  const auto is_prompt = [&](const json& part) {
+    return part.is_string() || part.is_array() || is_object(part);
+  };
   if (prompt->is_array() && std::all_of(prompt->begin(), prompt->end(), is_prompt)) {
     prompts.clear();
     for (const json& one : *prompt) prompts.push_back(&one);

@@ -18,6 +18,7 @@ namespace varve::serve {
 inline constexpr int64_t kMaxChoices = 16;   // of one request
 inline constexpr size_t kMaxStops = 16;      // stop texts
 inline constexpr int64_t kMaxLogprobs = 20;  // best tokens beside the drawn one
+inline constexpr size_t kMaxResponseFields = 64;
 
 struct CompletionCall {
   std::vector<CompletionRequest> requests;  // one per choice: prompts × n
@@ -26,6 +27,8 @@ struct CompletionCall {
   bool include_usage = false;  // a last chunk of a stream with usage
   bool return_tokens = false;  // llama-server: ids beside the text
   bool echo = false;           // the prompt stands before the answer
+  // llama-server: of the answer only these, "timings/prompt_n" for one inside another; empty: all.
+  std::vector<std::string> response_fields;
 };
 
 // /v1/completions and /completion: "prompt" is a text, token ids, a list that mixes both, or a list

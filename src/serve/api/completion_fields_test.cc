@@ -106,7 +106,8 @@ TEST_F(CompletionFieldsTest, ErrorsNameFieldValueAndLimit) {
   const ApiError error = Text({{"prompt", std::string(100, 'a')}});
   EXPECT_EQ(error.type, "exceed_context_size_error");
   EXPECT_EQ(error.http_status, 400);
-  EXPECT_EQ(error.message, "the prompt has 101 tokens, which leaves no room in the context of 100");
+  EXPECT_EQ(error.message,
+            "the prompt of 101 tokens exceeds the available context size: 100 with its answer");
 }
 
 TEST_F(CompletionFieldsTest, MessagesAreTextsOrParts) {
@@ -143,6 +144,50 @@ TEST_F(CompletionFieldsTest, ToolsAndTheirCallsReachTheTemplate) {
   EXPECT_EQ(tokenizer_.Decode(call_.requests[0].prompt, false), "f:f=7;9");
   EXPECT_EQ(Chat({{"messages", {{{"role", "assistant"}, {"tool_calls", {{{"id", "1"}}}}}}}}).param,
             "messages[0].tool_calls");
+}
+
+TEST_F(CompletionFieldsTest, BiasesOfLlamaServerAreListsOfPairs) {
+  ASSERT_TRUE(Text({{"prompt", "a"}, {"logit_bias", {{65, 1.5}, {"BC", false}}}}).ok());
+  const std::map<int32_t, float> wanted = {{'A', 1.5f}, {'B', -100.0f}, {'C', -100.0f}};
+  EXPECT_EQ(call_.requests[0].edits.bias, wanted);
+  for (const char* wrong : {"[[65]]", "[[65, 101]]", "[[-1, 1]]", "[[65, true]]", "[7]"}) {
+    const json body = {{"prompt", "a"}, {"logit_bias", json::parse(wrong)}};
+    EXPECT_EQ(Text(body).param, "logit_bias") << wrong;
+  }
+}
+
+TEST_F(CompletionFieldsTest, WhatWouldShapeTheAnswerIsRefusedAndNotIgnored) {
+  EXPECT_TRUE(Text({{"prompt", "a"}, {"response_format", {{"type", "text"}}}}).ok());
+  EXPECT_EQ(Text({{"prompt", "a"}, {"response_format", {{"type", "json_object"}}}}).param,
+            "response_format");
+  EXPECT_EQ(Text({{"prompt", "a"}, {"grammar", "root ::= \"a\""}}).param, "grammar");
+  EXPECT_EQ(Text({{"prompt", "a"}, {"json_schema", {{"const", 1}}}}).param, "json_schema");
+}
+
+TEST_F(CompletionFieldsTest, APromptMayBeAnObjectWithoutImages) {
+  ASSERT_TRUE(Text({{"prompt", {{"prompt_string", "ab"}}}}).ok());
+  EXPECT_EQ(call_.requests[0].prompt, (std::vector<int32_t>{256, 'a', 'b'}));
+  EXPECT_EQ(Text({{"prompt", {{"prompt_string", "a"}, {"multimodal_data", "x"}}}}).param, "prompt");
+  EXPECT_EQ(Text({{"prompt", {{"text", "a"}}}}).param, "prompt");
+}
+
+TEST_F(CompletionFieldsTest, ALastMessageOfTheAssistantIsContinuedIfAsked) {
+  const ChatTemplate chatml = *ChatTemplate::BuiltIn("chatml", {});
+  model_.chat = &chatml;
+  const json said =
+      json::parse(R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": "So"}])");
+  json body = {{"messages", said}, {"continue_final_message", true}};
+  std::vector<int32_t> tokens;
+  std::string text;
+  ASSERT_TRUE(ChatTokens(body, model_, &tokens, &text).ok());
+  EXPECT_TRUE(text.ends_with("<|im_start|>assistant\nSo")) << text;
+  body["add_generation_prompt"] = true;
+  EXPECT_EQ(ChatTokens(body, model_, &tokens, &text).param, "continue_final_message");
+  body = {{"messages", json::array({said[0]})}, {"add_generation_prompt", false}};
+  ASSERT_TRUE(ChatTokens(body, model_, &tokens, &text).ok());
+  EXPECT_EQ(text.find("assistant"), std::string::npos) << text;
+  body["continue_final_message"] = true;
+  EXPECT_EQ(ChatTokens(body, model_, &tokens, &text).param, "continue_final_message");
 }
 
 TEST_F(CompletionFieldsTest, SaltAndKeyMakeDifferentTenants) {

@@ -1,5 +1,8 @@
 // Answers as llama-server writes them for /completion.
 
+#include <set>
+#include <utility>
+
 #include "serve/api/answer_format.h"
 
 namespace varve::serve {
@@ -25,7 +28,12 @@ class LlamaFormat final : public AnswerFormat {
   LlamaFormat(const CompletionCall& call, const ServedModel& model) : call_(call), model_(model) {}
 
   std::vector<ordered_json> Chunks(const AnswerEvent& event) override {
-    if (event.end) return {Last(event)};
+    if (event.text.find('\n') != std::string::npos) with_new_line_.insert(event.choice);
+    if (event.end) {
+      ordered_json last = Last(event);
+      last["has_new_line"] = with_new_line_.contains(event.choice);
+      return {std::move(last)};
+    }
     ordered_json chunk = {{"index", event.choice},
                           {"content", event.text},
                           {"tokens", ordered_json::array()},
@@ -46,16 +54,28 @@ class LlamaFormat final : public AnswerFormat {
 
   ordered_json Whole(const std::vector<CollectedAnswer>& answers) override {
     ordered_json list = ordered_json::array();
-    for (size_t i = 0; i < answers.size(); ++i) list.push_back(One(i, answers[i]));
+    for (size_t i = 0; i < answers.size(); ++i) list.push_back(Chosen(One(i, answers[i])));
     return list.size() == 1 ? list[0] : list;
   }
 
  private:
   bool wants_logprobs() const { return call_.requests[0].num_logprobs >= 0; }
 
+  // Only what was asked for, under the name that was asked for.
+  ordered_json Chosen(ordered_json whole) const {
+    if (call_.response_fields.empty()) return whole;
+    ordered_json chosen = ordered_json::object();
+    for (const std::string& name : call_.response_fields) {
+      if (name.find('~') != std::string::npos) continue;  // the pointer's own sign
+      const ordered_json::json_pointer place("/" + name);
+      if (whole.contains(place)) chosen[name] = whole[place];
+    }
+    return chosen;
+  }
+
   ordered_json Probability(int32_t token, float logprob) const {
-    return {
-        {"id", token}, {"token", model_.tokenizer->TokenBytes(token, true)}, {"logprob", logprob}};
+    const std::string_view piece = model_.tokenizer->TokenBytes(token, true);
+    return {{"id", token}, {"token", piece}, {"bytes", BytesJson(piece)}, {"logprob", logprob}};
   }
   ordered_json Probabilities(const AnswerToken& token) const {
     ordered_json entry = Probability(token.token, token.logprob);
@@ -64,6 +84,11 @@ class LlamaFormat final : public AnswerFormat {
       entry["top_logprobs"].push_back(Probability(best.token, best.logprob));
     }
     return entry;
+  }
+
+  // The context ended before the answer did.
+  bool IsTruncated(const CompletionRequest& request, const AnswerEnd& end) const {
+    return end.reason == FinishReason::kLength && end.tokens != request.max_tokens;
   }
 
   // What the end of an answer tells.
@@ -82,7 +107,7 @@ class LlamaFormat final : public AnswerFormat {
             {"tokens_cached", end.prompt_tokens + end.tokens - (end.tokens > 0 ? 1 : 0)},
             {"generation_settings", Settings(request)},
             {"prompt", call_.prompt_texts[static_cast<size_t>(event.choice) / per_prompt]},
-            {"truncated", false},
+            {"truncated", IsTruncated(request, end)},
             {"stop_type", StopType(end.reason)},
             {"stopping_word", end.stop_text},
             {"timings", TimingsJson(end)}};
@@ -126,6 +151,7 @@ class LlamaFormat final : public AnswerFormat {
 
   const CompletionCall& call_;
   const ServedModel& model_;
+  std::set<int> with_new_line_;  // choices, in a stream
 };
 
 }  // namespace

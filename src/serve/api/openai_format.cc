@@ -10,12 +10,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json BytesJson(std::string_view bytes) {
-  ordered_json list = ordered_json::array();
-  for (const char byte : bytes) list.push_back(static_cast<unsigned char>(byte));
-  return list;
-}
-
 // What both formats have: the envelope, and the chunks behind the last event.
 class OpenAiFormat : public AnswerFormat {
  public:
@@ -27,6 +21,7 @@ class OpenAiFormat : public AnswerFormat {
     if (!call_.include_usage) return {};
     ordered_json last = Envelope(chunk_object(), ordered_json::array());
     last["usage"] = UsageJson(answers, num_prompts());
+    if (answers.size() == 1 && answers[0].end) last["timings"] = TimingsJson(*answers[0].end);
     return {std::move(last)};
   }
 

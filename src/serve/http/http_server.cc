@@ -11,14 +11,14 @@
 #include <fmt/format.h>
 
 #include "serve/api/json_text.h"
+#include "serve/http/bounded_server.h"
 #include "serve/http/route_context.h"
 
 namespace varve::serve {
 namespace {
 
-constexpr int kReadTimeoutSeconds = 30;   // a client that sends nothing
-constexpr int kWriteTimeoutSeconds = 30;  // or takes nothing
 constexpr int kKeepAliveSeconds = 5;
+constexpr int kMaxPending = 512;  // connections that wait to be accepted
 
 using Digest = std::array<unsigned char, SHA256_DIGEST_LENGTH>;
 
@@ -100,29 +100,30 @@ bool IsAllowed(const RouteContext& context, const httplib::Request& request) {
 
 struct HttpServer::Impl {
   Impl(Engine& engine, const ServedModel& model, HttpOptions asked)
-      : options(std::move(asked)), context{.engine = engine, .model = model, .options = options} {}
+      : options(std::move(asked)),
+        context{.engine = engine, .model = model, .options = options},
+        server(options.max_body_bytes) {}
 
   void SetLimits();
   void SetHandlers();
 
   HttpOptions options;
   RouteContext context;
-  httplib::Server server;
+  BoundedServer server;
+  int listener = -1;  // the library's
   int port = -1;
 };
 
 void HttpServer::Impl::SetLimits() {
   const auto threads = static_cast<size_t>(options.max_connections);
   server.new_task_queue = [threads] { return new httplib::ThreadPool(threads); };
-  server.set_payload_max_length(options.max_body_bytes);
-  server.set_read_timeout(kReadTimeoutSeconds);
-  server.set_write_timeout(kWriteTimeoutSeconds);
   server.set_keep_alive_timeout(kKeepAliveSeconds);
   server.set_tcp_nodelay(true);
   // The library's default also lets a second process take the port.
-  server.set_socket_options([](socket_t socket) {
+  server.set_socket_options([this](socket_t socket) {
     const int yes = 1;
     setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    listener = socket;
   });
 }
 
@@ -169,6 +170,9 @@ Status HttpServer::Bind() {
   } else if (impl_->server.bind_to_port(options.host, options.port)) {
     impl_->port = options.port;
   }
+  // The library lets 5 wait to be accepted; of more that come at once, some try again a second
+  // later.
+  if (impl_->port > 0) listen(impl_->listener, kMaxPending);
   if (impl_->port > 0) return Status();
   return IoError(
       fmt::format("host {}, port {}: cannot listen there: another program does, or the "

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/utf8.h"
+#include "serve/api/answer_format.h"
 #include "serve/api/completion_fields.h"
 #include "serve/api/field_reader.h"
 #include "serve/http/route_context.h"
@@ -51,9 +52,7 @@ ordered_json PropsJson(RouteContext& context) {
 // A piece as text, or as a list of bytes where it is half a character.
 ordered_json PieceJson(std::string_view piece) {
   if (IsValidUtf8(piece)) return piece;
-  ordered_json bytes = ordered_json::array();
-  for (const char byte : piece) bytes.push_back(static_cast<unsigned char>(byte));
-  return bytes;
+  return BytesJson(piece);
 }
 
 void Tokenize(const ServedModel& model, const httplib::Request& request,
