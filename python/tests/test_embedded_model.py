@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache  # no
 
 import varve  # noqa: E402
 from varve.convert_hf import load_gguf, main  # noqa: E402
-from varve.eval import make_lanes, make_prompts, measure_recall  # noqa: E402
+from varve.eval import evaluate_windows, make_lanes, make_prompts, measure_recall  # noqa: E402
 from varve.transformers import VarveCache, exact_plan  # noqa: E402
 
 MODELS = Path(__file__).parents[2] / "models"
@@ -123,6 +123,21 @@ def test_a_folded_page_cannot_be_cropped_in_the_middle(model, tokenizer):
     with pytest.raises(varve.Error, match="a folded page can be cut at .*; use a plan without fold="):
         cache.crop(-150)
     assert cache.get_seq_length() == 300, "nothing has changed"
+
+
+# KL of the first window of 1024 tokens by `varve eval kl --ctx 1024 --windows 1 --kv pq4 fold`
+@pytest.mark.parametrize(("plan", "of_the_program"), [("pq4", 0.00021), ("fold", 0.132)])
+def test_constants_of_the_program_fit_keys_in_pairs(model, tokenizer, plan, of_the_program):
+    constants = dict(compressor=varve.Compressor.load(str(MODELS / "varve-books-29m-fold4.bin")))
+    if plan == "pq4":
+        constants = dict(codebook=varve.Codebook.load(str(MODELS / "varve-books-29m.codebook")))
+    windows = [passage(tokenizer, 1024)["input_ids"][0].tolist()]
+    kl = {}
+    for pairs in (False, True):
+        lanes = make_lanes(model.config, [plan], num_threads=1, key_pairs=pairs, **constants)
+        kl[pairs] = evaluate_windows(model, windows, lanes)[1]["kl_mean"]
+    assert kl[True] == pytest.approx(of_the_program, rel=0.05)
+    assert kl[False] > 1.5 * of_the_program
 
 
 def test_facts_are_found_unless_they_have_been_dropped(model, tokenizer):

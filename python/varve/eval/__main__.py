@@ -77,6 +77,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--decode", type=int, default=0, metavar="N", help="time N tokens, all rows in turn")
     parser.add_argument("--decode-ctx", type=int, default=0, metavar="N", help="behind so many (default: --ctx)")
     parser.add_argument("--dtype", default="float32", choices=["float32", "float16", "bfloat16"])
+    parser.add_argument("--key-pairs", action="store_true", help="store keys as GGUF files of Llama have them, as the program does")
     parser.add_argument("--threads", type=int, default=0, help="of torch and of the cache; 0: one per core")
     parser.add_argument("--json", metavar="FILE", help="write the rows there too")
     parser.add_argument("--chart", metavar="FILE", help="write KL against bytes as a picture (matplotlib)")
@@ -93,7 +94,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     bos = tokenizer.bos_token_id if getattr(tokenizer, "add_bos_token", False) else None
     windows = cut_windows(tokens, args.ctx, bos, args.windows)
     plans = ([] if args.press else ["q8_0", "t4"]) if args.kv is None else args.kv
-    lanes = make_lanes(model.config, plans, args.quantized, args.press, num_threads=args.threads)
+    lanes = make_lanes(model.config, plans, args.quantized, args.press, num_threads=args.threads, key_pairs=args.key_pairs)
     halves = any(lane.needs_prompt for lane in lanes) or any(other["halves"] for other in others)
     rows = evaluate_windows(model, windows, lanes, lambda line: print(line, file=sys.stderr), halves)
     prompts = make_prompts(tokenizer, tokens, args.ctx, args.recall) if args.recall else []
