@@ -72,7 +72,7 @@ def test_the_program_writes_rows_and_a_chart(model_folder, capsys):
     arguments = [str(model_folder), "--kv", "q8_0", "t4", "--ctx", "256", "--threads", "1", "--recall", "1", "--decode", "4"]
     assert main(arguments + ["-f", files[0], "--json", files[1], "--chart", files[2], "--quantized", "nothing:4"]) == 0
     printed = capsys.readouterr().out
-    assert "QuantizedCache nothing 4: left out" in printed and "recall %" in printed
+    assert "nothing:4: left out" in printed and "recall %" in printed
     rows = json.loads((model_folder / "rows.json").read_text())["rows"]
     assert [row["plan"] for row in rows] == ["DynamicCache", "q8_0", "t4"]
     assert all(row["decode_tokens_per_s"] > 0 and 0 <= row["recall"] <= 1 for row in rows)

@@ -11,6 +11,7 @@ pytest.importorskip("gguf", reason="gguf is not installed: ./dev check python ha
 
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache  # noqa: E402
 
+from varve.convert_hf import load_gguf  # noqa: E402
 from varve.transformers import VarveCache, exact_plan  # noqa: E402
 
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -40,6 +41,12 @@ def both(model, inputs, **options):
     """With DynamicCache, and with a VarveCache of the model's own type."""
     ours = VarveCache(model.config, exact_plan(model), num_threads=1)
     return generate(model, inputs, DynamicCache(config=model.config), **options), generate(model, inputs, ours, **options)
+
+
+def test_words_are_cut_as_the_program_cuts_them():
+    # What `varve tokenize --ids --no-bos` prints for the text; transformers' own tokenizer has 20 tokens.
+    ids = [15886, 333, 33, 40, 28, 281, 256, 33, 40, 37, 35, 42, 3805, 39, 263, 23, 17466]
+    assert load_gguf(FOLDER / FILE)[1].encode("Page   18, in  1853:\n 7 o'clock") == ids
 
 
 def test_200_greedy_tokens(model, tokenizer):

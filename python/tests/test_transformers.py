@@ -82,6 +82,20 @@ def test_greedy_tokens_are_those_of_dynamic_cache(family, attention):
     assert torch.equal(generate(model, inputs, make_cache(model)), expected)
 
 
+@pytest.mark.parametrize("attention", ["varve", "eager"])
+def test_keys_in_pairs_change_nothing_but_their_order(attention):
+    model = make_model("Gemma2", attention)
+    inputs = make_inputs()
+    plain, pairs = make_cache(model), make_cache(model, key_pairs=True)
+    assert torch.equal(generate(model, inputs, plain), generate(model, inputs, pairs))
+    # Of the first layer, which no rounding in attention has reached yet.
+    halves, stored = (cache.native.read_rows(cache.sequences[1], 0, "k") for cache in (plain, pairs))
+    np.testing.assert_array_equal(stored[..., 0::2], halves[..., :16])
+    np.testing.assert_array_equal(stored[..., 1::2], halves[..., 16:])
+    chunks = make_cache(model, "q8_0", key_pairs=True)
+    assert generate(model, inputs, chunks, prefill_chunk_size=16).shape == (2, 110)
+
+
 @pytest.mark.parametrize("family", ["Llama", "Gemma3Text"])
 def test_logits_of_a_prompt_are_those_of_dynamic_cache(family):
     model = make_model(family)

@@ -69,6 +69,49 @@ def test_a_class_that_never_calls_the_attention_function():
         cache.update(rows, rows, 1)
 
 
+def plain_attention(self, hidden_states, position_embeddings, attention_mask=None, past_key_values=None, **kwargs):
+    """Attention as a class of its own might have it: no attention function is asked."""
+    from transformers.models.llama.modeling_llama import apply_rotary_pos_emb, repeat_kv
+
+    shape = (*hidden_states.shape[:-1], -1, self.head_dim)
+    query, key, value = (project(hidden_states).view(shape).transpose(1, 2) for project in (self.q_proj, self.k_proj, self.v_proj))
+    query, key = apply_rotary_pos_emb(query, key, *position_embeddings)
+    key, value = past_key_values.update(key, value, self.layer_idx)
+    scores = query @ repeat_kv(key, self.num_key_value_groups).transpose(2, 3) * self.scaling
+    hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1 + scores.shape[-1] - scores.shape[-2])
+    weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
+    output = (weights @ repeat_kv(value, self.num_key_value_groups)).transpose(1, 2)
+    return self.o_proj(output.reshape(*hidden_states.shape[:-1], -1)), None
+
+
+def test_a_model_with_attention_of_its_own(monkeypatch):
+    inputs = make_inputs(2, padding=())
+    expected = generate(make_model(), inputs, make_cache(make_model()))
+    model = make_model()
+    monkeypatch.setattr(type(model.model.layers[0].self_attn), "forward", plain_attention)
+    with pytest.raises(varve.Error, match=r'never called the attention function `varve`.*set_attn_implementation\("sdpa"\)'):
+        generate(model, inputs, make_cache(model))
+    model.set_attn_implementation("sdpa")
+    assert torch.equal(generate(model, inputs, make_cache(model)), expected), "the advice helps"
+
+
+def test_a_sealed_page_is_cropped_in_the_middle():
+    """Its rows stay as they were rounded; only those that go are gone."""
+    model = make_model()
+    cache = make_cache(model, "q8_0,exact=0,page=16")
+    run(model, cache, **make_inputs(1, 100, padding=()))
+    before = cache.native.read_rows(cache.sequences[0], 1, "k")
+    assert any(entry["rung"].startswith("q8_0") for entry in cache.stats()["rungs"])
+    cache.crop(-75)
+    assert cache.get_seq_length() == 25
+    assert (cache.native.read_rows(cache.sequences[0], 1, "k") == before[:, :25]).all()
+    cache.crop(0)
+    with pytest.raises(ValueError, match="pass the number of tokens to remove as a negative one"):
+        cache.crop(20)
+    run(model, cache, input_ids=torch.ones(1, 3, dtype=torch.long))
+    assert cache.get_seq_length() == 28
+
+
 def test_masks_that_are_no_padding():
     model = make_model()
     inputs = make_inputs(2)

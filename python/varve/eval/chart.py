@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+_MARKS = {"plan": ("o", "C0"), "transformers": ("s", "C1"), "press": ("^", "C2")}
+
 
 def draw_chart(rows: list[dict[str, Any]], title: str, path: str) -> None:
-    """One point per row but the reference. Needs matplotlib."""
+    """One point per row but the reference: plans, caches of transformers, presses. Needs matplotlib.
+
+    Behind a prompt its bytes are those one token behind it, else those at the window's end.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -14,10 +19,10 @@ def draw_chart(rows: list[dict[str, Any]], title: str, path: str) -> None:
 
     figure, axes = pyplot.subplots(figsize=(7, 4.5), constrained_layout=True)
     for row in rows[1:]:
-        ours = not row["plan"].startswith("QuantizedCache")
-        axes.plot(row["bytes_per_token"], max(row["kl_mean"], 1e-12), "o" if ours else "s", color="C0" if ours else "C1")
-        axes.annotate(row["plan"], (row["bytes_per_token"], max(row["kl_mean"], 1e-12)), fontsize=8,
-                      textcoords="offset points", xytext=(5, 4))
+        point = row.get("prompt_bytes_per_token", row["bytes_per_token"]), max(row["kl_mean"], 1e-12)
+        marker, color = _MARKS[row["kind"]]
+        axes.plot(*point, marker, color=color)
+        axes.annotate(row["plan"], point, fontsize=8, textcoords="offset points", xytext=(5, 4))
     axes.set_yscale("log")
     axes.set_xlabel("bytes per token, all layers")
     axes.set_ylabel("KL to DynamicCache, nats per token")

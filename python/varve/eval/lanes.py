@@ -7,41 +7,83 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import transformers
 from transformers import DynamicCache, QuantizedCache
 from transformers.cache_utils import Cache
 
 from varve._native import Error, Plan
-from varve.transformers import VarveCache
-from varve.transformers.model_plan import drops_rows
+
+_CHUNK = 512  # tokens of a prompt at once, where the cache may drop some of them on the way
 
 
 @dataclass
 class Lane:
+    """A cache of transformers. It reads a prompt at once, as `generate` does."""
+
     name: str
     attention: str  # implementation of attention that goes with it
     make: Callable[[], Cache]
     # The prompt is half of a window: what drops or folds rows must have seen one.
     needs_prompt: bool = False
+    kind: str = "transformers"
+
+    def select(self, model: Any) -> None:
+        if model.config._attn_implementation != self.attention:
+            model.set_attn_implementation(self.attention)
+
+    @torch.no_grad()
+    def read(self, model: Any, cache: Cache, tokens: torch.Tensor, begin: int, end: int, **options: Any) -> torch.Tensor:
+        """Logits [end - begin, vocabulary] behind tokens[:, begin:end]; those before are in the cache."""
+        self.select(model)
+        return model(tokens[:, begin:end], past_key_values=cache, **options).logits[0].float()
+
+    def read_prompt(self, model: Any, cache: Cache, tokens: torch.Tensor) -> None:
+        """All of tokens [1, n], which are a prompt, and its end."""
+        self.read(model, cache, tokens, 0, tokens.shape[1], logits_to_keep=1)
 
     def bytes_of(self, cache: Cache) -> int:
         """Resident bytes of keys and values, with what is needed to find and to decode them."""
-        if isinstance(cache, VarveCache):
-            stats = cache.stats()
-            return stats["bytes_held"] + stats["bytes_tables"]
-        return sum(_bytes_of(value, set()) for layer in cache.layers for value in vars(layer).values())
+        seen: set[int] = set()
+        return sum(_bytes_of(value, seen) for layer in cache.layers for value in vars(layer).values())
+
+
+class PlanLane(Lane):
+    """A VarveCache. It reads a prompt in steps, so that what a plan drops on the way is missing to what follows."""
+
+    def read(self, model: Any, cache: Cache, tokens: torch.Tensor, begin: int, end: int, **options: Any) -> torch.Tensor:
+        logits = []
+        while begin < end:
+            most = cache.native.max_step_tokens(cache.sequences[0]) if cache.sequences else 64
+            count = min(end - begin, most)
+            logits.append(super().read(model, cache, tokens, begin, begin + count, **options))
+            begin += count
+        return torch.cat(logits)
+
+    def read_prompt(self, model: Any, cache: Cache, tokens: torch.Tensor) -> None:
+        for begin in range(0, tokens.shape[1], _CHUNK):
+            self.read(model, cache, tokens, begin, min(begin + _CHUNK, tokens.shape[1]), logits_to_keep=1)
+        cache.end_prompt()
+
+    def bytes_of(self, cache: Cache) -> int:
+        stats = cache.stats()
+        return stats["bytes_held"] + stats["bytes_tables"]
 
 
 def _bytes_of(value: Any, seen: set[int]) -> int:
-    """Bytes of the tensors in a value: plain, in containers, or inside a quantized tensor."""
-    if id(value) in seen:
-        return 0
-    seen.add(id(value))
+    """Bytes of the memory behind the tensors in a value: plain, in containers, or inside a quantized tensor.
+
+    A view keeps all of its memory alive, so all of it counts; what two tensors share counts once.
+    """
     if isinstance(value, torch.Tensor):
         inner = [getattr(value, name, None) for name in ("_data", "_scale", "_shift")]
         parts = [part for part in inner if isinstance(part, torch.Tensor)]
         if parts:
             return sum(_bytes_of(part, seen) for part in parts)
-        return value.numel() * value.element_size()
+        storage = value.untyped_storage()
+        if storage.data_ptr() in seen:
+            return 0
+        seen.add(storage.data_ptr())
+        return storage.nbytes()
     if isinstance(value, dict):
         return sum(_bytes_of(part, seen) for part in value.values())
     if isinstance(value, (list, tuple)):
@@ -49,31 +91,55 @@ def _bytes_of(value: Any, seen: set[int]) -> int:
     return 0
 
 
-def _quantized(config: Any, backend: str, bits: int) -> Lane:
-    return Lane(f"QuantizedCache {backend} {bits}", "sdpa", lambda: QuantizedCache(backend, config, nbits=bits))
+def _plan_lanes(config: Any, plans: list[str], options: dict[str, Any]) -> list[Lane]:
+    try:
+        from varve.transformers import VarveCache
+        from varve.transformers.model_plan import drops_rows
+    except ImportError as error:
+        raise Error(
+            f"plans need transformers 5.16, this is {transformers.__version__}; run them in another environment and join "
+            "the rows with --merge"
+        ) from error
+    lanes: list[Lane] = []
+    for plan in plans:
+        VarveCache(config, plan, **options)  # raises now if it cannot run
+        lanes.append(
+            PlanLane(plan, "varve", lambda plan=plan: VarveCache(config, plan, **options), bool(drops_rows(Plan(plan))), "plan")
+        )
+    return lanes
 
 
-def make_lanes(config: Any, plans: list[str], quantized: list[str] = (), **options: Any) -> list[Lane]:
-    """DynamicCache, which is the reference, then plans, then rows of QuantizedCache: "quanto:4", "hqq:2".
+def _quantized_lane(config: Any, text: str) -> Lane:
+    backend, _, bits = text.partition(":")
+    lane = Lane(f"QuantizedCache {backend} {bits or 4}", "sdpa", lambda: QuantizedCache(backend, config, nbits=int(bits or 4)))
+    lane.make()  # raises now if the back end is not there
+    return lane
+
+
+def _press_lane(config: Any, text: str) -> Lane:
+    from varve.eval.presses import press_lane
+
+    return press_lane(config, text)
+
+
+def make_lanes(
+    config: Any, plans: list[str], quantized: list[str] = (), presses: list[str] = (), **options: Any
+) -> list[Lane]:
+    """DynamicCache, which is the reference, then plans, rows of QuantizedCache ("quanto:4", "hqq:2"), and presses of
+    kvpress with the share of the prompt that they drop ("snapkv:0.5").
 
     A back end that is not installed is left out, with a line that says so.
     """
     attention = "eager" if getattr(config, "attn_logit_softcapping", None) else "sdpa"
     lanes = [Lane("DynamicCache", attention, lambda: DynamicCache(config=config))]
-    for plan in plans:
-        VarveCache(config, plan, **options)  # raises now if it cannot run
-        lanes.append(
-            Lane(plan, "varve", lambda plan=plan: VarveCache(config, plan, **options), bool(drops_rows(Plan(plan))))
-        )
-    for text in quantized:
-        backend, _, bits = text.partition(":")
-        lane = _quantized(config, backend, int(bits or 4))
-        try:
-            lane.make()
-        except (ImportError, ValueError) as error:
-            print(f"{lane.name}: left out: {error}")
-            continue
-        lanes.append(lane)
+    if plans:
+        lanes += _plan_lanes(config, plans, options)
+    for make, texts in ((_quantized_lane, quantized), (_press_lane, presses)):
+        for text in texts:
+            try:
+                lanes.append(make(config, text))
+            except (ImportError, ValueError) as error:
+                print(f"{text}: left out: {error}")
     if len({lane.name for lane in lanes}) != len(lanes):
-        raise Error("--kv: a plan stands there twice")
+        raise Error("a row stands there twice; name every plan, back end and press once")
     return lanes

@@ -10,17 +10,10 @@ from transformers.cache_utils import Cache
 
 from varve.eval.lanes import Lane
 
-_CHUNK = 512
-
-
-@torch.no_grad()
 def _read(model: Any, lane: Lane, tokens: list[int]) -> Cache:
     """A cache that has read the tokens."""
-    model.set_attn_implementation(lane.attention)
     cache = lane.make()
-    ids = torch.tensor([tokens])
-    for begin in range(0, len(tokens), _CHUNK):
-        model(ids[:, begin : begin + _CHUNK], past_key_values=cache, logits_to_keep=1)
+    lane.read_prompt(model, cache, torch.tensor([tokens]))
     return cache
 
 
@@ -45,12 +38,12 @@ def measure_decode(model: Any, lanes: list[Lane], tokens: list[int], steps: int)
         _read(model, lane, tokens) if lane.needs_prompt else _hand_over(model, first, lane) for lane in lanes[1:]
     ]
     seconds = [0.0] * len(lanes)
-    token = torch.tensor([[tokens[-1]]])
+    text = torch.tensor([tokens + [tokens[-1]] * (steps + 1)])
     for step in range(steps + 1):
         for index, (lane, cache) in enumerate(zip(lanes, caches)):
-            model.set_attn_implementation(lane.attention)
+            lane.select(model)
             started = time.perf_counter()
-            model(token, past_key_values=cache)
+            lane.read(model, cache, text, len(tokens) + step, len(tokens) + step + 1)
             if step > 0:  # the first one makes work buffers
                 seconds[index] += time.perf_counter() - started
     model.set_attn_implementation(before)

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from varve.eval.lanes import Lane
-from varve.transformers import VarveCache
 
 _PIECE = 64  # tokens at once: where pages of most plans end
 
@@ -35,13 +34,17 @@ class Scores:
     same_best: int = 0
     bytes: int = 0
     tokens: int = 0
+    prompt_bytes: int = 0  # one token behind the prompt
+    prompt_tokens: int = 0
     seconds: float = 0.0
 
     def row(self, lane: Lane, reference: Scores) -> dict[str, Any]:
         count = len(self.losses)
         perplexity = math.exp(sum(self.losses) / count)
+        after_prompt = {"prompt_bytes_per_token": self.prompt_bytes / self.prompt_tokens} if self.prompt_tokens else {}
         return {
             "plan": lane.name,
+            "kind": lane.kind,
             "perplexity": perplexity,
             "perplexity_change": perplexity / math.exp(sum(reference.losses) / count) - 1,
             "kl_mean": sum(self.kl) / count,
@@ -50,36 +53,18 @@ class Scores:
             "bytes_per_token": self.bytes / self.tokens,
             "ratio": reference.bytes / self.bytes,
             "prefill_tokens_per_s": self.tokens / self.seconds,
-        }
+        } | after_prompt
 
 
-def _pieces(ctx: int, prompt: int, most: int) -> list[tuple[int, int]]:
-    """Cut at multiples of _PIECE, at the end of the prompt, and at what a step may hold."""
-    cuts, begin = [], 0
+def _pieces(ctx: int, prompt: int) -> list[tuple[int, int]]:
+    """What is scored, cut at multiples of _PIECE. Behind a prompt there is a single token first: then what a policy
+    decided at the prompt's end has been done, and little has been added."""
+    cuts, begin = ([(prompt, prompt + 1)], prompt + 1) if prompt else ([], 0)
     while begin < ctx:
-        end = min(ctx, (begin // _PIECE + 1) * _PIECE, begin + most)
-        if begin < prompt < end:
-            end = prompt
+        end = min(ctx, (begin // _PIECE + 1) * _PIECE)
         cuts.append((begin, end))
         begin = end
     return cuts
-
-
-def _step_limit(cache: Any) -> int:
-    if isinstance(cache, VarveCache) and cache.sequences:
-        return cache.native.max_step_tokens(cache.sequences[0])
-    return _PIECE
-
-
-@torch.no_grad()
-def _read_piece(model: Any, cache: Any, window: torch.Tensor, begin: int, end: int) -> torch.Tensor:
-    """Logits of tokens [begin, end), in as many forwards as the cache wants."""
-    logits = []
-    while begin < end:
-        count = min(end - begin, _step_limit(cache))
-        logits.append(model(window[:, begin : begin + count], past_key_values=cache).logits[0].float())
-        begin += count
-    return torch.cat(logits)
 
 
 def _score(scores: Scores, logits: torch.Tensor, reference: torch.Tensor, targets: torch.Tensor) -> None:
@@ -90,36 +75,55 @@ def _score(scores: Scores, logits: torch.Tensor, reference: torch.Tensor, target
     scores.same_best += int((ours.argmax(-1) == theirs.argmax(-1)).sum())
 
 
+def _read_prompts(model: Any, window: torch.Tensor, lanes: list[Lane], caches: list[Any], scores: list[Scores]) -> None:
+    for lane, cache, score in zip(lanes, caches, scores):
+        started = time.perf_counter()
+        lane.read_prompt(model, cache, window)
+        score.seconds += time.perf_counter() - started
+
+
+def _run_window(model: Any, window: torch.Tensor, prompt: int, lanes: list[Lane], scores: list[Scores]) -> None:
+    """window [1, ctx], its first `prompt` tokens are not scored."""
+    ctx = window.shape[1]
+    caches = [lane.make() for lane in lanes]
+    if prompt:
+        _read_prompts(model, window[:, :prompt], lanes, caches, scores)
+    for begin, end in _pieces(ctx, prompt):
+        reference = None
+        for lane, cache, score in zip(lanes, caches, scores):
+            started = time.perf_counter()
+            logits = lane.read(model, cache, window, begin, end)
+            score.seconds += time.perf_counter() - started
+            if begin == prompt > 0:
+                score.prompt_bytes += lane.bytes_of(cache)
+                score.prompt_tokens += end
+            last = min(end, ctx - 1)  # the last token has no next one
+            if last <= begin:
+                continue
+            logits, targets = logits[: last - begin], window[0, begin + 1 : last + 1]
+            reference = logits.double().log_softmax(-1) if reference is None else reference
+            _score(score, logits, reference, targets)
+    for lane, cache, score in zip(lanes, caches, scores):
+        score.bytes += lane.bytes_of(cache)
+        score.tokens += ctx
+
+
 def evaluate_windows(
-    model: Any, windows: list[list[int]], lanes: list[Lane], progress: Callable[[str], None] | None = None
+    model: Any,
+    windows: list[list[int]],
+    lanes: list[Lane],
+    progress: Callable[[str], None] | None = None,
+    halves: bool | None = None,
 ) -> list[dict[str, Any]]:
-    """A row per lane; the first lane is the reference. If a lane drops rows, the first half of each window is a prompt
-    and only the second half is scored, for all."""
-    ctx = len(windows[0])
-    prompt = ctx // 2 if any(lane.needs_prompt for lane in lanes) else 0
+    """A row per lane; the first lane is the reference. With halves the first half of each window is a prompt and only the
+    second half is scored, for all; if nothing is said, that is so where a lane drops rows."""
+    if halves is None:
+        halves = any(lane.needs_prompt for lane in lanes)
+    prompt = len(windows[0]) // 2 if halves else 0
     scores = [Scores() for _ in lanes]
     before = model.config._attn_implementation
     for number, tokens in enumerate(windows):
-        window = torch.tensor([tokens])
-        caches = [lane.make() for lane in lanes]
-        for begin, end in _pieces(ctx, prompt, _PIECE):
-            reference = None
-            for lane, cache, score in zip(lanes, caches, scores):
-                if begin == prompt > 0 and isinstance(cache, VarveCache):
-                    cache.end_prompt()
-                model.set_attn_implementation(lane.attention)
-                started = time.perf_counter()
-                logits = _read_piece(model, cache, window, begin, end)
-                score.seconds += time.perf_counter() - started
-                last = min(end, ctx - 1)  # the last token has no next one
-                if begin < prompt or last <= begin:
-                    continue
-                logits, targets = logits[: last - begin], window[0, begin + 1 : last + 1]
-                reference = logits.double().log_softmax(-1) if reference is None else reference
-                _score(score, logits, reference, targets)
-        for lane, cache, score in zip(lanes, caches, scores):
-            score.bytes += lane.bytes_of(cache)
-            score.tokens += ctx
+        _run_window(model, torch.tensor([tokens]), prompt, lanes, scores)
         if progress:
             progress(f"window {number + 1} of {len(windows)}")
     model.set_attn_implementation(before)

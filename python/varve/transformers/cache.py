@@ -105,6 +105,9 @@ class VarveCache(Cache):
     config: of the model, which says shape and sliding windows. plan: text or varve.Plan (docs/plans.md). The rest is as
     in varve.Cache, which is `.native`. It holds one batch at a time; reset() makes it empty.
 
+    key_pairs: store the channels of keys as GGUF files of Llama and Mistral have them, the pairs of RoPE side by side. Codebooks and
+    compressors that `varve` made for such a file, and .varve files of it, fit no other order.
+
     >>> config = LlamaConfig(hidden_size=64, num_attention_heads=2, num_hidden_layers=2, intermediate_size=64, vocab_size=50)
     >>> cache = VarveCache(config, "q8_0")
     >>> model = LlamaForCausalLM(config).eval()
@@ -125,6 +128,7 @@ class VarveCache(Cache):
         codebook: _native.Codebook | None = None,
         compressor: _native.Compressor | None = None,
         model_fingerprint: int = 0,
+        key_pairs: bool = False,
         max_bytes: int = 0,
         num_threads: int = 0,
         pool: _native.PagePool | None = None,
@@ -135,7 +139,9 @@ class VarveCache(Cache):
         self._config = config.get_text_config(decoder=True)
         # Of an encoder-decoder model that is a copy, which does not hear of set_attn_implementation.
         self._model_config = config if getattr(config, "is_encoder_decoder", False) else self._config
-        self.plan = _native.Plan(plan)
+        if key_pairs and getattr(config, "is_encoder_decoder", False):
+            raise _native.Error("key_pairs: this model has no RoPE, so its keys have one order only")
+        self.plan, self._key_pairs = _native.Plan(plan), key_pairs
         self._options = dict(
             codebook=codebook, compressor=compressor, model_fingerprint=model_fingerprint, max_bytes=max_bytes,
             num_threads=num_threads, pool=pool, on_attention=on_attention, on_retention=on_retention, on_log=on_log,
@@ -146,7 +152,7 @@ class VarveCache(Cache):
     def _make_store(self, keep_windows: bool) -> Store:
         windows = windows_of(self._config)
         plan = self.plan if keep_windows else plan_with_windows(self.plan, windows)
-        return self.store_class(_native.Cache(shape_of(self._config), plan, **self._options), windows, self.plan)
+        return self.store_class(_native.Cache(shape_of(self._config), plan, **self._options), windows, self.plan, self._key_pairs)
 
     @property
     def native(self) -> _native.Cache:

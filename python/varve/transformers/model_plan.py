@@ -46,6 +46,15 @@ def shape_of(config: Any) -> Shape:
     return Shape(num_layers=len(types), num_kv_heads=kv_heads, key_dim=head_dim, group_size=heads // kv_heads)
 
 
+def pair_order(dim: int) -> torch.Tensor:
+    """Channels that RoPE turns together lie dim / 2 apart in transformers; in this order they lie side by side.
+
+    >>> pair_order(6).tolist()
+    [0, 3, 1, 4, 2, 5]
+    """
+    return torch.arange(dim).view(2, dim // 2).T.reshape(-1)
+
+
 def windows_of(config: Any) -> list[int]:
     """The model's own sliding window of every layer; 0 is none."""
     types, arguments = get_layer_types_and_kwargs(config.get_text_config(decoder=True))

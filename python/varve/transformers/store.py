@@ -11,14 +11,16 @@ import torch
 from varve._native import Cache, Error
 from varve.transformers.dense import dense_attention
 from varve.transformers.forward import Forward, Spans
-from varve.transformers.model_plan import check_dtype, drops_rows
+from varve.transformers.model_plan import check_dtype, drops_rows, pair_order
 
 
 class Store:
     """All layers have the same tokens, so sequences, lengths and the open step are here and not in a layer."""
 
-    def __init__(self, cache: Cache, windows: list[int], user_plan: Any) -> None:
+    def __init__(self, cache: Cache, windows: list[int], user_plan: Any, key_pairs: bool = False) -> None:
         self.cache = cache
+        # Order in which the channels of keys and queries are stored; None: as they come.
+        self.order = pair_order(cache.shape.key_dim) if key_pairs else None
         self.windows = windows
         self.dropping = drops_rows(user_plan)
         self.ranks = "evict" in self.dropping
@@ -166,13 +168,17 @@ class Store:
 
     # --- rows ---
 
+    def ordered(self, rows: torch.Tensor) -> torch.Tensor:
+        """Keys or queries as they are stored. Scores do not change, since both are."""
+        return rows.detach() if self.order is None else rows.detach()[..., self.order]
+
     def attend(self, layer, module, query, key, value, mask, scale, soft_cap) -> torch.Tensor:
         """Appends the rows and attends on stored bytes: [batch, tokens, heads, dim]."""
         if layer == 0:
             if self.module() not in (None, module):
                 raise Error("the cache holds rows of another model; make a new VarveCache, or call reset()")
             self.module = weakref.ref(module)
-        query, key, value = query.detach(), key.detach(), value.detach()
+        query, key, value = self.ordered(query), self.ordered(key), value.detach()
         batch, _, num_tokens, _ = query.shape
         forward = self.begin(layer, batch, num_tokens, mask, key.dtype)
         spans = forward.spans
@@ -221,13 +227,14 @@ class Store:
         key, value = key.detach(), value.detach()
         batch, _, num_tokens, _ = key.shape
         forward = self.begin(layer, batch, num_tokens, None, key.dtype)
+        stored = self.ordered(key)
         if forward.step is not None:
-            forward.step.append_batch(layer, self.sequences, key, value, forward.spans.starts, forward.spans.counts)
+            forward.step.append_batch(layer, self.sequences, stored, value, forward.spans.starts, forward.spans.counts)
             rows = self.decoded(layer, key.dtype)
         else:
             past = self.decoded(layer, key.dtype)
             rows = tuple(torch.cat(parts, 2) for parts in zip(past, (key, value)))
-            forward.waiting.append((key, value, None, {}))
+            forward.waiting.append((stored, value, None, {}))
         self.end_layer(layer)
         return rows
 
@@ -240,6 +247,8 @@ class Store:
             out = torch.empty(len(self.sequences), shape.num_kv_heads, live, dim)
             if live:
                 self.cache.read_batch(layer, part, self.sequences, out)
+            if part == "k" and self.order is not None:
+                out = out[..., self.order.argsort()]
             parts.append(out.to(dtype))
         return parts[0], parts[1]
 
