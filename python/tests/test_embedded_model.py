@@ -1,6 +1,7 @@
 """The embedded model (models/varve-books-29m.gguf) as a Hugging Face folder, and VarveCache on it."""
 
 import json
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -127,10 +128,12 @@ def test_a_folded_page_cannot_be_cropped_in_the_middle(model, tokenizer):
 
 # KL of the first window of 1024 tokens by `varve eval kl --ctx 1024 --windows 1 --kv pq4 fold`
 @pytest.mark.parametrize(("plan", "of_the_program"), [("pq4", 0.00021), ("fold", 0.132)])
-def test_constants_of_the_program_fit_keys_in_pairs(model, tokenizer, plan, of_the_program):
+def test_constants_of_the_program_fit_keys_in_pairs(model, tokenizer, tmp_path, plan, of_the_program):
     constants = dict(compressor=varve.Compressor.load(str(MODELS / "varve-books-29m-fold4.bin")))
     if plan == "pq4":
-        constants = dict(codebook=varve.Codebook.load(str(MODELS / "varve-books-29m.codebook")))
+        with tarfile.open(MODELS / "varve-books-29m.codebook.tar.xz") as archive:
+            archive.extractall(tmp_path)
+        constants = dict(codebook=varve.Codebook.load(str(tmp_path / "varve-books-29m.codebook")))
     windows = [passage(tokenizer, 1024)["input_ids"][0].tolist()]
     kl = {}
     for pairs in (False, True):
