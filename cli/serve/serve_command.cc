@@ -46,6 +46,12 @@ void AddNetworkOptions(CLI::App* command, ServeOptions* options) {
   command->add_option("--max-connections", http.max_connections, "Connections served at once")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));
+  command
+      ->add_option("--cors-origins", http.cors_origins,
+                   "Origins whose pages may ask: all, localhost, https://… (default: none)")
+      ->delimiter(',')
+      ->type_name("LIST");
+  command->add_option("--seed", http.seed, "Seed of requests without one (default: any)");
   command->add_flag("!--no-page", http.show_page, "No page at /");
   command->add_flag("!--no-slots", http.show_slots, "No /slots");
   command

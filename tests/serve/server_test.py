@@ -249,6 +249,25 @@ class ServerTest(unittest.TestCase):
             client.close()
         self.assertEqual(json.loads(self.server.get("/health")), {"status": "ok"})
 
+    def test_no_page_of_another_origin_may_read_an_answer_unless_told(self):
+        def allowed(server, origin):
+            link = http.client.HTTPConnection(server.host, server.port, timeout=60)
+            link.request("OPTIONS", "/completion", headers={"Origin": origin, "Access-Control-Request-Method": "POST"})
+            answer = link.getresponse()
+            link.close()
+            self.assertEqual(answer.status, 200)
+            return answer.getheader("Access-Control-Allow-Origin")
+
+        self.assertIsNone(allowed(self.server, "http://localhost:3000"))
+        server = Server("--cors-origins", "localhost,https://a.example")
+        try:
+            for origin in ("http://localhost:3000", "http://127.0.0.1", "https://a.example"):
+                self.assertEqual(allowed(server, origin), origin)
+            for origin in ("http://localhost.b.example", "https://b.example", "https://a.example.b"):
+                self.assertIsNone(allowed(server, origin), origin)
+        finally:
+            server.stop()
+
     def test_metrics_have_the_names_of_three_servers(self):
         self.complete("The old house")
         text = self.server.get("/metrics")

@@ -1,7 +1,9 @@
 // The messages of a chat: roles, contents and tools as OpenAI's API has them.
 
+#include <ctime>
 #include <utility>
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include "runtime/tokenizer/chat_template.h"
@@ -103,6 +105,19 @@ ChatPrompt PlainPrompt(const std::vector<ChatMessage>& messages) {
   return prompt;
 }
 
+// What llama-server tells every template, and what the request says beside or instead of it.
+json TemplateVariables(const json& body) {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  json variables = {{"enable_thinking", true},
+                    {"date_string", fmt::format("{:%d %b %Y}", local)},
+                    {"datetime", fmt::format("{:%b %d %Y}", local)}};
+  const json asked = body.value("chat_template_kwargs", json());
+  if (asked.is_object()) variables.update(asked);
+  return asked.is_object() || asked.is_null() ? variables : asked;
+}
+
 // By the model's template, with the request's tools and variables.
 ApiError RenderPrompt(const json& body, const std::vector<ChatMessage>& chat,
                       const ChatTemplate& chat_template, ChatPrompt* prompt) {
@@ -111,7 +126,7 @@ ApiError RenderPrompt(const json& body, const std::vector<ChatMessage>& chat,
     return value.is_null() ? std::string() : value.dump();
   };
   const std::string tools = text_of("tools");
-  const std::string variables = text_of("chat_template_kwargs");
+  const std::string variables = TemplateVariables(body).dump();
   // Without it, and with nothing to continue, the prompt ends behind the last message.
   const bool add_generation_prompt = body.value("add_generation_prompt", json()) != false ||
                                      body.value("continue_final_message", json()) == true;

@@ -17,7 +17,9 @@ bool BatchEngine::MakeRoom(uint64_t bytes) {
   while (BytesHeld() + bytes > budget) {
     if (prefixes_ == nullptr) return false;
     const Result<bool> evicted = prefixes_->EvictOne(Now());
-    if (!evicted.ok() || !*evicted) return false;
+    const bool has_evicted = evicted.ok() && *evicted;
+    if (!has_evicted && !(ends_ && ends_->DropOldest())) return false;
+    if (ends_) ends_->DropEvicted();
   }
   return true;
 }
@@ -96,8 +98,25 @@ Status BatchEngine::FindSequence(RunningRequest& running) {
   } else {
     VARVE_ASSIGN_OR_RETURN(running.sequence, cache_->CreateSequence());
   }
+  if (TakeEnd(running)) return cache_->BeginPrompt(running.sequence);
   if (tiers_ != nullptr) ImportPages(running);
   return cache_->BeginPrompt(running.sequence);
+}
+
+bool BatchEngine::TakeEnd(RunningRequest& running) {
+  if (!ends_ || !running.request().reuse_prefix) return false;
+  const std::span<const int32_t> prompt(running.request().prompt);
+  // The last token is always computed: its logits are wanted.
+  const std::optional<ConversationEnds::Hit> end =
+      ends_->Take(prompt.first(prompt.size() - 1), running.request().tenant, running.fed + 1);
+  if (!end) return false;
+  static_cast<void>(cache_->Free(running.sequence));
+  running.sequence = end->sequence;
+  running.fed = end->num_tokens;
+  running.cached_tokens = running.fed;
+  // Who computed them has handed them over.
+  running.pages_in_tiers = static_cast<size_t>(running.fed / cache_->shape().page_tokens);
+  return true;
 }
 
 void BatchEngine::FetchPages(QueuedRequest& queued) {

@@ -67,6 +67,10 @@ Result<std::unique_ptr<BatchEngine>> BatchEngine::Create(
     engine->tiers_ = std::make_unique<PrefixTiers>(*engine->cache_, std::move(tiers));
   }
   engine->prefixes_ = std::make_unique<PrefixCache>(*engine->cache_, engine->MakePrefixOptions());
+  if (options.reuse_generated) {
+    engine->ends_.emplace(*engine->cache_, *engine->prefixes_,
+                          static_cast<size_t>(options.num_slots));
+  }
   return engine;
 }
 
@@ -136,6 +140,7 @@ void BatchEngine::DropCancelled() {
 }
 
 bool BatchEngine::Step() {
+  if (ends_) ends_->DropOlderThan(Now() - ConversationEnds::kSeconds);
   DropCancelled();
   Admit();
   if (running_.empty()) {
@@ -252,6 +257,25 @@ void BatchEngine::KeepPages(RunningRequest& running, int64_t num_tokens) {
   }
 }
 
+void BatchEngine::KeepEnd(RunningRequest& running) {
+  const bool is_wanted = ends_ && running.request().reuse_prefix && !running.has_failed() &&
+                         running.fed > running.prompt_tokens();
+  if (!is_wanted) {
+    // A sequence that is not there any more has no pages either.
+    static_cast<void>(cache_->Free(running.sequence));
+    return;
+  }
+  const std::span<const int32_t> tokens =
+      std::span(running.tokens()).first(static_cast<size_t>(running.fed));
+  const std::string& tenant = running.request().tenant;
+  ends_->Keep({.sequence = running.sequence,
+               .tokens = {tokens.begin(), tokens.end()},
+               .prompt_tokens = running.prompt_tokens(),
+               .tenant = tenant,
+               .keys = keys_->Of(tenant, tokens),
+               .kept_s = Now()});
+}
+
 void BatchEngine::RemoveEnded() {
   for (const auto& running : running_) {
     if (!running->has_ended()) continue;
@@ -261,8 +285,7 @@ void BatchEngine::RemoveEnded() {
       prefixes_->Unpin(running->pin);
     }
     slots_[static_cast<size_t>(running->slot())] = {running->tokens(), running->request().tenant};
-    // A sequence that is not there any more has no pages either.
-    static_cast<void>(cache_->Free(running->sequence));
+    KeepEnd(*running);
     ++(running->queued().channel->cancelled() ? counters_.cancelled : counters_.finished);
   }
   std::erase_if(running_, [](const auto& running) { return running->has_ended(); });

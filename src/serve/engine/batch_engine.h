@@ -32,6 +32,7 @@
 #include "base/timer.h"
 #include "runtime/model/decoder_model.h"
 #include "serve/engine/byte_estimate.h"
+#include "serve/engine/conversation_ends.h"
 #include "serve/engine/engine_snapshot.h"
 #include "serve/engine/running_request.h"
 #include "serve/prefix/page_keys.h"
@@ -121,12 +122,16 @@ class BatchEngine {
   void Begin(QueuedRequest queued);
   // A sequence with what the prefix cache and its tiers have of its prompt.
   Status FindSequence(RunningRequest& running);
+  // The end of the conversation that it continues, if that is still there.
+  bool TakeEnd(RunningRequest& running);
   int FreeSlot(int fixed_slot) const;
   void DecodeAll();
   void DecodeGroup(std::span<RunningRequest*> group);
   void ReadChunk();
   Status ReadTokens(RunningRequest& running, int64_t end);
   void KeepPages(RunningRequest& running, int64_t num_tokens);
+  // Gives its sequence to ends_, or frees it.
+  void KeepEnd(RunningRequest& running);
   void FetchPages(QueuedRequest& queued);
   void ImportPages(RunningRequest& running);
   // Puts up to max_pages pages of idle conversations to rest and lets some leave for a tier; false
@@ -156,6 +161,7 @@ class BatchEngine {
   std::unique_ptr<DecoderRunner> runner_;
   std::optional<PageKeys> keys_;
   std::unique_ptr<PrefixCache> prefixes_;  // null: prefixes are not shared
+  std::optional<ConversationEnds> ends_;   // none: nothing that was generated is reused
   std::unique_ptr<PrefixTiers> tiers_;     // null: memory is all there is
   std::string prefix_note_;                // why not
   std::deque<QueuedRequest> waiting_;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "runtime/embedded_model.h"
 #include "serve/engine/batch_engine_testing.h"
 
@@ -90,9 +92,31 @@ TEST(BatchEngine, AConversationContinuesOnTheTokensItGenerated) {
     const TestAnswer first = test.AskAlone(request);
     request.prompt.insert(request.prompt.end(), first.tokens.begin(), first.tokens.end());
     request.prompt.push_back(7);
-    // 159 tokens were fed: two pages, the first of which has 60 of the prompt in it.
-    EXPECT_EQ(test.AskAlone(request).end->cached_tokens, reuse_generated ? 128 : 0);
+    // The last of 160 tokens was drawn and not fed.
+    EXPECT_EQ(test.AskAlone(request).end->cached_tokens, reuse_generated ? 159 : 0);
   }
+}
+
+TEST(BatchEngine, ATurnThatTakesUpAnAnswerGoesOnInTheMiddleOfAPage) {
+  TestEngine test;
+  const CompletionRequest first = TestRequest(60, 100);
+  const TestAnswer answer = test.AskAlone(first);
+  const auto next = [&](size_t num_answered) {
+    CompletionRequest request = first;
+    request.prompt.insert(request.prompt.end(), answer.tokens.begin(),
+                          answer.tokens.begin() + static_cast<ptrdiff_t>(num_answered));
+    request.prompt.insert(request.prompt.end(), {256, 7, 8});
+    return request;
+  };
+  CompletionRequest foreign = next(100);
+  foreign.tenant = "other";
+  EXPECT_EQ(test.AskAlone(foreign).end->cached_tokens, 0);
+  // Half of the answer, twice: what is cut off is there for others.
+  EXPECT_EQ(test.AskAlone(next(50)).end->cached_tokens, 110);
+  EXPECT_EQ(test.AskAlone(next(100)).end->cached_tokens, 159);
+  // Where nothing that was generated is reused, pages alone are: prompts are cut as ever.
+  EXPECT_EQ(test.AskAlone(next(0)).end->cached_tokens, 0);
+  EXPECT_EQ(test.AskAlone(first).end->cached_tokens, 0);
 }
 
 TEST(BatchEngine, TenantsNeverShareAPage) {
@@ -200,6 +224,17 @@ TEST(BatchEngine, EndsAtAStopTextAndShowsNothingOfIt) {
   EXPECT_EQ(cut.end->reason, FinishReason::kStopText);
   EXPECT_EQ(cut.end->stop_text, request.stops[0]);
   EXPECT_EQ(cut.text, whole.text.substr(0, whole.text.find(request.stops[0])));
+}
+
+TEST(BatchEngine, EndsThatAreIgnoredAreNeverDrawn) {
+  TestEngine test;
+  CompletionRequest request = TestRequest(20, 10);
+  request.edits.bias = {{257, 100.0f}};
+  const TestAnswer answer = test.AskAlone(request);
+  EXPECT_EQ(answer.tokens.size(), 10u);
+  EXPECT_EQ(std::count(answer.tokens.begin(), answer.tokens.end(), 257), 0);
+  request.ignore_end = false;
+  EXPECT_EQ(test.AskAlone(request).end->reason, FinishReason::kEnd);
 }
 
 TEST(BatchEngine, BiasAndPenaltiesChangeWhatIsDrawn) {

@@ -20,6 +20,12 @@ double BatchEngine::SecondsToIdleWork() const {
 
 bool BatchEngine::TendIdle(size_t max_pages) {
   if (SecondsToIdleWork() > 0) return false;
+  // An end shares the pages of its conversation: it goes before they are put to rest, so that
+  // nobody holds their old forms.
+  double soonest = std::numeric_limits<double>::infinity();
+  for (const double wait : {options_.idle_s, options_.spill_s})
+    if (wait > 0) soonest = std::min(soonest, wait);
+  if (ends_) ends_->DropOlderThan(Now() - soonest / 2);
   // A page at rest is smaller than before, but for a moment there are both.
   if (estimate_.rest_page_bytes() > 0) MakeRoom(estimate_.rest_page_bytes());
   const bool rested = prefixes_->RestIdle(Now(), max_pages) > 0;

@@ -83,6 +83,7 @@ Result<int64_t> BatchEngine::EraseSlot(int slot, const std::string& tenant) {
   SlotContent& content = slots_[static_cast<size_t>(slot)];
   if (content.tenant != tenant) return 0;
   const SlotContent erased = std::exchange(content, {});
+  if (ends_) ends_->Forget(erased.tokens, tenant);
   VARVE_RETURN_IF_ERROR(prefixes_->Forget(keys_->Of(tenant, erased.tokens)));
   return static_cast<int64_t>(erased.tokens.size());
 }

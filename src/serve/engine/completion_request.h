@@ -22,7 +22,7 @@ struct CompletionRequest {
   SamplerOptions sampler;
   LogitEditOptions edits;
   std::vector<std::string> stops;
-  bool ignore_end = false;   // the model's own ends end nothing
+  bool ignore_end = false;   // the model's own ends are never drawn
   bool is_turn = false;      // the answer begins a text of its own (a chat), it continues none
   int num_logprobs = -1;     // -1: none; 0: of the token itself; n: of the n best, too
   bool reuse_prefix = true;  // false: every token is computed anew

@@ -8,6 +8,8 @@
 namespace varve::serve {
 namespace {
 
+constexpr float kNever = -1e30f;  // a logit
+
 int64_t LimitOf(const CompletionRequest& request, int64_t context) {
   const auto prompt = static_cast<int64_t>(request.prompt.size());
   if (request.max_tokens < 0 || request.max_tokens > context - prompt) return context;
@@ -29,6 +31,9 @@ RunningRequest::RunningRequest(QueuedRequest queued, int slot, const Tokenizer& 
       stop_(queued_.request.stops) {
   times_.queue_us = queued_.since_arrival.us();
   for (const int32_t token : tokens_) sampler_.Observe(token);
+  for (int32_t id = 0; queued_.request.ignore_end && id < tokenizer.vocab_size(); ++id) {
+    if (tokenizer.IsEnd(id)) never_.push_back(static_cast<size_t>(id));
+  }
   if (queued_.request.is_turn) return;
   // A continuation is no beginning: what a tokenizer puts before a text is not wanted.
   for (const int32_t token : tokens_) text_.Next(token);
@@ -45,10 +50,13 @@ void RunningRequest::Take(std::span<float> logits) {
   std::vector<float> before;
   if (request.num_logprobs >= 0) before.assign(logits.begin(), logits.end());
   edits_.Apply(logits);
+  for (const size_t id : never_) {
+    if (id < logits.size()) logits[id] = kNever;
+  }
   const Result<int32_t> drawn = sampler_.Sample(logits);
   if (!drawn.ok()) return End(FinishReason::kError, drawn.status());
   token.token = *drawn;
-  if (tokenizer_.IsEnd(token.token) && !request.ignore_end) return End(FinishReason::kEnd);
+  if (tokenizer_.IsEnd(token.token)) return End(FinishReason::kEnd);
   if (!before.empty()) token = LogprobsOf(before, token.token, request.num_logprobs);
   edits_.Observe(token.token);
   tokens_.push_back(token.token);
@@ -68,6 +76,7 @@ void RunningRequest::Send(const AnswerToken& token) {
 
 void RunningRequest::End(FinishReason reason, const Status& error) {
   has_ended_ = true;
+  has_failed_ = !error.ok();
   AnswerEvent event{.choice = queued_.request.choice, .text = {}, .token = {}, .end = AnswerEnd{}};
   if (reason != FinishReason::kStopText) {
     // A stop text may end in the very last bytes.

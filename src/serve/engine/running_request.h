@@ -55,6 +55,7 @@ class RunningRequest {
   bool is_reading() const { return !has_ended_ && fed < prompt_tokens(); }
   bool is_writing() const { return !has_ended_ && fed >= prompt_tokens(); }
   bool has_ended() const { return has_ended_; }
+  bool has_failed() const { return has_failed_; }
   // Tokens that its sequence can come to have at most.
   int64_t limit() const { return limit_; }
 
@@ -73,9 +74,11 @@ class RunningRequest {
   std::vector<int32_t> tokens_;
   Sampler sampler_;
   LogitEdits edits_;
+  std::vector<size_t> never_;  // ids of ends, where they are to be ignored
   TextStream text_;
   StopText stop_;
   bool has_ended_ = false;
+  bool has_failed_ = false;
   AnswerTimes times_;
   Timer since_begin_;
   Timer since_first_;

@@ -20,6 +20,11 @@ int64_t ChunkEnd(int64_t begin, int64_t num_tokens, int page_tokens, int64_t max
   const int64_t last_page = (num_tokens - 1) / page_tokens * page_tokens;
   const bool tail_is_few = num_tokens - last_page <= kFewTokens;
   if (begin >= last_page) return num_tokens;
+  if (begin % page_tokens != 0) {
+    // Behind generated tokens that were reused: up to the end, or to a border.
+    if (num_tokens - begin <= max_chunk) return num_tokens;
+    return (begin + std::max<int64_t>(max_chunk, page_tokens)) / page_tokens * page_tokens;
+  }
   const int64_t whole_pages = std::max<int64_t>(max_chunk / page_tokens, 1) * page_tokens;
   const int64_t end = begin + whole_pages;
   if (tail_is_few) return std::min(end, last_page);

@@ -34,7 +34,8 @@ struct ReadingPrompt {
 // short ones come. `turn` counts chunks. None of an empty list.
 std::optional<size_t> NextReader(std::span<const ReadingPrompt> reading, uint64_t turn);
 
-// The end of the chunk that begins at `begin` (a border of a page) of a prompt of `num_tokens`.
+// The end of the chunk that begins at `begin` of a prompt of `num_tokens`. That is the border of a
+// page, or the end of generated tokens that are reused (conversation_ends.h).
 int64_t ChunkEnd(int64_t begin, int64_t num_tokens, int page_tokens, int64_t max_chunk);
 
 // A request that waits for a slot.

@@ -75,7 +75,8 @@ class CompletionHandler {
     if (!error.ok()) return error;
     const std::string tenant = context_.options.api_keys.empty() ? "" : KeyOf(request);
     const auto read = endpoint_ == Endpoint::kChat ? ReadChat : ReadCompletion;
-    error = read(body, context_.model, tenant, AnySeed(), call);
+    const uint64_t seed = context_.options.seed ? *context_.options.seed : AnySeed();
+    error = read(body, context_.model, tenant, seed, call);
     for (const CompletionRequest& one : call->requests) {
       if (error.ok()) error = FromStatus(context_.engine.Check(one));
     }

@@ -4,6 +4,7 @@
 #include <openssl/sha.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <exception>
 #include <utility>
@@ -32,6 +33,33 @@ Digest DigestOf(const std::string& text) {
 bool IsPublic(const std::string& path) {
   return path == "/" || path == "/health" || path == "/v1/health" || path == "/v1/models" ||
          path == "/models";
+}
+
+bool IsLocalOrigin(std::string_view origin) {
+  for (const std::string_view host : {"http://localhost", "http://127.0.0.1", "http://[::1]"}) {
+    if (!origin.starts_with(host)) continue;
+    const std::string_view rest = origin.substr(host.size());
+    if (rest.empty() || rest.front() == ':') return true;
+  }
+  return false;
+}
+
+// Tells a browser whether the page that asks may read the answer.
+void AllowOrigin(const HttpOptions& options, const httplib::Request& request,
+                 httplib::Response& response) {
+  const std::string origin = request.get_header_value("Origin");
+  if (origin.empty()) return;
+  const auto is_allowed = [&origin](const std::string& allowed) {
+    if (allowed == "localhost") return IsLocalOrigin(origin);
+    return allowed == "all" || allowed == origin;
+  };
+  const auto& allowed = options.cors_origins;
+  if (std::none_of(allowed.begin(), allowed.end(), is_allowed)) return;
+  response.set_header("Access-Control-Allow-Origin", origin);
+  response.set_header("Access-Control-Allow-Credentials", "true");
+  response.set_header("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
+  response.set_header("Access-Control-Allow-Headers", "*");
+  response.set_header("Vary", "Origin");
 }
 
 // `curl -d` calls any body a form, and the library takes no form of more than 8 KiB. Nothing here
@@ -131,6 +159,9 @@ void HttpServer::Impl::SetHandlers() {
   server.set_pre_routing_handler([this](const auto& request, auto& response) {
     using Handled = httplib::Server::HandlerResponse;
     TakeFormsAsJson(request);
+    AllowOrigin(options, request, response);
+    // A browser asks before it asks, without a key.
+    if (request.method == "OPTIONS") return Handled::Handled;
     if (IsPublic(request.path) || IsAllowed(context, request)) return Handled::Unhandled;
     SendError(response, {401, "authentication_error", "the API key is missing or wrong", {}});
     return Handled::Handled;

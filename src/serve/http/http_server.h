@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,9 +28,13 @@ struct HttpOptions {
   std::string host = "127.0.0.1";
   int port = 8080;                    // 0: any that is free
   std::vector<std::string> api_keys;  // empty: nobody is asked for one
+  // Pages of which origins a browser lets ask: "https://…", "localhost" (any port of this machine),
+  // "all". Empty: none but our own.
+  std::vector<std::string> cors_origins;
   uint64_t max_body_bytes = uint64_t{8} << 20;
-  int max_connections = 128;  // served at once
-  bool show_page = true;      // "/" is the page to look at
+  int max_connections = 128;     // served at once
+  bool show_page = true;         // "/" is the page to look at
+  std::optional<uint64_t> seed;  // of requests without one; none: another each time
   bool show_slots = true;
   bool show_metrics = true;
   SpeechService* speech = nullptr;  // of /v1/audio/…; not owned

@@ -114,6 +114,18 @@ void ApplyTemplate(const ServedModel& model, const httplib::Request& request,
   SendJson(response, {{"prompt", text}});
 }
 
+// How long the prompt of a chat would be.
+void CountTokens(const ServedModel& model, const httplib::Request& request,
+                 httplib::Response& response) {
+  json body;
+  ApiError error = ParseBody(request.body, &body);
+  std::vector<int32_t> tokens;
+  std::string text;
+  if (error.ok()) error = ChatTokens(body, model, &tokens, &text);
+  if (!error.ok()) return SendError(response, error);
+  SendJson(response, {{"input_tokens", tokens.size()}});
+}
+
 }  // namespace
 
 void AddModelRoutes(httplib::Server& server, RouteContext& context) {
@@ -131,6 +143,11 @@ void AddModelRoutes(httplib::Server& server, RouteContext& context) {
   server.Post("/detokenize", [&model](const auto& request, auto& response) {
     Detokenize(model, request, response);
   });
+  for (const char* path : {"/v1/chat/completions/input_tokens", "/chat/completions/input_tokens"}) {
+    server.Post(path, [&model](const auto& request, auto& response) {
+      CountTokens(model, request, response);
+    });
+  }
   server.Post("/apply-template", [&model](const auto& request, auto& response) {
     ApplyTemplate(model, request, response);
   });
