@@ -38,16 +38,21 @@ bool BatchEngine::SpillIdle() {
   if (!path) return false;
   const std::span<const PageKey> keys = std::span(path->keys).subspan(path->first_page);
   const std::vector<bool> there = tiers_->Contains(keys);
-  size_t missing = 0;
-  for (size_t i = 0; i < keys.size() && missing < kSpillPages; ++i) {
+  size_t handed_over = 0;
+  size_t i = path->next_page - path->first_page;
+  for (; i < keys.size() && handed_over < kSpillPages; ++i) {
     if (there[i]) continue;
-    ++missing;
+    ++handed_over;
     tiers_->KeepPage(path->sequence, path->first_page + i, keys[i], UsPerPage());
   }
-  if (missing == 0) return prefixes_->Spill(*path).ok();
-  // What has just been handed over may yet be dropped: it stays until the tier says that it is
-  // there.
-  if (missing < kSpillPages) prefixes_->PostponeSpill(*path, Now());
+  if (i < keys.size()) {
+    PrefixCache::ContinueSpill(*path, path->first_page + i);
+    return true;
+  }
+  const bool has_all = handed_over == 0 && path->next_page == path->first_page;
+  if (has_all) return prefixes_->Spill(*path).ok();
+  // What has been handed over may yet be dropped: it stays until the tier says that it is there.
+  PrefixCache::PostponeSpill(*path, Now());
   return true;
 }
 

@@ -52,7 +52,7 @@ struct PrefixOptions {
   bool packs = false;     // the plan has pack=: what workers have done is taken over, too
   double spill_s = 0;     // without use, until FindToSpill has a path; 0: never
   // Before a page is given up for want of room: a sequence that has it, its number and its key.
-  std::function<void(SequenceId, size_t, const PageKey&)> before_eviction;
+  std::function<void(SequenceId, size_t, const PageKey&)> before_eviction = {};
 };
 
 struct PrefixStats {
@@ -128,12 +128,16 @@ class PrefixCache {
     SequenceId sequence;
     std::vector<PageKey> keys;  // of all its pages
     size_t first_page = 0;      // from here on they are idle, and of no other path
+    size_t next_page = 0;       // of ContinueSpill; else first_page
   };
   std::optional<IdlePath> FindToSpill(double now_s);
   // Gives up the pages of the path from first_page on.
   Status Spill(const IdlePath& path);
-  // They are not in a tier yet: not before some seconds, more each time.
-  void PostponeSpill(const IdlePath& path, double now_s);
+  // Pages before this one have been handed to the tiers.
+  static void ContinueSpill(const IdlePath& path, size_t next_page);
+  // All that a tier did not have have been handed over: again from the first, not before some
+  // seconds, more each time.
+  static void PostponeSpill(const IdlePath& path, double now_s);
   // When there may be something to put to rest or to spill; infinity: not before the next use.
   double NextIdleWork() const { return std::min(next_rest_s_, next_spill_s_); }
 

@@ -111,6 +111,7 @@ std::optional<PrefixCache::IdlePath> PrefixCache::FindToSpill(double now_s) {
       if (follows && node->children.size() == 1 && is_idle(*node)) first = node;
     }
     path.first_page = first->depth - 1;
+    path.next_page = std::max(path.first_page, leaf->spill_page);
     return path;
   }
   return std::nullopt;
@@ -127,7 +128,12 @@ Status PrefixCache::Spill(const IdlePath& path) {
   return Status();
 }
 
+void PrefixCache::ContinueSpill(const IdlePath& path, size_t next_page) {
+  path.leaf->spill_page = next_page;
+}
+
 void PrefixCache::PostponeSpill(const IdlePath& path, double now_s) {
+  path.leaf->spill_page = 0;
   path.leaf->spill_after_s =
       now_s + kRetrySeconds * static_cast<double>(1 << path.leaf->spill_tries);
   path.leaf->spill_tries = std::min(path.leaf->spill_tries + 1, kMaxSpillTries);

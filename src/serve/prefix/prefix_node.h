@@ -28,9 +28,12 @@ class PrefixNode {
   // When this node or one below it was last taken, kept or given back: never earlier than that of
   // a child. So what is idle is the ends of paths.
   double touched_s = 0;
-  bool rested = false;       // in all sequences below
-  double spill_after_s = 0;  // of a leaf that could not leave: when to try again,
-  int spill_tries = 0;       // and how often that was
+  bool rested = false;  // in all sequences below
+  // Of a leaf that is to leave for a tier: from which page on those that are missing there are
+  // handed over next; when to try again, and how often that was.
+  size_t spill_page = 0;
+  double spill_after_s = 0;
+  int spill_tries = 0;
 };
 
 }  // namespace varve::serve
