@@ -17,6 +17,7 @@ import argparse
 import dataclasses
 import http.client
 import json
+import os
 import random
 import statistics
 import sys
@@ -103,6 +104,12 @@ def resident_bytes(pid: int) -> int:
     return 0
 
 
+def cpu_seconds(pid: int) -> float:
+    """Of all its threads so far: what else runs on the machine changes it little."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Load:
     """All conversations against one server."""
 
@@ -142,6 +149,7 @@ class Load:
 
     def run(self) -> dict:
         begin = time.monotonic()
+        cpu_begin = cpu_seconds(self.pid) if self.pid else 0
         self.deadline = begin + self.options.seconds
         watcher = threading.Thread(target=self.watch)
         watcher.start()
@@ -153,7 +161,7 @@ class Load:
         seconds = time.monotonic() - begin
         self.over.set()
         watcher.join()
-        return self.figures(seconds)
+        return self.figures(seconds) | {"cpu_seconds": cpu_seconds(self.pid) - cpu_begin if self.pid else 0}
 
     def figures(self, seconds: float) -> dict:
         good = [e for e in self.exchanges if not e.error]
@@ -201,9 +209,10 @@ def first_token(url: str, options) -> dict:
 def print_table(rows: list[dict], options) -> None:
     last = statistics.median(r["tokens_per_s"] for r in rows if r["url"] == rows[-1]["url"])
     print(f"{options.conversations} conversations, {options.turns} turns of {options.max_tokens} tokens, greedy")
-    print(render(["server", "errors", "answers", "seconds", "tokens/s", "ratio", "prompt tokens/s", "cached", "first token p50",
+    print(render(["server", "errors", "answers", "seconds", "CPU seconds", "tokens/s", "ratio", "prompt tokens/s", "cached", "first token p50",
                   "p99", "MiB resident: first", "half", "max", "last"],
-                 [[r["url"], f"{r['errors']}", f"{r['requests']}", f"{r['seconds']:.0f}", f"{r['tokens_per_s']:.1f}",
+                 [[r["url"], f"{r['errors']}", f"{r['requests']}", f"{r['seconds']:.0f}", f"{r['cpu_seconds']:.0f}",
+                   f"{r['tokens_per_s']:.1f}",
                    f"{r['tokens_per_s'] / last:.2f}" if last else "–", f"{r['prompt_tokens_per_s']:.0f}",
                    f"{100 * r['cached_tokens'] / max(r['prompt_tokens'], 1):.0f} %", f"{r['first_token_p50_s']:.2f} s",
                    f"{r['first_token_p99_s']:.2f} s",
