@@ -3,6 +3,7 @@
 #include <cmath>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "serve/prefix/prefix_cache.h"
@@ -18,7 +19,9 @@ constexpr int kDim = 32;
 class PrefixIdleTest : public testing::Test {
  protected:
   PrefixIdleTest() : keys_(1, "q8_0,idle=q4_0", kPage) {
-    CacheOptions options{.plan = *ParsePlan("q8_0,idle=q4_0,exact=0"), .num_threads = 1};
+    CacheOptions options;
+    options.plan = *ParsePlan("q8_0,idle=q4_0,exact=0");
+    options.num_threads = 1;
     auto cache = Cache::Create({.num_layers = 1,
                                 .num_kv_heads = 1,
                                 .group_size = 1,
@@ -151,11 +154,11 @@ TEST_F(PrefixIdleTest, PathsLeaveFromTheirEnds) {
   EXPECT_EQ(path->keys, keys_.Of("", Join(common, Tokens(1, 2))));
   EXPECT_EQ(path->first_page, 4u);
   // Not in a tier yet: later, and later again.
-  prefixes.PostponeSpill(*path, 50);
+  PrefixCache::PostponeSpill(*path, 50);
   EXPECT_FALSE(prefixes.FindToSpill(50.5).has_value());
   path = prefixes.FindToSpill(51);
   ASSERT_TRUE(path.has_value());
-  prefixes.PostponeSpill(*path, 51);
+  PrefixCache::PostponeSpill(*path, 51);
   EXPECT_FALSE(prefixes.FindToSpill(52.5).has_value());
   path = prefixes.FindToSpill(53);
   ASSERT_TRUE(path.has_value());
