@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs clang-tidy on the project's sources, and only on those that changed since they last passed.
 
-Usage: run_tidy.py BUILD_DIR [--jobs N] [--all] [--quick]
+Usage: run_tidy.py BUILD_DIR [--jobs N] [--all] [--quick] [--only PATH…]
 
 A source is skipped if it passed before with the same text, the same project headers, the same
 command line and the same .clang-tidy. What passed is kept in BUILD_DIR/tidy-passed, one digest a line.
@@ -154,6 +154,7 @@ def main():
     parser.add_argument("--all", action="store_true", help="also what passed before")
     parser.add_argument("--quick", action="store_true",
                         help="without analysis of paths, which takes most of the time; such a pass is not kept")
+    parser.add_argument("--only", nargs="+", type=pathlib.Path, metavar="PATH", help="these sources and folders alone")
     arguments = parser.parse_args()
 
     configuration = (ROOT / ".clang-tidy").read_bytes()
@@ -161,6 +162,9 @@ def main():
     passed = set(ledger.read_text().split()) if ledger.exists() and not arguments.all else set()
 
     commands = sources(arguments.build_dir)
+    if arguments.only:
+        chosen = [path.resolve() for path in arguments.only]
+        commands = {path: command for path, command in commands.items() if any(path.is_relative_to(one) for one in chosen)}
     failed, num_done = [], 0
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool, ledger.open("a") as log:
         keys = {path: digest(path, command, configuration) for path, command in commands.items()}

@@ -90,7 +90,7 @@ void ReadBias(FieldReader& fields, const ServedModel& model, CompletionRequest* 
 void RefuseGrammars(FieldReader& fields) {
   for (const char* name : {"grammar", "json_schema"}) {
     const json* field = fields.Find(name);
-    if (field != nullptr && *field != "")
+    if (field != nullptr && !(field->is_string() && field->get<std::string>().empty()))
       fields.Fail(fmt::format("{}: there are no grammars", name), name);
   }
   const json* format = fields.Find("response_format");

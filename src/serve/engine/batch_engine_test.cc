@@ -13,7 +13,7 @@ namespace batch_engine_test {
 TEST(BatchEngine, AnswersInABatchAreThoseOfTheRequestAlone) {
   std::vector<CompletionRequest> requests;
   for (uint64_t i = 0; i < 20; ++i) {
-    requests.push_back(TestRequest(3 + static_cast<int64_t>(i) * 17, 20, i, /*shared=*/70));
+    requests.push_back(TestRequest(3 + static_cast<int64_t>(i) * 17, 20, i, /*shared_tokens=*/70));
   }
   EngineOptions options;
   options.num_slots = 12;  // more than one group, and some wait
