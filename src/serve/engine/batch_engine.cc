@@ -298,7 +298,9 @@ void BatchEngine::EndAll(const Status& why) {
   RemoveEnded();
   // What leaves memory now goes where it would have gone later.
   const bool writes = tiers_ != nullptr && options_.tier_writes == TierWrites::kLeaving;
-  if (writes) static_cast<void>(prefixes_->Clear());
+  if (!writes) return;
+  while (ends_ && ends_->DropOldest()) continue;
+  static_cast<void>(prefixes_->Clear());
 }
 
 }  // namespace varve::serve
