@@ -18,22 +18,26 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 _DTYPES = ("float32", "float16", "bfloat16")
 
 
-def _pre_tokenizer(path: Path) -> str:
-    """How the file says that words are cut: "qwen2", "smollm" …; empty if it does not say so."""
+def _tokenizer_fields(path: Path) -> tuple[str, bool | None]:
+    """How the file says that words are cut ("qwen2", "smollm" …, or nothing), and whether a text begins with BOS."""
     from gguf import GGUFReader
 
-    field = GGUFReader(str(path)).fields.get("tokenizer.ggml.pre")
-    return "" if field is None else bytes(field.parts[field.data[0]]).decode()
+    fields = GGUFReader(str(path)).fields
+    pre, bos = (fields.get(f"tokenizer.ggml.{name}") for name in ("pre", "add_bos_token"))
+    return "" if pre is None else bytes(pre.parts[pre.data[0]]).decode(), None if bos is None else bool(bos.parts[bos.data[0]][0])
 
 
-def _cut_words_as(tokenizer: Any, pre: str) -> None:
-    """transformers knows most ways to cut words; of SmolLM's it leaves out that every digit is a word."""
+def _obey(tokenizer: Any, pre: str, bos: bool | None) -> None:
+    """transformers knows most ways to cut words; of SmolLM's it leaves out that every digit is a word. Some versions of
+    it begin every text with BOS."""
     if pre == "smollm":
         from tokenizers import pre_tokenizers
 
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
         )
+    if bos is not None and getattr(tokenizer, "add_bos_token", bos) != bos:
+        tokenizer.add_bos_token = bos
 
 
 def load_gguf(path: str | Path, dtype: torch.dtype = torch.float32, **options: Any) -> tuple[Any, Any]:
@@ -43,7 +47,7 @@ def load_gguf(path: str | Path, dtype: torch.dtype = torch.float32, **options: A
         raise OSError(f"{path}: there is no such file")
     where = dict(pretrained_model_name_or_path=str(path.parent), gguf_file=path.name)
     tokenizer = AutoTokenizer.from_pretrained(**where, **options)
-    _cut_words_as(tokenizer, _pre_tokenizer(path))
+    _obey(tokenizer, *_tokenizer_fields(path))
     return AutoModelForCausalLM.from_pretrained(**where, dtype=dtype).eval(), tokenizer
 
 

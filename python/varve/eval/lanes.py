@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +42,12 @@ class Lane:
         """All of tokens [1, n], which are a prompt, and its end."""
         self.read(model, cache, tokens, 0, tokens.shape[1], logits_to_keep=1)
 
+    def fork(self, cache: Cache) -> Cache:
+        """Another cache with the same rows. Layers of transformers never write into tensors that they have, so these are shared."""
+        twin = copy.copy(cache)
+        twin.layers = [copy.copy(layer) for layer in cache.layers]
+        return twin
+
     def bytes_of(self, cache: Cache) -> int:
         """Resident bytes of keys and values, with what is needed to find and to decode them."""
         seen: set[int] = set()
@@ -63,6 +70,9 @@ class PlanLane(Lane):
         for begin in range(0, tokens.shape[1], _CHUNK):
             self.read(model, cache, tokens, begin, min(begin + _CHUNK, tokens.shape[1]), logits_to_keep=1)
         cache.end_prompt()
+
+    def fork(self, cache: Cache) -> Cache:
+        return copy.deepcopy(cache)  # shares pages
 
     def bytes_of(self, cache: Cache) -> int:
         stats = cache.stats()

@@ -9,7 +9,6 @@ is asked behind a copy of the same cache.
 
 from __future__ import annotations
 
-import copy
 import random
 import zlib
 from dataclasses import dataclass
@@ -106,7 +105,7 @@ def measure_recall(model: Any, tokenizer: Any, prompts: list[RecallPrompt], lane
             lane.read_prompt(model, cache, torch.tensor([prompt.text]))
             for index, (question, number) in enumerate(prompt.questions):
                 last = index + 1 == len(prompt.questions)
-                asked = cache if last else copy.deepcopy(cache)
+                asked = cache if last else lane.fork(cache)
                 hit, tokens = _ask(model, tokenizer, lane, asked, prompt.text, question, number)
                 hits += hit
                 del asked
