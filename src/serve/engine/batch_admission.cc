@@ -6,9 +6,17 @@
 #include <fmt/format.h>
 
 #include "serve/engine/batch_engine.h"
-#include "serve/engine/step_scheduler.h"
 
 namespace varve::serve {
+namespace {
+
+// A turn that finds its conversation reads no more than this: what was said since, and the page
+// that was not full.
+constexpr size_t kFewPages = 2;
+// Without use for so long, pages may make room for others.
+constexpr double kInUseSeconds = 60;
+
+}  // namespace
 
 uint64_t BatchEngine::BytesHeld() const { return PagePoolBytesHeld(*pool_); }
 
@@ -56,18 +64,35 @@ bool BatchEngine::AwaitsSharedPages(const QueuedRequest& queued) const {
   return false;
 }
 
-bool BatchEngine::CanAdmit(const QueuedRequest& queued) {
+size_t BatchEngine::PagesThere(const QueuedRequest& queued) const {
+  return prefixes_ != nullptr && queued.request.reuse_prefix ? prefixes_->Find(queued.keys) : 0;
+}
+
+uint64_t BatchEngine::GrowthOf(const QueuedRequest& queued) {
   const auto prompt = static_cast<int64_t>(queued.request.prompt.size());
   const int64_t room = context_ - prompt;
   const int64_t wanted = queued.request.max_tokens;
-  const int64_t limit = prompt + (wanted < 0 ? room : std::min(room, wanted));
-  const bool reuses = prefixes_ != nullptr && queued.request.reuse_prefix;
-  const auto there = static_cast<int64_t>(reuses ? prefixes_->Find(queued.keys) : 0);
-  const uint64_t most = estimate_.Bytes(limit);
+  const uint64_t most = estimate_.Bytes(prompt + (wanted < 0 ? room : std::min(room, wanted)));
+  const auto there = static_cast<int64_t>(PagesThere(queued));
   const uint64_t shared = estimate_.Bytes(there * cache_->shape().page_tokens);
-  const uint64_t growth = GrowthOfRunning() + most - std::min(most, shared);
+  return most - std::min(most, shared);
+}
+
+bool BatchEngine::IsCrowded(const QueuedRequest& queued) {
+  if (prefixes_ == nullptr) return false;
+  const size_t fetched = queued.fetch.pages != nullptr ? queued.fetch.pages->num_pages() : 0;
+  if (queued.keys.size() <= PagesThere(queued) + fetched + kFewPages) return false;
+  const uint64_t wanted = BytesHeld() + GrowthOfRunning() + GrowthOf(queued);
+  if (wanted <= options_.cache_bytes) return false;
+  const uint64_t pages = (wanted - options_.cache_bytes) / estimate_.page_bytes() + 1;
+  return prefixes_->NumUnusedSince(Now() - kInUseSeconds, pages) < pages;
+}
+
+bool BatchEngine::CanAdmit(const QueuedRequest& queued) {
+  const uint64_t growth = GrowthOfRunning() + GrowthOf(queued);
   // What no eviction can give must not cost the prefix cache its pages.
   if (growth + OwnBytesOfRunning() > options_.cache_bytes) return false;
+  const bool reuses = prefixes_ != nullptr && queued.request.reuse_prefix;
   PrefixNode* pin = reuses ? prefixes_->Pin(queued.keys) : nullptr;
   const bool fits = MakeRoom(growth);
   if (pin != nullptr) prefixes_->Unpin(pin);
@@ -144,35 +169,55 @@ void BatchEngine::Begin(QueuedRequest queued) {
   if (!begun.ok()) running_.back()->End(FinishReason::kError, begun);
 }
 
+std::optional<size_t> BatchEngine::NextToAdmit() {
+  std::vector<WaitingRequest> waiting;
+  for (const QueuedRequest& queued : waiting_) {
+    const auto of_tenant = std::count_if(running_.begin(), running_.end(), [&](const auto& other) {
+      return other->request().tenant == queued.request.tenant;
+    });
+    const bool ready = FreeSlot(queued.request.fixed_slot) >= 0 && !queued.fetch.IsUnderWay() &&
+                       !AwaitsSharedPages(queued);
+    waiting.push_back({queued.arrival, static_cast<int>(of_tenant), ready});
+  }
+  const std::optional<size_t> first = NextWaiting(waiting);
+  if (crowded_.MayBegin(Now())) return first;
+  std::optional<size_t> next = first;
+  while (next && IsCrowded(waiting_[*next])) {
+    waiting[*next].ready = false;
+    next = NextWaiting(waiting);
+  }
+  // With nobody to be kept waiting, nobody waits.
+  return next || !running_.empty() ? next : first;
+}
+
+void BatchEngine::RefuseTooLong(const QueuedRequest& queued) {
+  const auto tokens = static_cast<int64_t>(queued.request.prompt.size()) +
+                      std::max<int64_t>(queued.request.max_tokens, 0);
+  EndWaiting(queued, FinishReason::kError,
+             InvalidArgument(fmt::format(
+                 "cache: {} tokens of prompt and answer take {} bytes, the limit is {}; ask for "
+                 "fewer max_tokens",
+                 tokens, estimate_.Bytes(tokens), options_.cache_bytes)));
+}
+
 void BatchEngine::Admit() {
   while (running_.size() < static_cast<size_t>(options_.num_slots) && !waiting_.empty()) {
-    std::vector<WaitingRequest> waiting;
-    for (const QueuedRequest& queued : waiting_) {
-      const auto of_tenant = std::count_if(
-          running_.begin(), running_.end(),
-          [&](const auto& other) { return other->request().tenant == queued.request.tenant; });
-      const bool ready = FreeSlot(queued.request.fixed_slot) >= 0 && !queued.fetch.IsUnderWay() &&
-                         !AwaitsSharedPages(queued);
-      waiting.push_back({queued.arrival, static_cast<int>(of_tenant), ready});
-    }
-    const std::optional<size_t> next = NextWaiting(waiting);
+    const std::optional<size_t> next = NextToAdmit();
     if (!next) return;
     QueuedRequest& chosen = waiting_[*next];
+    chosen.is_crowded = chosen.is_crowded || IsCrowded(chosen);
     const bool fits = CanAdmit(chosen);
     // Whoever does not fit waits until others end; alone it never will.
     if (!fits && !running_.empty()) return;
     QueuedRequest queued = std::move(chosen);
     waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(*next));
     if (!fits) {
-      const auto tokens = static_cast<int64_t>(queued.request.prompt.size()) +
-                          std::max<int64_t>(queued.request.max_tokens, 0);
-      EndWaiting(
-          queued, FinishReason::kError,
-          InvalidArgument(fmt::format(
-              "cache: {} tokens of prompt and answer take {} bytes, the limit is {}; ask for "
-              "fewer max_tokens",
-              tokens, estimate_.Bytes(tokens), options_.cache_bytes)));
+      RefuseTooLong(queued);
       continue;
+    }
+    if (queued.is_crowded) {
+      const auto pages = static_cast<double>(queued.keys.size() - PagesThere(queued));
+      crowded_.Begin(Now(), pages * UsPerPage() * 1e-6);
     }
     Begin(std::move(queued));
   }

@@ -31,7 +31,8 @@ BatchEngine::BatchEngine(std::shared_ptr<const DecoderModel> model, const Tokeni
       estimate_(std::move(estimate)),
       pool_(MakePagePool(options_.cache_bytes)),
       slots_(static_cast<size_t>(options_.num_slots)),
-      logits_(static_cast<size_t>(kFewTokens) * static_cast<size_t>(model_->vocab_size())) {}
+      logits_(static_cast<size_t>(kFewTokens) * static_cast<size_t>(model_->vocab_size())),
+      crowded_(options_.crowded_pause) {}
 
 BatchEngine::~BatchEngine() = default;
 

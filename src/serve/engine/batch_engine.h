@@ -14,6 +14,9 @@
 // and while pages of its prompt are on their way from a tier, which is never longer than computing
 // them would take.
 //
+// Where memory is short of what the conversations under way need, prompts that would push out what
+// others have just used wait their turn (CrowdedReads in step_scheduler.h).
+//
 // Conversations that nobody continues are put to rest, a page or so per step, and may leave memory
 // for a tier (batch_idle.cc).
 //
@@ -35,6 +38,7 @@
 #include "serve/engine/conversation_ends.h"
 #include "serve/engine/engine_snapshot.h"
 #include "serve/engine/running_request.h"
+#include "serve/engine/step_scheduler.h"
 #include "serve/prefix/page_keys.h"
 #include "serve/prefix/prefix_cache.h"
 #include "serve/prefix/prefix_tiers.h"
@@ -67,6 +71,8 @@ struct EngineOptions {
   double idle_s = 60;
   // Without use, until it leaves memory, once a tier has its pages; 0: only for want of room.
   double spill_s = 0;
+  // Between prompts that push out what others have just used, in times of what reading one takes.
+  double crowded_pause = 4;
 };
 
 class BatchEngine {
@@ -117,7 +123,15 @@ class BatchEngine {
   PrefixOptions MakePrefixOptions();
   void DropCancelled();
   void Admit();
+  // The one of waiting_ that is next, if any may begin.
+  std::optional<size_t> NextToAdmit();
+  // Whose pages, beyond a few, must be read at the cost of others.
+  bool IsCrowded(const QueuedRequest& queued);
+  // What it can come to need beyond the pages that are there.
+  uint64_t GrowthOf(const QueuedRequest& queued);
+  size_t PagesThere(const QueuedRequest& queued) const;
   bool CanAdmit(const QueuedRequest& queued);
+  void RefuseTooLong(const QueuedRequest& queued);
   bool AwaitsSharedPages(const QueuedRequest& queued) const;
   void Begin(QueuedRequest queued);
   // A sequence with what the prefix cache and its tiers have of its prompt.
@@ -176,6 +190,7 @@ class BatchEngine {
   EngineCounters counters_;
   uint64_t arrivals_ = 0;
   uint64_t turn_ = 0;
+  CrowdedReads crowded_;
   double us_per_prompt_token_ = 0;  // of the last chunks
   Timer since_start_;
 };

@@ -130,16 +130,6 @@ TEST(BatchEngine, TenantsNeverShareAPage) {
   EXPECT_EQ(test.AskAlone(request).end->cached_tokens, 256);
 }
 
-TEST(BatchEngine, EqualPrefixesThatComeTogetherAreComputedOnce) {
-  TestEngine test;
-  std::vector<std::shared_ptr<AnswerChannel>> channels;
-  for (uint64_t i = 0; i < 6; ++i) channels.push_back(test.Ask(TestRequest(600, 3, i, 520)));
-  test.RunAll();
-  int64_t cached = 0;
-  for (const auto& channel : channels) cached += Drain(*channel).end->cached_tokens;
-  EXPECT_EQ(cached, 5 * 512);
-}
-
 TEST(BatchEngine, AClientThatGoesFreesItsPagesAtOnce) {
   EngineOptions options;
   options.reuse_prefixes = false;
@@ -154,52 +144,6 @@ TEST(BatchEngine, AClientThatGoesFreesItsPagesAtOnce) {
   EXPECT_EQ(test.engine().cache().Stats().pages, 0u);
   EXPECT_EQ(Drain(*channel).end->reason, FinishReason::kCancelled);
   EXPECT_EQ(test.engine().Snapshot().counters.cancelled, 2u);
-}
-
-TEST(BatchEngine, HoldsItsBudgetWhileManyComeAndAnswersAll) {
-  EngineOptions options;
-  options.num_slots = 8;
-  options.cache_bytes = uint64_t{3} << 20;
-  TestEngine test(options);
-  std::vector<std::shared_ptr<AnswerChannel>> channels;
-  for (uint64_t i = 0; i < 60; ++i) {
-    channels.push_back(test.Ask(TestRequest(100 + static_cast<int64_t>(i * 7 % 300), 30, i, 64)));
-  }
-  uint64_t most = 0;
-  while (test.engine().Step()) {
-    most = std::max(most, test.engine().Snapshot().bytes_held);
-    ASSERT_LE(most, options.cache_bytes);
-  }
-  EXPECT_GT(most, options.cache_bytes / 2);
-  for (const auto& channel : channels) {
-    const TestAnswer answer = Drain(*channel);
-    ASSERT_TRUE(answer.end.has_value());
-    EXPECT_EQ(answer.end->reason, FinishReason::kLength) << answer.end->error.message();
-    EXPECT_EQ(answer.tokens.size(), 30u);
-  }
-  EXPECT_GT(test.engine().Snapshot().prefix.pages_evicted, 0u);
-}
-
-TEST(BatchEngine, RefusesWhatCanNeverFitByName) {
-  EngineOptions options;
-  options.cache_bytes = 100 << 10;
-  TestEngine test(options);
-  const TestAnswer answer = test.AskAlone(TestRequest(10, 900));
-  ASSERT_EQ(answer.end->reason, FinishReason::kError);
-  EXPECT_NE(answer.end->error.message().find("the limit is 102400"), std::string::npos)
-      << answer.end->error.message();
-}
-
-TEST(BatchEngine, RefusesARequestBeyondTheQueue) {
-  EngineOptions options;
-  options.num_slots = 1;
-  options.max_waiting = 2;
-  TestEngine test(options);
-  std::vector<std::shared_ptr<AnswerChannel>> channels;
-  for (uint64_t i = 0; i < 3; ++i) channels.push_back(test.Ask(TestRequest(5, 5, i)));
-  EXPECT_EQ(Drain(*channels[2]).end->error.message(), "queue: 2 requests wait, the limit is 2");
-  test.RunAll();
-  EXPECT_EQ(Drain(*channels[1]).tokens.size(), 5u);
 }
 
 TEST(BatchEngine, PlansThatDropPagesShareNoPrefixesAndAnswer) {

@@ -31,6 +31,7 @@ struct QueuedRequest {
   Timer since_arrival = {};
   std::vector<PageKey> keys = {};  // of the prompt's full pages
   PrefixFetch fetch = {};          // of those that are not in memory
+  bool is_crowded = false;         // its turn has come to push out what others have used
 };
 
 class RunningRequest {

@@ -49,6 +49,22 @@ struct WaitingRequest {
 // requests do not keep others waiting.
 std::optional<size_t> NextWaiting(std::span<const WaitingRequest> waiting);
 
+// Prompts that are read at the cost of pages which others have just used. Whoever loses those reads
+// them again, at the cost of the next: with a little less memory than the conversations under way
+// need, a server would do nothing else. So such a prompt begins only after a pause, `pause` times
+// as long as reading the one before it took; whoever finds its pages in memory goes ahead of it.
+class CrowdedReads {
+ public:
+  explicit CrowdedReads(double pause) : pause_(pause) {}
+
+  bool MayBegin(double now_s) const { return now_s >= next_s_; }
+  void Begin(double now_s, double reading_s) { next_s_ = now_s + (1 + pause_) * reading_s; }
+
+ private:
+  double pause_;
+  double next_s_ = 0;
+};
+
 }  // namespace varve::serve
 
 #endif  // VARVE_SERVE_ENGINE_STEP_SCHEDULER_H_

@@ -71,5 +71,13 @@ TEST(StepScheduler, TheTenantWithTheFewestSlotsIsNext) {
   EXPECT_EQ(NextWaiting(std::vector<WaitingRequest>{{7, 1, false}}), std::nullopt);
 }
 
+TEST(StepScheduler, PromptsThatPushOthersOutTakeAShareOfTheTime) {
+  CrowdedReads reads(/*pause=*/4);
+  EXPECT_TRUE(reads.MayBegin(0));
+  reads.Begin(10, /*reading_s=*/2);
+  EXPECT_FALSE(reads.MayBegin(19));
+  EXPECT_TRUE(reads.MayBegin(20));
+}
+
 }  // namespace step_scheduler_test
 }  // namespace varve::serve

@@ -103,27 +103,32 @@ void Detokenize(const ServedModel& model, const httplib::Request& request,
   SendJson(response, {{"content", model.tokenizer->Decode(ids, true)}});
 }
 
-void ApplyTemplate(const ServedModel& model, const httplib::Request& request,
-                   httplib::Response& response) {
+// Answers with what `format` makes of a chat's prompt, as ids and as text.
+template <typename Format>
+void SendPrompt(const ServedModel& model, const httplib::Request& request,
+                httplib::Response& response, const Format& format) {
   json body;
   ApiError error = ParseBody(request.body, &body);
   std::vector<int32_t> tokens;
   std::string text;
   if (error.ok()) error = ChatTokens(body, model, &tokens, &text);
   if (!error.ok()) return SendError(response, error);
-  SendJson(response, {{"prompt", text}});
+  SendJson(response, format(tokens, text));
+}
+
+void ApplyTemplate(const ServedModel& model, const httplib::Request& request,
+                   httplib::Response& response) {
+  SendPrompt(model, request, response, [](const auto&, const std::string& text) {
+    return json{{"prompt", text}};
+  });
 }
 
 // How long the prompt of a chat would be.
 void CountTokens(const ServedModel& model, const httplib::Request& request,
                  httplib::Response& response) {
-  json body;
-  ApiError error = ParseBody(request.body, &body);
-  std::vector<int32_t> tokens;
-  std::string text;
-  if (error.ok()) error = ChatTokens(body, model, &tokens, &text);
-  if (!error.ok()) return SendError(response, error);
-  SendJson(response, {{"input_tokens", tokens.size()}});
+  SendPrompt(model, request, response, [](const auto& tokens, const std::string&) {
+    return json{{"input_tokens", tokens.size()}};
+  });
 }
 
 }  // namespace

@@ -181,6 +181,18 @@ Result<bool> PrefixCache::EvictOne(double now_s) {
   return true;
 }
 
+size_t PrefixCache::NumUnusedSince(double time_s, size_t most) const {
+  std::set<const PrefixNode*> counted;
+  for (const PrefixNode* leaf : leaves_) {
+    for (const PrefixNode* node = leaf; node != root_.get(); node = node->parent) {
+      if (counted.size() >= most) return most;
+      // What is further up was touched as lately, or is pinned, too.
+      if (node->pins > 0 || node->touched_s >= time_s || !counted.insert(node).second) break;
+    }
+  }
+  return counted.size();
+}
+
 Status PrefixCache::Forget(std::span<const PageKey> keys) {
   size_t num_pages = 0;
   PrefixNode* node = FindNode(keys, &num_pages);

@@ -113,6 +113,9 @@ class PrefixCache {
   // Gives up the page of least value; false if all that is left is in use. Its memory is free at
   // once.
   Result<bool> EvictOne(double now_s);
+  // Pages that EvictOne can give up one after the other, all of them without use since `time_s`;
+  // counts no further than `most`.
+  size_t NumUnusedSince(double time_s, size_t most) const;
   // Gives up the pages of a path, from its end, as far as nobody else has or uses them.
   Status Forget(std::span<const PageKey> keys);
   Status Clear();

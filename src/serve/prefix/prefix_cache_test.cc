@@ -4,67 +4,16 @@
 
 #include <vector>
 
-#include "varve/step.h"
+#include "serve/prefix/prefix_cache_testing.h"
 
 namespace varve::serve {
 namespace prefix_cache_test {
 
-constexpr int kPage = 16;
-constexpr int kDim = 32;
-
-// A cache of one layer and head, whose rows say at which position they stand.
-class PrefixCacheTest : public testing::Test {
+class PrefixCacheTest : public PrefixTestBase {
  protected:
-  PrefixCacheTest() : keys_(1, "f16", kPage) {
-    auto cache = Cache::Create({.num_layers = 1,
-                                .num_kv_heads = 1,
-                                .group_size = 1,
-                                .key_dim = kDim,
-                                .value_dim = kDim,
-                                .page_tokens = kPage},
-                               {.num_threads = 1});
-    EXPECT_TRUE(cache.ok());
-    cache_ = std::move(*cache);
-  }
+  PrefixCacheTest() : PrefixTestBase("f16") {}
 
-  // What a conversation computes: begins with what `prefixes` has, appends the rest, keeps it.
-  size_t Talk(PrefixCache& prefixes, const std::vector<int32_t>& tokens, double now_s) {
-    const std::vector<PageKey> keys = keys_.Of("", tokens);
-    auto hit = prefixes.Take(keys, now_s);
-    EXPECT_TRUE(hit.ok());
-    const size_t there = *hit ? (*hit)->num_pages : 0;
-    const SequenceId sequence = *hit ? (*hit)->sequence : *cache_->CreateSequence();
-    for (size_t i = there * kPage; i < tokens.size(); ++i) Append(sequence);
-    auto pin = prefixes.Keep(sequence, keys, 100, now_s, *hit ? (*hit)->pin : nullptr);
-    EXPECT_TRUE(pin.ok());
-    if (*pin != nullptr) prefixes.Unpin(*pin);
-    EXPECT_TRUE(cache_->Free(sequence).ok());
-    return there;
-  }
-
-  void Append(SequenceId sequence) {
-    const auto position = static_cast<float>(*cache_->NextPosition(sequence));
-    const std::vector<float> row(kDim, position);
-    auto step = Step::Begin(*cache_, sequence, 1);
-    ASSERT_TRUE(step.ok());
-    const RowsView rows{.data = row.data(), .num_tokens = 1};
-    ASSERT_TRUE(step->Append(0, sequence, rows, rows).ok());
-    ASSERT_TRUE(step->Commit().ok());
-  }
-
-  static std::vector<int32_t> Tokens(int32_t first, size_t pages) {
-    std::vector<int32_t> tokens(pages * kPage);
-    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = first + static_cast<int32_t>(i);
-    return tokens;
-  }
-  static std::vector<int32_t> Join(std::vector<int32_t> a, const std::vector<int32_t>& b) {
-    a.insert(a.end(), b.begin(), b.end());
-    return a;
-  }
   uint64_t PagesHeld() const { return cache_->Stats().pages; }
-
-  PageKeys keys_;
-  std::unique_ptr<Cache> cache_;
 };
 
 TEST_F(PrefixCacheTest, KeysChainAndDependOnEverything) {
@@ -113,6 +62,20 @@ TEST_F(PrefixCacheTest, WhatIsTakenHasTheRowsThatWereKept) {
   EXPECT_EQ(*read, 2 * kPage);
   for (size_t i = 0; i < 2 * kPage; ++i) EXPECT_EQ(rows[i * kDim], static_cast<float>(i));
   EXPECT_EQ(*cache_->NextPosition((*hit)->sequence), 2 * kPage);
+}
+
+TEST_F(PrefixCacheTest, CountsWhatNobodyHasUsedForAWhile) {
+  PrefixCache prefixes(*cache_, {});
+  const auto common = Tokens(1000, 2);
+  Talk(prefixes, Join(common, Tokens(1, 2)), 0);
+  Talk(prefixes, Join(common, Tokens(500, 3)), 5);
+  PrefixNode* pin = Begin(prefixes, Tokens(2000, 4), 0).pin;
+  EXPECT_EQ(prefixes.NumUnusedSince(0, 100), 0u);
+  EXPECT_EQ(prefixes.NumUnusedSince(1, 100), 2u);  // the end of the first
+  EXPECT_EQ(prefixes.NumUnusedSince(6, 100), 7u);  // and the second with what both have
+  EXPECT_EQ(prefixes.NumUnusedSince(6, 4), 4u);
+  prefixes.Unpin(pin);
+  EXPECT_EQ(prefixes.NumUnusedSince(6, 100), 11u);
 }
 
 TEST_F(PrefixCacheTest, EvictionGivesTheMemoryBackPageByPage) {

@@ -1,83 +1,25 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "serve/prefix/prefix_cache.h"
-#include "varve/step.h"
+#include "serve/prefix/prefix_cache_testing.h"
 
 namespace varve::serve {
 namespace prefix_idle_test {
 
-constexpr int kPage = 16;
-constexpr int kDim = 32;
-
-// A cache of one layer and head whose pages rest in another rung.
-class PrefixIdleTest : public testing::Test {
+// Pages rest in another rung.
+class PrefixIdleTest : public PrefixTestBase {
  protected:
-  PrefixIdleTest() : keys_(1, "q8_0,idle=q4_0", kPage) {
-    CacheOptions options;
-    options.plan = *ParsePlan("q8_0,idle=q4_0,exact=0");
-    options.num_threads = 1;
-    auto cache = Cache::Create({.num_layers = 1,
-                                .num_kv_heads = 1,
-                                .group_size = 1,
-                                .key_dim = kDim,
-                                .value_dim = kDim,
-                                .page_tokens = kPage},
-                               std::move(options));
-    EXPECT_TRUE(cache.ok());
-    cache_ = std::move(*cache);
-  }
+  PrefixIdleTest() : PrefixTestBase("q8_0,idle=q4_0,exact=0") {}
 
-  // Begins with what `prefixes` has, appends the rest, keeps it. The pin is the caller's.
-  PrefixNode* Begin(PrefixCache& prefixes, const std::vector<int32_t>& tokens, double now_s) {
-    const std::vector<PageKey> keys = keys_.Of("", tokens);
-    auto hit = prefixes.Take(keys, now_s);
-    EXPECT_TRUE(hit.ok());
-    const SequenceId sequence = *hit ? (*hit)->sequence : *cache_->CreateSequence();
-    const auto there = static_cast<size_t>(*cache_->NextPosition(sequence));
-    for (size_t i = there; i < tokens.size(); ++i) Append(sequence);
-    auto pin = prefixes.Keep(sequence, keys, 100, now_s, *hit ? (*hit)->pin : nullptr);
-    EXPECT_TRUE(pin.ok());
-    EXPECT_TRUE(cache_->Free(sequence).ok());
-    return *pin;
-  }
-  void Talk(PrefixCache& prefixes, const std::vector<int32_t>& tokens, double now_s) {
-    prefixes.Unpin(Begin(prefixes, tokens, now_s));
-  }
-
-  void Append(SequenceId sequence) {
-    const auto position = static_cast<float>(*cache_->NextPosition(sequence));
-    const std::vector<float> row(kDim, position);
-    auto step = Step::Begin(*cache_, sequence, 1);
-    ASSERT_TRUE(step.ok());
-    const RowsView rows{.data = row.data(), .num_tokens = 1};
-    ASSERT_TRUE(step->Append(0, sequence, rows, rows).ok());
-    ASSERT_TRUE(step->Commit().ok());
-  }
-
-  static std::vector<int32_t> Tokens(int32_t first, size_t pages) {
-    std::vector<int32_t> tokens(pages * kPage);
-    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = first + static_cast<int32_t>(i);
-    return tokens;
-  }
-  static std::vector<int32_t> Join(std::vector<int32_t> a, const std::vector<int32_t>& b) {
-    a.insert(a.end(), b.begin(), b.end());
-    return a;
-  }
   uint64_t PagesIn(const std::string& rung) const {
     uint64_t pages = 0;
     for (const RungBytes& bytes : cache_->Stats().rungs)
       pages += bytes.rung == rung ? bytes.pages : 0;
     return pages;
   }
-
-  PageKeys keys_;
-  std::unique_ptr<Cache> cache_;
 };
 
 TEST_F(PrefixIdleTest, PagesRestAfterAWhileAFewAtATime) {
@@ -123,7 +65,7 @@ TEST_F(PrefixIdleTest, SharedPagesRestWhenNobodyUsesThem) {
 TEST_F(PrefixIdleTest, WhatIsInUseDoesNotRest) {
   PrefixCache prefixes(*cache_, {.idle_s = 10});
   const auto common = Tokens(1000, 2);
-  PrefixNode* pin = Begin(prefixes, Join(common, Tokens(1, 1)), 0);
+  PrefixNode* pin = Begin(prefixes, Join(common, Tokens(1, 1)), 0).pin;
   Talk(prefixes, Join(common, Tokens(500, 3)), 0);
   EXPECT_EQ(prefixes.RestIdle(100, 100), 3u);  // the other's own; the common ones are pinned
   EXPECT_EQ(PagesIn("q8_0"), 3u);

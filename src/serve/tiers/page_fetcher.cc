@@ -9,6 +9,11 @@ bool PageFetch::IsDone() const {
   return done_;
 }
 
+size_t PageFetch::num_pages() const {
+  const std::lock_guard lock(mutex_);
+  return images_.size();
+}
+
 std::vector<PageImage> PageFetch::Take() {
   const std::lock_guard lock(mutex_);
   return std::move(images_);

@@ -24,6 +24,7 @@ class PageFetch {
  public:
   // Whether all that will come has come.
   bool IsDone() const;
+  size_t num_pages() const;  // that have come and were not taken
   // What has come, from the first key on; once.
   std::vector<PageImage> Take();
   // Nobody wants it any more.
