@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <initializer_list>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "fold/compressor_testing.h"
@@ -46,6 +47,8 @@ constexpr const char* kPlans[] = {
     "t4,exact=0",
     "k=t3,v=t2,open=20,window=90,sink=10,exact=0",
     "age=f16:23/t4:50/t2,exact=20",
+    "q8_0,open=20,idle=q4_0,exact=0",
+    "0: age=f16:23/t4,idle_k=t3,idle_v=t2,exact=20; 1: f16,idle=pq2,window=90,sink=10,exact=0",
 };
 
 // Plans that fold: keys and values have one dimension then.
@@ -138,6 +141,8 @@ class Program {
       : bytes_(bytes),
         capped_(options.max_bytes > 0),
         folds_(options.compressor != nullptr),
+        // Without memory some pages rest and some do not; the model knows no such state.
+        rests_(!capped_ && std::string_view(plan).find("idle") != std::string_view::npos),
         twin_(shape, plan, options) {
     twin_.PutNaNEvery(rows_per_nan);
   }
@@ -176,6 +181,8 @@ class Program {
         return Attend();
       case 11:
         return folds_ ? Prompt() : Step();
+      case 12:
+        return rests_ ? Rest() : Step();
       default:
         return Step();
     }
@@ -221,6 +228,12 @@ class Program {
     const SequenceId id = Pick();
     const int64_t tokens = 1 + bytes_.UpTo(kMaxPosition);
     Expect("SlideWindow", twin_.SlideWindow(id, tokens, bytes_.Next() % 64));
+  }
+
+  void Rest() {
+    const SequenceId id = Pick();
+    const int64_t begin = bytes_.UpTo(Next(id));
+    Expect("Rest", twin_.Rest(id, begin, begin + bytes_.UpTo(Next(id) - begin)));
   }
 
   // Ends a prompt, without folding it now and then, or begins one.
@@ -367,6 +380,7 @@ class Program {
   Bytes bytes_;
   bool capped_;
   bool folds_;
+  bool rests_;
   varve::CacheTwin twin_;
   std::vector<SequenceId> live_;
   std::vector<SequenceId> freed_;

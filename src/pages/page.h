@@ -135,6 +135,7 @@ class PageRef {
     return *this;
   }
   ~PageRef() {
+    // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDelete): it thinks that optional does this twice
     if (page_ != nullptr && --page_->refs == 0) Free(page_);
   }
 
