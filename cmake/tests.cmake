@@ -139,6 +139,7 @@ target_link_libraries(varve_header_checks PRIVATE varve_options)
 # --- the repository itself: includes point down ---
 add_test(NAME layers COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_layers.py ${PROJECT_SOURCE_DIR})
 add_test(NAME layers-self-test COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_layers.py --self-test)
+add_test(NAME functions COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_functions.py)
 add_test(NAME capabilities COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_capabilities.py)
 add_test(NAME cuda-option COMMAND ${CMAKE_COMMAND}
   -DSOURCE_DIR=${PROJECT_SOURCE_DIR} -DWORK_DIR=${PROJECT_BINARY_DIR}/cuda_option_test
@@ -149,7 +150,7 @@ foreach(script get_models compare_llama_cpp compare_whisper_cpp serve_load)
   set_tests_properties(${script} PROPERTIES
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}/tools LABELS tree TIMEOUT ${VARVE_TEST_TIMEOUT_S})
 endforeach()
-set_tests_properties(layers layers-self-test capabilities cuda-option PROPERTIES LABELS tree TIMEOUT 60)
+set_tests_properties(layers layers-self-test functions capabilities cuda-option PROPERTIES LABELS tree TIMEOUT 60)
 
 # --- the package: install into an empty prefix, build and run an outside project against it. A
 # sanitized library needs its consumers sanitized too, which is not what is tested here. ---

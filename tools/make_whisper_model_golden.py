@@ -33,8 +33,8 @@ def read_pt(path):
     return {name: value.float() for name, value in checkpoint["model_state_dict"].items()}
 
 
-def read_ct2(path):
-    """CTranslate2's model.bin, with OpenAI's names."""
+def read_ct2_tensors(path):
+    """CTranslate2's model.bin, with its own names."""
     data = pathlib.Path(path).read_bytes()
     at = 0
 
@@ -58,42 +58,58 @@ def read_ct2(path):
         dtype, size = (np.float32, np.int8, np.int16, np.int32, np.float16)[take("B")], take("I")
         stored[name] = torch.tensor(np.frombuffer(data, dtype, size // dtype().itemsize, at).reshape(dims).astype(np.float32))
         at += size
-    weights = {}
+    return stored
 
-    def put(ours, theirs):
+
+class OpenAiNames:
+    """Tensors of CTranslate2, one after the other, to `weights` with OpenAI's names."""
+
+    def __init__(self, stored):
+        self.stored = stored
+        self.weights = {}
+
+    def put(self, ours, theirs):
         for mine, suffixes in (("weight", ("weight", "gamma")), ("bias", ("bias", "beta"))):
             for suffix in suffixes:
-                if f"{theirs}/{suffix}" in stored:
-                    weights[f"{ours}.{mine}"] = stored[f"{theirs}/{suffix}"]
+                if f"{theirs}/{suffix}" in self.stored:
+                    self.weights[f"{ours}.{mine}"] = self.stored[f"{theirs}/{suffix}"]
 
-    def split(ours, theirs, parts):
+    def split(self, ours, theirs, parts):
         for kind in ("weight", "bias"):
-            for part, value in zip(parts, stored[f"{theirs}/{kind}"].chunk(len(parts))):
+            for part, value in zip(parts, self.stored[f"{theirs}/{kind}"].chunk(len(parts))):
                 if (part, kind) != ("key", "bias"):
-                    weights[f"{ours}.{part}.{kind}"] = value
+                    self.weights[f"{ours}.{part}.{kind}"] = value
 
+    def put_layer(self, ours, theirs, crosses):
+        """crosses: a layer of the decoder, which attends to the encoder's output, too."""
+        self.put(f"{ours}.attn_ln", f"{theirs}/self_attention/layer_norm")
+        self.split(f"{ours}.attn", f"{theirs}/self_attention/linear_0", ("query", "key", "value"))
+        self.put(f"{ours}.attn.out", f"{theirs}/self_attention/linear_1")
+        if crosses:
+            self.put(f"{ours}.cross_attn_ln", f"{theirs}/attention/layer_norm")
+            self.put(f"{ours}.cross_attn.query", f"{theirs}/attention/linear_0")
+            self.split(f"{ours}.cross_attn", f"{theirs}/attention/linear_1", ("key", "value"))
+            self.put(f"{ours}.cross_attn.out", f"{theirs}/attention/linear_2")
+        self.put(f"{ours}.mlp_ln", f"{theirs}/ffn/layer_norm")
+        self.put(f"{ours}.mlp.0", f"{theirs}/ffn/linear_0")
+        self.put(f"{ours}.mlp.2", f"{theirs}/ffn/linear_1")
+
+
+def read_ct2(path):
+    """CTranslate2's model.bin, with OpenAI's names."""
+    stored = read_ct2_tensors(path)
+    names = OpenAiNames(stored)
     for side, norm in (("encoder", "ln_post"), ("decoder", "ln")):
-        weights[f"{side}.positional_embedding"] = stored[f"{side}/position_encodings/encodings"]
-        put(f"{side}.{norm}", f"{side}/layer_norm")
+        names.weights[f"{side}.positional_embedding"] = stored[f"{side}/position_encodings/encodings"]
+        names.put(f"{side}.{norm}", f"{side}/layer_norm")
         layer = 0
         while f"{side}/layer_{layer}/ffn/linear_0/weight" in stored:
-            ours, theirs = f"{side}.blocks.{layer}", f"{side}/layer_{layer}"
-            put(f"{ours}.attn_ln", f"{theirs}/self_attention/layer_norm")
-            split(f"{ours}.attn", f"{theirs}/self_attention/linear_0", ("query", "key", "value"))
-            put(f"{ours}.attn.out", f"{theirs}/self_attention/linear_1")
-            if side == "decoder":
-                put(f"{ours}.cross_attn_ln", f"{theirs}/attention/layer_norm")
-                put(f"{ours}.cross_attn.query", f"{theirs}/attention/linear_0")
-                split(f"{ours}.cross_attn", f"{theirs}/attention/linear_1", ("key", "value"))
-                put(f"{ours}.cross_attn.out", f"{theirs}/attention/linear_2")
-            put(f"{ours}.mlp_ln", f"{theirs}/ffn/layer_norm")
-            put(f"{ours}.mlp.0", f"{theirs}/ffn/linear_0")
-            put(f"{ours}.mlp.2", f"{theirs}/ffn/linear_1")
+            names.put_layer(f"{side}.blocks.{layer}", f"{side}/layer_{layer}", side == "decoder")
             layer += 1
     for name in ("conv1", "conv2"):
-        put(f"encoder.{name}", f"encoder/{name}")
-    put("decoder.token_embedding", "decoder/embeddings")
-    return weights
+        names.put(f"encoder.{name}", f"encoder/{name}")
+    names.put("decoder.token_embedding", "decoder/embeddings")
+    return names.weights
 
 
 def build(weights):

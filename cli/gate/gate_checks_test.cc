@@ -10,7 +10,7 @@ namespace gate_checks_test {
 std::string Plain(const std::string& text) {
   const Result<Plan> plan = ParsePlan(text);
   EXPECT_TRUE(plan.ok()) << plan.status().message();
-  const std::string plain = PrintPlan(WithoutPacking(*plan));
+  std::string plain = PrintPlan(WithoutPacking(*plan));
   // What is left stands on its own.
   EXPECT_TRUE(ParsePlan(plain).ok()) << plain << ": " << ParsePlan(plain).status().message();
   return plain;

@@ -78,15 +78,8 @@ void AddIdleRows(const PlanCost& cost, TextTable* table) {
   }
 }
 
-void PrintReport(const PlanReportOptions& options, const Plan& plan, const PlanCost& cost,
-                 const PlanUse& use) {
-  const std::string text = PrintPlan(plan);
-  fmt::print("plan   {}\n", text.empty() ? "(nothing said: f16)" : text);
-  fmt::print("model  {} layers, {} query heads on {} KV heads, dim {}\n", options.layers,
-             options.heads, options.kv_heads, options.dim);
-  fmt::print("at     {} tokens, {} to a page; age = tokens after the page's end\n\n", options.ctx,
-             cost.page_tokens);
-
+// What pages of every age hold, a row each.
+void PrintStages(const PlanReportOptions& options, const PlanCost& cost) {
   // The payload has a column where pages do not fill their slots.
   std::vector<std::string> headers = {"layers", "state",   "age",          "K",     "V",
                                       ">pages", ">tokens", ">bytes/token", ">bytes"};
@@ -105,26 +98,31 @@ void PrintReport(const PlanReportOptions& options, const Plan& plan, const PlanC
     }
   }
   AddIdleRows(cost, &table);
-  table.AddRow({"all", "", "", "", "", "", fmt::format("{}", options.ctx),
-                PerToken(cost.bytes, options.ctx), HumanBytes(static_cast<double>(cost.bytes)),
-                HumanBytes(static_cast<double>(cost.payload))});
-  table.AddRow({"f16", "", "", "", "", "", fmt::format("{}", options.ctx),
-                PerToken(cost.bytes_f16, options.ctx),
-                HumanBytes(static_cast<double>(cost.bytes_f16)),
-                HumanBytes(static_cast<double>(cost.bytes_f16))});
+  const auto add_total = [&](const char* name, uint64_t bytes, uint64_t payload) {
+    table.AddRow({name, "", "", "", "", "", fmt::format("{}", options.ctx),
+                  PerToken(bytes, options.ctx), HumanBytes(static_cast<double>(bytes)),
+                  HumanBytes(static_cast<double>(payload))});
+  };
+  add_total("all", cost.bytes, cost.payload);
+  add_total("f16", cost.bytes_f16, cost.bytes_f16);
   table.Print(stdout);
+}
+
+void PrintTotals(const PlanCost& cost, const PlanUse& use) {
+  const auto ratio = [&cost](uint64_t bytes) {
+    return static_cast<double>(cost.bytes_f16) / static_cast<double>(bytes);
+  };
   const uint64_t kept = BytesAfterEviction(cost);
   if (kept < cost.bytes) {
     fmt::print("\n{} bytes after evict=, {:.2f} times smaller than f16 ({} bytes); {} without it\n",
-               kept, static_cast<double>(cost.bytes_f16) / static_cast<double>(kept),
-               cost.bytes_f16, cost.bytes);
+               kept, ratio(kept), cost.bytes_f16, cost.bytes);
   } else {
     fmt::print("\n{} bytes held, {:.2f} times smaller than f16 ({} bytes)\n", cost.bytes,
                Ratio(cost), cost.bytes_f16);
   }
   if (cost.idle_bytes < cost.bytes) {
     fmt::print("{} bytes held at rest (idle=), {:.2f} times smaller than f16\n", cost.idle_bytes,
-               static_cast<double>(cost.bytes_f16) / static_cast<double>(cost.idle_bytes));
+               ratio(cost.idle_bytes));
   }
   if (cost.payload != cost.bytes) {
     fmt::print("{} bytes of them are payload: a page takes a multiple of {} bytes\n", cost.payload,
@@ -137,6 +135,18 @@ void PrintReport(const PlanReportOptions& options, const Plan& plan, const PlanC
                                          : "codebook and compressor",
                use.constant_bytes(), AllInRatio(cost, use.constant_bytes()));
   }
+}
+
+void PrintReport(const PlanReportOptions& options, const Plan& plan, const PlanCost& cost,
+                 const PlanUse& use) {
+  const std::string text = PrintPlan(plan);
+  fmt::print("plan   {}\n", text.empty() ? "(nothing said: f16)" : text);
+  fmt::print("model  {} layers, {} query heads on {} KV heads, dim {}\n", options.layers,
+             options.heads, options.kv_heads, options.dim);
+  fmt::print("at     {} tokens, {} to a page; age = tokens after the page's end\n\n", options.ctx,
+             cost.page_tokens);
+  PrintStages(options, cost);
+  PrintTotals(cost, use);
   if (use.compressor_bytes > 0)
     fmt::print("fold: counted as if all {} tokens were the prompt\n", options.ctx);
   for (const FallbackUse& fallback : use.fallbacks)

@@ -8,7 +8,7 @@ namespace varve::cli {
 namespace usage_error_test {
 
 // What `varve` of two commands says of these arguments; empty: nothing is wrong with them.
-std::string ErrorOf(std::vector<std::string> words) {
+std::string ErrorOf(const std::vector<std::string>& words) {
   CLI::App app("", "varve");
   app.require_subcommand(1);
   CLI::App* run = app.add_subcommand("run", "");

@@ -210,6 +210,25 @@ void RegisterSequences(CacheClass& cache) {
           },
           py::arg("sequence"))
       .def(
+          "next_position",
+          [](CacheHandle& handle, uint64_t sequence) {
+            return handle.RunAndTake([&](Cache& held) { return held.NextPosition({sequence}); });
+          },
+          py::arg("sequence"), "The position that the next token will have.")
+      .def(
+          "tokens_seen",
+          [](CacheHandle& handle, uint64_t sequence) {
+            return handle.RunAndTake([&](Cache& held) { return held.TokensSeen({sequence}); });
+          },
+          py::arg("sequence"), "Tokens that the sequence has been fed.")
+      .def("describe", &Describe, py::arg("sequence"), py::arg("layer"),
+           "{'next_position', 'live_rows', 'pages'} of one layer.");
+}
+
+// What changes the content of a sequence without a step.
+void RegisterCuts(CacheClass& cache) {
+  cache
+      .def(
           "truncate",
           [](CacheHandle& handle, uint64_t sequence, int64_t position) {
             handle.RunAndTake([&](Cache& held) { return held.Truncate({sequence}, position); });
@@ -247,18 +266,6 @@ void RegisterSequences(CacheClass& cache) {
           py::arg("sequence"), py::arg("begin"), py::arg("end"),
           "Brings full pages of [begin, end) to the form of idle=; how many have taken it.")
       .def(
-          "next_position",
-          [](CacheHandle& handle, uint64_t sequence) {
-            return handle.RunAndTake([&](Cache& held) { return held.NextPosition({sequence}); });
-          },
-          py::arg("sequence"), "The position that the next token will have.")
-      .def(
-          "tokens_seen",
-          [](CacheHandle& handle, uint64_t sequence) {
-            return handle.RunAndTake([&](Cache& held) { return held.TokensSeen({sequence}); });
-          },
-          py::arg("sequence"), "Tokens that the sequence has been fed.")
-      .def(
           "find_cut",
           [](CacheHandle& handle, uint64_t sequence, int64_t num_tokens) {
             const CutPoint cut = handle.RunAndTake(
@@ -266,9 +273,7 @@ void RegisterSequences(CacheClass& cache) {
             return std::make_pair(cut.num_tokens, cut.position);
           },
           py::arg("sequence"), py::arg("num_tokens"),
-          "Where to truncate so that at most num_tokens stay: (tokens that stay, position).")
-      .def("describe", &Describe, py::arg("sequence"), py::arg("layer"),
-           "{'next_position', 'live_rows', 'pages'} of one layer.");
+          "Where to truncate so that at most num_tokens stay: (tokens that stay, position).");
 }
 
 void RegisterSteps(CacheClass& cache) {
@@ -388,6 +393,7 @@ void RegisterCache(py::module_& module) {
       .def_property_readonly("shape", &CacheHandle::shape, "The shape, page_tokens filled in.")
       .def_property_readonly("plan", &CacheHandle::plan);
   RegisterSequences(cache);
+  RegisterCuts(cache);
   RegisterSteps(cache);
   RegisterImages(cache);
   RegisterFigures(cache);

@@ -8,6 +8,8 @@ namespace {
 // Lives as long as the interpreter; exceptions may be made while modules are torn down.
 PyObject* g_error = nullptr;
 
+// By value: that is the signature that pybind11 takes.
+// NOLINTNEXTLINE(performance-unnecessary-value-param)
 void Translate(std::exception_ptr thrown) {
   try {
     if (thrown) std::rethrow_exception(thrown);

@@ -16,10 +16,10 @@ namespace {
 // own; above, a task takes a chunk over all splits. 64 rows of scores are 256 KiB.
 constexpr int kChunkRows = 64;
 // Below this many rows in all the caller prepares and merges alone: waking threads would cost more.
-constexpr size_t kInlineRows = 64;
+constexpr int kInlineRows = 64;
 
 // So that the last tasks of a call end at about the same time.
-constexpr size_t kTasksPerThread = 6;
+constexpr int kTasksPerThread = 6;
 
 constexpr size_t Align64(size_t bytes) { return AlignUp(bytes, 64); }
 
@@ -300,15 +300,14 @@ Status Attention::CollectReaders() {
   return first;
 }
 
-Status Attention::Run(int layer, const LayerSpaces& spaces,
-                      std::span<const AttentionRequest> requests, const AttendOptions& options,
-                      AttentionObserver* observer) {
+std::vector<Attention::Job> Attention::MakeJobs(int layer, const LayerSpaces& spaces,
+                                                std::span<const AttentionRequest> requests,
+                                                const AttendOptions& options, bool observed) {
   const size_t kv_heads = static_cast<size_t>(shape_.num_kv_heads);
   std::vector<Job> jobs;
   size_t shared_bytes = 0;
   size_t worker_bytes = 0;
-  size_t total_rows = 0;
-  // First the sizes, as offsets from null; then the buffer exists and becomes their base.
+  // First the sizes, as offsets; then the buffer exists and becomes their base.
   const auto place = [&shared_bytes](size_t bytes) {
     const size_t at = shared_bytes;
     shared_bytes += Align64(bytes);
@@ -321,55 +320,64 @@ Status Attention::Run(int layer, const LayerSpaces& spaces,
   for (const AttentionRequest& request : requests) {
     const Job& job = jobs.emplace_back(MakeJob(layer, spaces, request, options));
     const size_t rows = static_cast<size_t>(job.all.rows());
-    const size_t observed = observer != nullptr ? kv_heads * rows * sizeof(float) : 0;
+    const size_t row_bytes = observed ? kv_heads * rows * sizeof(float) : 0;
     offsets.push_back({place(kv_heads * job.prepared_stride),
                        place(job.one_chunk() ? kv_heads * job.splits * job.partial_bytes : 0),
-                       place(observed * request.pages.size()),
-                       place(observed * request.pages.size()), place(observed)});
+                       place(row_bytes * request.pages.size()),
+                       place(row_bytes * request.pages.size()), place(row_bytes)});
     const QueryRows chunk = job.Chunk(0);
     worker_bytes = std::max(worker_bytes, SplitScratchBytes(chunk) +
                                               Align64(chunk.rows() * kSplitPages * sizeof(float)) +
                                               2 * job.partial_bytes);
-    total_rows += kv_heads * rows;
   }
   std::byte* shared = shared_.Reserve(shared_bytes);
   for (Worker& worker : workers_) worker.scratch.Reserve(worker_bytes);
-
-  std::vector<Task> heads;
-  size_t split_heads = 0;
-  for (uint32_t i = 0; i < jobs.size(); ++i) {
+  for (size_t i = 0; i < jobs.size(); ++i) {
     Job& job = jobs[i];
     job.prepared = shared + offsets[i].prepared;
     job.partials = shared + offsets[i].partials;
-    if (observer != nullptr) {
-      job.page_max = reinterpret_cast<float*>(shared + offsets[i].page_max);
-      job.page_sum = reinterpret_cast<float*>(shared + offsets[i].page_sum);
-      job.log_sum_exp = reinterpret_cast<float*>(shared + offsets[i].log_sum_exp);
-    }
-    for (int head = 0; head < shape_.num_kv_heads; ++head) heads.push_back({i, head, 1, 0, -1});
-    if (job.one_chunk()) split_heads += kv_heads * job.splits;
+    if (!observed) continue;
+    job.page_max = reinterpret_cast<float*>(shared + offsets[i].page_max);
+    job.page_sum = reinterpret_cast<float*>(shared + offsets[i].page_sum);
+    job.log_sum_exp = reinterpret_cast<float*>(shared + offsets[i].log_sum_exp);
   }
+  return jobs;
+}
+
+std::vector<Attention::Task> Attention::MakeTasks(std::span<const Job> jobs) const {
+  const int kv_heads = shape_.num_kv_heads;
   // Neighbouring heads of a split form one task, so that reading ahead crosses from head to head;
   // as many as leave every thread several tasks.
-  const size_t wanted = kTasksPerThread * static_cast<size_t>(executor_->num_threads());
-  const int task_heads = static_cast<int>(std::clamp<size_t>(split_heads / wanted, 1, kv_heads));
+  int split_heads = 0;
+  for (const Job& job : jobs) split_heads += job.one_chunk() ? kv_heads * job.splits : 0;
+  const int wanted = kTasksPerThread * executor_->num_threads();
+  const int task_heads = std::clamp(split_heads / wanted, 1, kv_heads);
   std::vector<Task> tasks;
   for (uint32_t i = 0; i < jobs.size(); ++i) {
     const Job& job = jobs[i];
-    if (job.one_chunk()) {
-      for (int split = 0; split < job.splits; ++split) {
-        for (int head = 0; head < shape_.num_kv_heads; head += task_heads) {
-          tasks.push_back({i, head, std::min(task_heads, shape_.num_kv_heads - head), 0, split});
-        }
-      }
-    } else {
-      for (int query = 0; query < job.all.num_queries; query += job.chunk_queries) {
-        for (int head = 0; head < shape_.num_kv_heads; ++head)
-          tasks.push_back({i, head, 1, query, -1});
-      }
+    for (int split = 0; job.one_chunk() && split < job.splits; ++split) {
+      for (int head = 0; head < kv_heads; head += task_heads)
+        tasks.push_back({i, head, std::min(task_heads, kv_heads - head), 0, split});
+    }
+    if (job.one_chunk()) continue;
+    for (int query = 0; query < job.all.num_queries; query += job.chunk_queries) {
+      for (int head = 0; head < kv_heads; ++head) tasks.push_back({i, head, 1, query, -1});
     }
   }
+  return tasks;
+}
 
+Status Attention::Run(int layer, const LayerSpaces& spaces,
+                      std::span<const AttentionRequest> requests, const AttendOptions& options,
+                      AttentionObserver* observer) {
+  const std::vector<Job> jobs = MakeJobs(layer, spaces, requests, options, observer != nullptr);
+  const std::vector<Task> tasks = MakeTasks(jobs);
+  std::vector<Task> heads;
+  int total_rows = 0;
+  for (uint32_t i = 0; i < jobs.size(); ++i) {
+    for (int head = 0; head < shape_.num_kv_heads; ++head) heads.push_back({i, head, 1, 0, -1});
+    total_rows += shape_.num_kv_heads * jobs[i].all.rows();
+  }
   const auto for_heads = [&](const std::function<void(size_t, int)>& run) {
     if (total_rows > kInlineRows) return RunParallel(*executor_, heads.size(), run);
     for (size_t t = 0; t < heads.size(); ++t) run(t, 0);

@@ -60,6 +60,11 @@ class Attention {
   struct Job;   // one request
   struct Task;  // some rows of some KV heads of a job, over one split or all
 
+  // The jobs of a call with their buffers, which `shared_` and the workers hold.
+  std::vector<Job> MakeJobs(int layer, const LayerSpaces& spaces,
+                            std::span<const AttentionRequest> requests,
+                            const AttendOptions& options, bool observed);
+  std::vector<Task> MakeTasks(std::span<const Job> jobs) const;
   Job MakeJob(int layer, const LayerSpaces& spaces, const AttentionRequest& request,
               const AttendOptions& options) const;
   void Prepare(const Job& job, int head) const;

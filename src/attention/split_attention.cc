@@ -128,6 +128,103 @@ void AddRead(const Page& page, Part part, int head, ReadAhead& ahead) {
   ahead.Add(packed.data(), packed.size());
 }
 
+// What the passes over the pages of a split share.
+struct SplitPass {
+  const QueryRows& rows;
+  int head;
+  std::span<const TableEntry> entries;
+  float* scores;  // [rows, stride]; weights after the softmax
+  size_t stride;
+  StripReader& reader;
+  ReadAhead& ahead;
+  size_t* strips_read;
+
+  float* PageScores(size_t p) const {
+    return scores + p * static_cast<size_t>(rows.shape->page_tokens);
+  }
+};
+
+void ScorePages(const SplitPass& pass, const PreparedQueries& prepared) {
+  const QueryRows& rows = pass.rows;
+  for (size_t p = 0; p < pass.entries.size(); ++p) {
+    const TableEntry& entry = pass.entries[p];
+    float* scores = pass.PageScores(p);
+    if (!PageVisible(rows, entry)) {
+      for (int row = 0; row < rows.rows(); ++row)
+        std::fill_n(scores + row * pass.stride, rows.shape->page_tokens, kMinusInf);
+      continue;
+    }
+    SetRate(pass.ahead, (*pass.strips_read)++);
+    const Rung& rung = entry.page->rung(Part::kKey);
+    rung.Scores(KeyShape(rows, pass.head), pass.reader.Get(*entry.page, Part::kKey, pass.head),
+                prepared[rows.spaces->KeyIndex(rung)], rows.rows(), entry.rows, scores, pass.stride,
+                &pass.ahead);
+    if (rows.options->soft_cap > 0.0f || entry.rows < rows.shape->page_tokens ||
+        !PageFullyVisible(rows, entry)) {
+      FinishScores(rows, entry, scores, pass.stride);
+    }
+  }
+}
+
+// Pages of one rung in a row, whose values are added together.
+class ValueRun {
+ public:
+  ValueRun(const SplitPass& pass, Partial& partial) : pass_(pass), partial_(partial) {}
+
+  size_t size() const { return num_pages_; }
+  // Before a page of `rung`: adds the others if it cannot go with them.
+  void MakeRoomFor(const Rung& rung) {
+    if (&rung != rung_ || num_pages_ == static_cast<size_t>(rung.most_value_pages())) Add();
+    rung_ = &rung;
+  }
+  void Take(const ValuePage& page) { pages_[num_pages_++] = page; }
+  void Add() {
+    if (num_pages_ == 0) return;
+    const auto space = static_cast<size_t>(pass_.rows.spaces->ValueIndex(*rung_));
+    rung_->AddValuePages(ValueShape(pass_.rows, pass_.head), {pages_.data(), num_pages_},
+                         pass_.stride, partial_.sum, pass_.rows.rows(),
+                         partial_.accumulators[space], &pass_.ahead);
+    num_pages_ = 0;
+  }
+
+ private:
+  const SplitPass& pass_;
+  Partial& partial_;
+  std::array<ValuePage, kSplitPages> pages_;
+  size_t num_pages_ = 0;
+  const Rung* rung_ = nullptr;
+};
+
+void AddPageValues(const SplitPass& pass, Partial& partial) {
+  const QueryRows& rows = pass.rows;
+  const StripShape shape = ValueShape(rows, pass.head);
+  *partial.touched = 0;
+  ValueRun run(pass, partial);
+  for (size_t p = 0; p < pass.entries.size(); ++p) {
+    const TableEntry& entry = pass.entries[p];
+    if (!PageVisible(rows, entry)) continue;
+    const Rung& rung = entry.page->rung(Part::kValue);
+    run.MakeRoomFor(rung);
+    if (!ReadTogether(*entry.page)) SetRate(pass.ahead, (*pass.strips_read)++);
+    const int space = rows.spaces->ValueIndex(rung);
+    float* accumulators = partial.accumulators[space];
+    if (!Touched(partial, space)) {
+      *partial.touched |= 1u << space;
+      std::fill_n(accumulators, rows.rows() * rung.AccumulatorFloats(shape), 0.0f);
+    }
+    const float* weights = pass.PageScores(p);
+    // Runs must not depend on what is packed: rungs may round the weights of a run together.
+    const std::byte* strip = pass.reader.Get(*entry.page, Part::kValue, pass.head, run.size());
+    if (!rung.values_always_finite() && !PageFullyVisible(rows, entry)) {
+      AddVisibleRuns(rows, entry, pass.head, strip, weights, pass.stride, partial.sum,
+                     accumulators);
+      continue;
+    }
+    run.Take({strip, 0, entry.rows, weights});
+  }
+  run.Add();
+}
+
 }  // namespace
 
 void LayerSpaces::Add(const Rung* key_rung, const Rung* value_rung) {
@@ -194,78 +291,25 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
                  std::byte* scratch, float* page_sums, StripReader& reader, ReadAhead& ahead,
                  size_t* strips_read, StageTimes* times, Partial& partial) {
   StageClock clock(times);
-  const std::span<const TableEntry> entries = rows.pages;
   const size_t begin = static_cast<size_t>(split) * kSplitPages;
-  const size_t count = std::min<size_t>(entries.size() - begin, kSplitPages);
-  const size_t page_tokens = static_cast<size_t>(rows.shape->page_tokens);
-  const size_t stride = count * page_tokens + kRowPadding;
-  const int num_rows = rows.rows();
-  float* scores = reinterpret_cast<float*>(scratch);
-
-  std::array<bool, kSplitPages> visible;
-  for (size_t p = 0; p < count; ++p) {
-    const TableEntry& entry = entries[begin + p];
-    const Page& page = *entry.page;
-    float* page_scores = scores + p * page_tokens;
-    visible[p] = PageVisible(rows, entry);
-    if (!visible[p]) {
-      for (int row = 0; row < num_rows; ++row)
-        std::fill_n(page_scores + row * stride, page_tokens, kMinusInf);
-      continue;
-    }
-    SetRate(ahead, (*strips_read)++);
-    const Rung& rung = page.rung(Part::kKey);
-    rung.Scores(KeyShape(rows, head), reader.Get(page, Part::kKey, head),
-                prepared[rows.spaces->KeyIndex(rung)], num_rows, entry.rows, page_scores, stride,
-                &ahead);
-    if (rows.options->soft_cap > 0.0f || entry.rows < rows.shape->page_tokens ||
-        !PageFullyVisible(rows, entry)) {
-      FinishScores(rows, entry, page_scores, stride);
-    }
-  }
-
+  const auto entries =
+      rows.pages.subspan(begin, std::min<size_t>(rows.pages.size() - begin, kSplitPages));
+  const SplitPass pass = {
+      .rows = rows,
+      .head = head,
+      .entries = entries,
+      .scores = reinterpret_cast<float*>(scratch),
+      .stride = entries.size() * static_cast<size_t>(rows.shape->page_tokens) + kRowPadding,
+      .reader = reader,
+      .ahead = ahead,
+      .strips_read = strips_read};
+  ScorePages(pass, prepared);
   clock.Lap(&StageTimes::scores_us);
-
-  rows.kernels->softmax({scores, num_rows, stride, rows.shape->page_tokens, static_cast<int>(count),
-                         partial.max, partial.sum, page_sums, &ahead});
+  rows.kernels->softmax({pass.scores, rows.rows(), pass.stride, rows.shape->page_tokens,
+                         static_cast<int>(entries.size()), partial.max, partial.sum, page_sums,
+                         &ahead});
   clock.Lap(&StageTimes::softmax_us);
-
-  *partial.touched = 0;
-  const StripShape shape = ValueShape(rows, head);
-  std::array<ValuePage, kSplitPages> run;
-  size_t run_pages = 0;
-  const Rung* run_rung = nullptr;
-  const auto finish_run = [&] {
-    if (run_pages == 0) return;
-    run_rung->AddValuePages(
-        shape, {run.data(), run_pages}, stride, partial.sum, num_rows,
-        partial.accumulators[static_cast<size_t>(rows.spaces->ValueIndex(*run_rung))], &ahead);
-    run_pages = 0;
-  };
-  for (size_t p = 0; p < count; ++p) {
-    if (!visible[p]) continue;
-    const TableEntry& entry = entries[begin + p];
-    const Rung& rung = entry.page->rung(Part::kValue);
-    if (&rung != run_rung || run_pages == static_cast<size_t>(rung.most_value_pages()))
-      finish_run();
-    run_rung = &rung;
-    if (!ReadTogether(*entry.page)) SetRate(ahead, (*strips_read)++);
-    const int space = rows.spaces->ValueIndex(rung);
-    float* accumulators = partial.accumulators[space];
-    if (!Touched(partial, space)) {
-      *partial.touched |= 1u << space;
-      std::fill_n(accumulators, num_rows * rung.AccumulatorFloats(shape), 0.0f);
-    }
-    const float* weights = scores + p * page_tokens;
-    // Runs must not depend on what is packed: rungs may round the weights of a run together.
-    const std::byte* strip = reader.Get(*entry.page, Part::kValue, head, run_pages);
-    if (!rung.values_always_finite() && !PageFullyVisible(rows, entry)) {
-      AddVisibleRuns(rows, entry, head, strip, weights, stride, partial.sum, accumulators);
-      continue;
-    }
-    run[run_pages++] = {strip, 0, entry.rows, weights};
-  }
-  finish_run();
+  AddPageValues(pass, partial);
   clock.Lap(&StageTimes::values_us);
 }
 

@@ -252,68 +252,75 @@ TEST_F(CApi, AFreedSequenceIsNotFoundByAnyCall) {
   ErrorSays("has been freed");
 }
 
-TEST_F(CApi, NullArgumentsAreNamed) {
-  const auto expect_null = [](varve_status status, const std::string& message) {
-    EXPECT_EQ(status, VARVE_INVALID_ARGUMENT);
-    EXPECT_EQ(varve_last_error(), message + " is null");
-  };
+static void ExpectNull(varve_status status, const std::string& message) {
+  EXPECT_EQ(status, VARVE_INVALID_ARGUMENT);
+  EXPECT_EQ(varve_last_error(), message + " is null");
+}
+
+TEST_F(CApi, NullArgumentsOfSequencesAreNamed) {
+  int64_t count = 0;
+  ExpectNull(varve_sequence_create(nullptr, &sequence_), "varve_sequence_create: cache");
+  ExpectNull(varve_sequence_create(cache_, nullptr), "varve_sequence_create: sequence");
+  ExpectNull(varve_sequence_fork(nullptr, 1, &sequence_), "varve_sequence_fork: cache");
+  ExpectNull(varve_sequence_fork(cache_, 1, nullptr), "varve_sequence_fork: sequence");
+  ExpectNull(varve_sequence_free(nullptr, 1), "varve_sequence_free: cache");
+  ExpectNull(varve_sequence_truncate(nullptr, 1, 0), "varve_sequence_truncate: cache");
+  ExpectNull(varve_sequence_remove_range(nullptr, 1, 0, 0), "varve_sequence_remove_range: cache");
+  ExpectNull(varve_sequence_keep_only(nullptr, 1, 0, 0), "varve_sequence_keep_only: cache");
+  ExpectNull(varve_sequence_slide_window(nullptr, 1, 1, 0), "varve_sequence_slide_window: cache");
+  ExpectNull(varve_sequence_rest(nullptr, 1, 0, 0), "varve_sequence_rest: cache");
+  ExpectNull(varve_sequence_next_position(nullptr, 1, &count),
+             "varve_sequence_next_position: cache");
+  ExpectNull(varve_sequence_next_position(cache_, 1, nullptr),
+             "varve_sequence_next_position: position");
+  ExpectNull(varve_sequence_live_rows(nullptr, 1, 0, &count), "varve_sequence_live_rows: cache");
+  ExpectNull(varve_sequence_live_rows(cache_, 1, 0, nullptr), "varve_sequence_live_rows: num_rows");
+  ExpectNull(varve_sequence_max_step_tokens(cache_, 1, nullptr),
+             "varve_sequence_max_step_tokens: num_tokens");
+  ExpectNull(varve_sequence_begin_prompt(nullptr, 1), "varve_sequence_begin_prompt: cache");
+  ExpectNull(varve_sequence_end_prompt(nullptr, 1), "varve_sequence_end_prompt: cache");
+  ExpectNull(varve_sequence_end_prompt_unfolded(nullptr, 1),
+             "varve_sequence_end_prompt_unfolded: cache");
+  ExpectNull(varve_sequence_find_cut(cache_, 1, 0, nullptr, &count),
+             "varve_sequence_find_cut: tokens_left");
+  ExpectNull(varve_sequence_find_cut(cache_, 1, 0, &count, nullptr),
+             "varve_sequence_find_cut: position");
+}
+
+TEST_F(CApi, NullArgumentsOfStepsAreNamed) {
   const varve_rows rows = {rows_.data(), 1, 0, 0};
   const varve_rows no_data = {nullptr, 1, 0, 0};
+  ExpectNull(varve_step_begin(nullptr, nullptr, 0), "varve_step_begin: cache");
+  ExpectNull(varve_step_begin(cache_, nullptr, 1), "varve_step_begin: entries");
+  ExpectNull(varve_step_append(nullptr, 0, 1, &rows, &rows), "varve_step_append: cache");
+  ExpectNull(varve_step_append(cache_, 0, 1, nullptr, &rows), "varve_step_append: keys");
+  ExpectNull(varve_step_append(cache_, 0, 1, &rows, nullptr), "varve_step_append: values");
+  ASSERT_EQ(Begin(1), VARVE_OK);
+  ExpectNull(varve_step_append(cache_, 0, sequence_, &no_data, &rows), "Append: keys.data");
+  ASSERT_EQ(Begin(1), VARVE_OK);
+  ExpectNull(varve_step_append(cache_, 0, sequence_, &rows, &no_data), "Append: values.data");
+  ExpectNull(varve_attend(nullptr, 0, nullptr, 0, nullptr), "varve_attend: cache");
+  ExpectNull(varve_attend(cache_, 0, nullptr, 1, nullptr), "varve_attend: requests");
+  ExpectNull(varve_step_end(nullptr), "varve_step_end: cache");
+  ExpectNull(varve_step_abort(nullptr), "varve_step_abort: cache");
+}
+
+TEST_F(CApi, NullArgumentsOfReadsAreNamed) {
   varve_shape shape = SmallShape();
   float out = 0;
   int64_t count = 0;
-  expect_null(varve_cache_shape(nullptr, &shape), "varve_cache_shape: cache");
-  expect_null(varve_cache_shape(cache_, nullptr), "varve_cache_shape: shape");
-  expect_null(varve_sequence_create(nullptr, &sequence_), "varve_sequence_create: cache");
-  expect_null(varve_sequence_create(cache_, nullptr), "varve_sequence_create: sequence");
-  expect_null(varve_sequence_fork(nullptr, 1, &sequence_), "varve_sequence_fork: cache");
-  expect_null(varve_sequence_fork(cache_, 1, nullptr), "varve_sequence_fork: sequence");
-  expect_null(varve_sequence_free(nullptr, 1), "varve_sequence_free: cache");
-  expect_null(varve_sequence_truncate(nullptr, 1, 0), "varve_sequence_truncate: cache");
-  expect_null(varve_sequence_remove_range(nullptr, 1, 0, 0), "varve_sequence_remove_range: cache");
-  expect_null(varve_sequence_keep_only(nullptr, 1, 0, 0), "varve_sequence_keep_only: cache");
-  expect_null(varve_sequence_slide_window(nullptr, 1, 1, 0), "varve_sequence_slide_window: cache");
-  expect_null(varve_sequence_rest(nullptr, 1, 0, 0), "varve_sequence_rest: cache");
-  expect_null(varve_sequence_next_position(nullptr, 1, &count),
-              "varve_sequence_next_position: cache");
-  expect_null(varve_sequence_next_position(cache_, 1, nullptr),
-              "varve_sequence_next_position: position");
-  expect_null(varve_sequence_live_rows(nullptr, 1, 0, &count), "varve_sequence_live_rows: cache");
-  expect_null(varve_sequence_live_rows(cache_, 1, 0, nullptr),
-              "varve_sequence_live_rows: num_rows");
-  expect_null(varve_sequence_max_step_tokens(cache_, 1, nullptr),
-              "varve_sequence_max_step_tokens: num_tokens");
-  expect_null(varve_sequence_begin_prompt(nullptr, 1), "varve_sequence_begin_prompt: cache");
-  expect_null(varve_sequence_end_prompt(nullptr, 1), "varve_sequence_end_prompt: cache");
-  expect_null(varve_sequence_end_prompt_unfolded(nullptr, 1),
-              "varve_sequence_end_prompt_unfolded: cache");
-  expect_null(varve_sequence_find_cut(cache_, 1, 0, nullptr, &count),
-              "varve_sequence_find_cut: tokens_left");
-  expect_null(varve_sequence_find_cut(cache_, 1, 0, &count, nullptr),
-              "varve_sequence_find_cut: position");
-  expect_null(varve_step_begin(nullptr, nullptr, 0), "varve_step_begin: cache");
-  expect_null(varve_step_begin(cache_, nullptr, 1), "varve_step_begin: entries");
-  expect_null(varve_step_append(nullptr, 0, 1, &rows, &rows), "varve_step_append: cache");
-  expect_null(varve_step_append(cache_, 0, 1, nullptr, &rows), "varve_step_append: keys");
-  expect_null(varve_step_append(cache_, 0, 1, &rows, nullptr), "varve_step_append: values");
-  ASSERT_EQ(Begin(1), VARVE_OK);
-  expect_null(varve_step_append(cache_, 0, sequence_, &no_data, &rows), "Append: keys.data");
-  ASSERT_EQ(Begin(1), VARVE_OK);
-  expect_null(varve_step_append(cache_, 0, sequence_, &rows, &no_data), "Append: values.data");
-  expect_null(varve_attend(nullptr, 0, nullptr, 0, nullptr), "varve_attend: cache");
-  expect_null(varve_attend(cache_, 0, nullptr, 1, nullptr), "varve_attend: requests");
-  expect_null(varve_step_end(nullptr), "varve_step_end: cache");
-  expect_null(varve_step_abort(nullptr), "varve_step_abort: cache");
-  expect_null(varve_read_rows(nullptr, 1, 0, 0, VARVE_KEY, 0, 1, &out, 1, &count),
-              "varve_read_rows: cache");
-  expect_null(varve_read_rows(cache_, 1, 0, 0, VARVE_KEY, 0, 1, nullptr, 1, &count),
-              "varve_read_rows: out");
-  expect_null(varve_read_rows(cache_, 1, 0, 0, VARVE_KEY, 0, 1, &out, 1, nullptr),
-              "varve_read_rows: num_rows");
-  expect_null(varve_get_stats(nullptr, nullptr), "varve_get_stats: cache");
-  expect_null(varve_get_stats(cache_, nullptr), "varve_get_stats: stats");
-  expect_null(varve_stats_json(nullptr, nullptr), "varve_stats_json: cache");
-  expect_null(varve_stats_json(cache_, nullptr), "varve_stats_json: json");
+  ExpectNull(varve_cache_shape(nullptr, &shape), "varve_cache_shape: cache");
+  ExpectNull(varve_cache_shape(cache_, nullptr), "varve_cache_shape: shape");
+  ExpectNull(varve_read_rows(nullptr, 1, 0, 0, VARVE_KEY, 0, 1, &out, 1, &count),
+             "varve_read_rows: cache");
+  ExpectNull(varve_read_rows(cache_, 1, 0, 0, VARVE_KEY, 0, 1, nullptr, 1, &count),
+             "varve_read_rows: out");
+  ExpectNull(varve_read_rows(cache_, 1, 0, 0, VARVE_KEY, 0, 1, &out, 1, nullptr),
+             "varve_read_rows: num_rows");
+  ExpectNull(varve_get_stats(nullptr, nullptr), "varve_get_stats: cache");
+  ExpectNull(varve_get_stats(cache_, nullptr), "varve_get_stats: stats");
+  ExpectNull(varve_stats_json(nullptr, nullptr), "varve_stats_json: cache");
+  ExpectNull(varve_stats_json(cache_, nullptr), "varve_stats_json: json");
 }
 
 TEST_F(CApi, RangesOutsideTheSequenceAreRefused) {

@@ -88,6 +88,20 @@ __device__ __forceinline__ void JoinPageLse(const AttendParams& params, const Bl
   out[at.lane] = (most + Log2(sum)) * kLn2;
 }
 
+// By whoever has the page: a warp alone or, by tiles, all of the block.
+template <int NT, bool kOwnPages, int kWarps, class Shared>
+__device__ __forceinline__ void ReportPageLse(const AttendParams& params, const BlockPlace& place,
+                                              int page, uint32_t round, Shared& shared,
+                                              const float (&reference)[NT][2],
+                                              const float (&page_sum)[NT][2]) {
+  if (params.call.page_lse == nullptr) return;
+  if constexpr (kOwnPages) {
+    WritePageLse<NT>(params, place, page, reference, page_sum);
+  } else {
+    JoinPageLse<NT, kWarps>(params, place, page, round, shared, reference, page_sum);
+  }
+}
+
 // The slots of this warp's reader: K of all readers, then V.
 template <int kTiles, int kWarps, class Shared>
 __device__ __forceinline__ StripSlots SlotsOf(const AttendParams& params, const BlockPlace& place,
@@ -114,6 +128,22 @@ __device__ __forceinline__ PageHead StartSpace(const AttendParams& params, const
   return page;
 }
 
+// What this warp reads pq strips with: its buffer is behind the slots. Nothing without pq.
+template <int D, int kWarps, bool kPq, class Shared>
+__device__ __forceinline__ PqReader PqReaderOf(const AttendParams& params, const BlockPlace& place,
+                                               SharedPlace tables, Shared& shared) {
+  PqReader pq = {};
+  if constexpr (kPq) {
+    const PageShape& shape = params.call.shape;
+    pq = {{shape.page_tokens, shape.pq_subspaces, shape.pq_bits},
+          D / shape.pq_subspaces,
+          tables,
+          SharedPlaceOf(shared.template Scratch<std::byte>(params) +
+                        2 * kWarps * params.slot_bytes + place.warp * PqBuffer<D>::kBytes)};
+  }
+  return pq;
+}
+
 // One warp's share of the pages of one space, from `first` on, whose K strip is on its way.
 template <int D, int NT, int kTiles, int kWarps, bool kPq, class Shared>
 __device__ __forceinline__ void WalkPages(const AttendParams& params, const BlockPlace& place,
@@ -125,15 +155,7 @@ __device__ __forceinline__ void WalkPages(const AttendParams& params, const Bloc
   const bool sends = kOwnPages || place.warp == 0;
   const LanePlace& at = place.at;
   const StripSlots slots = SlotsOf<kTiles, kWarps>(params, place, shared);
-  PqReader pq = {};
-  if constexpr (kPq) {
-    const PageShape& shape = params.call.shape;
-    pq = {{shape.page_tokens, shape.pq_subspaces, shape.pq_bits},
-          D / shape.pq_subspaces,
-          tables,
-          SharedPlaceOf(shared.template Scratch<std::byte>(params) +
-                        2 * kWarps * params.slot_bytes + place.warp * PqBuffer<D>::kBytes)};
-  }
+  const PqReader pq = PqReaderOf<D, kWarps, kPq>(params, place, tables, shared);
   PageHead page = first, next;
   bool more = page.owner >= 0;
   if (more && sends) slots.Send(window, page, true, at.lane);
@@ -174,14 +196,8 @@ __device__ __forceinline__ void WalkPages(const AttendParams& params, const Bloc
                                     live, s, state.o);
     }
     release(true);
-    if (params.call.page_lse != nullptr) {
-      if constexpr (kOwnPages) {
-        WritePageLse<NT>(params, place, page.index, state.reference, page_sum);
-      } else {
-        JoinPageLse<NT, kWarps>(params, place, page.index, round, shared, state.reference,
-                                page_sum);
-      }
-    }
+    ReportPageLse<NT, kOwnPages, kWarps>(params, place, page.index, round, shared, state.reference,
+                                         page_sum);
     page = next;
   }
 }

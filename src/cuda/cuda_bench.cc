@@ -119,6 +119,106 @@ struct Row {
   int splits = 0;
 };
 
+// Where pages lie in device memory: `sets` copies of all pages of a batch.
+struct PoolLayout {
+  size_t page_bytes;
+  size_t slot_bytes;
+  size_t num_pages;  // of a set
+  size_t sets;
+
+  size_t num_slots() const { return sets * num_pages; }
+};
+
+PoolLayout LayoutOf(size_t page_bytes, size_t num_pages) {
+  const size_t sets =
+      std::clamp<size_t>(kColdBytes / (num_pages * page_bytes) + 1, 1, kCallsPerGraph);
+  return {page_bytes, (page_bytes + 255) / 256 * 256, num_pages, sets};
+}
+
+// The content over and over, to the last slot.
+void FillPool(const PageContent& content, const PoolLayout& layout, DeviceBuffer<std::byte>* pool) {
+  const size_t page_bytes = layout.page_bytes, slot_bytes = layout.slot_bytes;
+  DeviceBuffer<std::byte> source(content.bytes);
+  for (size_t slot = 0; slot < kPeriod; ++slot) {
+    Must(cudaMemcpy(pool->data() + slot * slot_bytes, source.data() + slot * page_bytes, page_bytes,
+                    cudaMemcpyDeviceToDevice),
+         "fill");
+  }
+  for (size_t filled = kPeriod; filled < layout.num_slots(); filled *= 2) {
+    const size_t count = std::min(filled, layout.num_slots() - filled);
+    Must(cudaMemcpy(pool->data() + filled * slot_bytes, pool->data(), count * slot_bytes,
+                    cudaMemcpyDeviceToDevice),
+         "fill");
+  }
+}
+
+// Pages of neighbours in a table do not lie side by side: slots are dealt out by a stride.
+std::vector<DevicePage> DealSlots(const Options& options, DeviceRung rung, const PoolLayout& layout,
+                                  const std::byte* pool) {
+  std::vector<DevicePage> records(layout.num_slots());
+  for (size_t i = 0; i < records.size(); ++i) {
+    const size_t quarter =
+        records.size() / kPeriod;  // a multiple of kPeriod keeps the content's order
+    const size_t group = i / kPeriod;
+    const size_t slot = quarter > 1 ? group * 61 % quarter * kPeriod + i % kPeriod : i;
+    records[i].bytes = pool + slot * layout.slot_bytes;
+    records[i].live[0] = ~uint64_t{0};
+    records[i].live[1] = options.page_tokens == 128 ? ~uint64_t{0} : 0;
+    records[i].key_rung = records[i].value_rung = rung;
+    records[i].rows = static_cast<uint16_t>(options.page_tokens);
+  }
+  return records;
+}
+
+std::vector<int32_t> PageBegins(int batch, int pages_each) {
+  std::vector<int32_t> begin;
+  for (int i = 0; i <= batch; ++i) begin.push_back(i * pages_each);
+  return begin;
+}
+
+// [batch, query_heads, head_dim] f16
+std::vector<uint16_t> RandomQueries(const Options& options, const BenchShape& bench) {
+  SplitMix64 random(11);
+  std::vector<uint16_t> queries(static_cast<size_t>(bench.batch) * bench.query_heads *
+                                options.head_dim);
+  for (uint16_t& x : queries) x = F32ToF16(NearlyGaussian(random));
+  return queries;
+}
+
+// All but the places in device memory.
+DeviceAttention CallOf(const Options& options, const BenchShape& bench, const PageShape& shape,
+                       DeviceRung rung) {
+  DeviceAttention call;
+  call.shape = shape;
+  call.num_sequences = bench.batch;
+  call.query_heads = bench.query_heads;
+  call.max_pages = bench.context / options.page_tokens;
+  call.key_rungs = call.value_rungs = RungBit(rung);
+  call.scale = 1.0f / std::sqrt(static_cast<float>(options.head_dim));
+  call.splits = options.splits;
+  call.tiling = options.tiling;
+  return call;
+}
+
+// pages: [sets, num_pages], a set per call by turns
+Timing TimeCalls(const DeviceAttention& call, const DeviceLimits& limits, const DevicePage* pages,
+                 const PoolLayout& layout) {
+  DeviceBuffer<std::byte> workspace(AttentionWorkspaceBytes(call, limits));
+  if (!InitAttentionWorkspace(workspace.data(), workspace.size(), nullptr).ok()) std::exit(1);
+  Must(cudaDeviceSynchronize(), "set-up");
+  const auto attend = [&](int i, cudaStream_t stream) {
+    DeviceAttention now = call;
+    now.pages = pages + static_cast<size_t>(i) % layout.sets * layout.num_pages;
+    const DeviceStatus status = Attend(now, limits, workspace.data(), workspace.size(), stream);
+    if (status.ok()) return;
+    std::printf("%s\n", status.message());
+    std::exit(1);
+  };
+  attend(0, nullptr);  // outside of a graph, where profilers find it
+  Must(cudaDeviceSynchronize(), "attention");
+  return TimeGraph(kCallsPerGraph, attend);
+}
+
 Row RunShape(const Options& options, const BenchShape& bench, const BenchRung& bench_rung) {
   const DeviceRung rung = bench_rung.rung;
   const int pq_bits = bench_rung.pq_bits;
@@ -127,84 +227,30 @@ Row RunShape(const Options& options, const BenchShape& bench, const BenchRung& b
   const PqBook book = MakePqBook(options.head_dim, options.head_dim / 2, std::max(pq_bits, 4),
                                  options.page_tokens, false, 5);
   const PageContent content = MakeContent(rung, shape, book);
-  const size_t page_bytes = content.bytes.size() / kPeriod;
-  const size_t slot_bytes = (page_bytes + 255) / 256 * 256;
-  const int pages_each = bench.context / options.page_tokens;
-  const size_t num_pages = static_cast<size_t>(bench.batch) * pages_each;
-  Row row;
-  row.bytes = num_pages * page_bytes;
-  const size_t sets = std::clamp<size_t>(kColdBytes / row.bytes + 1, 1, kCallsPerGraph);
+  DeviceAttention call = CallOf(options, bench, shape, rung);
+  const PoolLayout layout =
+      LayoutOf(content.bytes.size() / kPeriod, static_cast<size_t>(bench.batch) * call.max_pages);
+  const std::vector<uint16_t> query_values = RandomQueries(options, bench);
 
-  // Pages of neighbours in a table do not lie side by side: slots are dealt out by a stride.
-  DeviceBuffer<std::byte> pool(sets * num_pages * slot_bytes);
-  DeviceBuffer<std::byte> source(content.bytes);
-  for (size_t slot = 0; slot < kPeriod; ++slot) {
-    Must(cudaMemcpy(pool.data() + slot * slot_bytes, source.data() + slot * page_bytes, page_bytes,
-                    cudaMemcpyDeviceToDevice),
-         "fill");
-  }
-  for (size_t filled = kPeriod; filled < sets * num_pages; filled *= 2) {
-    const size_t count = std::min(filled, sets * num_pages - filled);
-    Must(cudaMemcpy(pool.data() + filled * slot_bytes, pool.data(), count * slot_bytes,
-                    cudaMemcpyDeviceToDevice),
-         "fill");
-  }
-  std::vector<DevicePage> records(sets * num_pages);
-  for (size_t i = 0; i < records.size(); ++i) {
-    const size_t quarter =
-        records.size() / kPeriod;  // a multiple of kPeriod keeps the content's order
-    const size_t group = i / kPeriod;
-    const size_t slot = quarter > 1 ? group * 61 % quarter * kPeriod + i % kPeriod : i;
-    records[i].bytes = pool.data() + slot * slot_bytes;
-    records[i].live[0] = ~uint64_t{0};
-    records[i].live[1] = options.page_tokens == 128 ? ~uint64_t{0} : 0;
-    records[i].key_rung = records[i].value_rung = rung;
-    records[i].rows = static_cast<uint16_t>(options.page_tokens);
-  }
-  std::vector<int32_t> begin;
-  for (int i = 0; i <= bench.batch; ++i) begin.push_back(i * pages_each);
-  SplitMix64 random(11);
-  std::vector<uint16_t> query_values(static_cast<size_t>(bench.batch) * bench.query_heads *
-                                     options.head_dim);
-  for (uint16_t& x : query_values) x = F32ToF16(NearlyGaussian(random));
-
-  DeviceBuffer<DevicePage> pages(records);
-  DeviceBuffer<int32_t> page_begin(begin);
+  DeviceBuffer<std::byte> pool(layout.num_slots() * layout.slot_bytes);
+  FillPool(content, layout, &pool);
+  DeviceBuffer<DevicePage> pages(DealSlots(options, rung, layout, pool.data()));
+  DeviceBuffer<int32_t> page_begin(PageBegins(bench.batch, call.max_pages));
   DeviceBuffer<uint16_t> queries(query_values), output(query_values.size());
   DeviceBuffer<uint8_t> centroids(book.centroids);
   DeviceBuffer<float> scales(book.scales);
-  DeviceBuffer<float> page_lse(options.page_lse ? num_pages * bench.query_heads : 1);
-  DeviceAttention call;
-  call.shape = shape;
+  DeviceBuffer<float> page_lse(options.page_lse ? layout.num_pages * bench.query_heads : 1);
   call.key_codebook.centroids = call.value_codebook.centroids = centroids.data();
   call.key_codebook.scales = call.value_codebook.scales = scales.data();
-  call.num_sequences = bench.batch;
-  call.query_heads = bench.query_heads;
   call.page_begin = page_begin.data();
-  call.max_pages = pages_each;
-  call.key_rungs = call.value_rungs = RungBit(rung);
   call.queries = queries.data();
   call.output = output.data();
-  call.scale = 1.0f / std::sqrt(static_cast<float>(options.head_dim));
-  call.splits = options.splits;
-  call.tiling = options.tiling;
   if (options.page_lse) call.page_lse = page_lse.data();
   const DeviceLimits limits = Limits();
+  Row row;
+  row.bytes = layout.num_pages * layout.page_bytes;
   row.splits = ChooseSplits(call, limits);
-  DeviceBuffer<std::byte> workspace(AttentionWorkspaceBytes(call, limits));
-  if (!InitAttentionWorkspace(workspace.data(), workspace.size(), nullptr).ok()) std::exit(1);
-  Must(cudaDeviceSynchronize(), "set-up");
-  const auto attend = [&](int i, cudaStream_t stream) {
-    DeviceAttention now = call;
-    now.pages = pages.data() + static_cast<size_t>(i) % sets * num_pages;
-    const DeviceStatus status = Attend(now, limits, workspace.data(), workspace.size(), stream);
-    if (status.ok()) return;
-    std::printf("%s\n", status.message());
-    std::exit(1);
-  };
-  attend(0, nullptr);  // outside of a graph, where profilers find it
-  Must(cudaDeviceSynchronize(), "attention");
-  row.time = TimeGraph(kCallsPerGraph, attend);
+  row.time = TimeCalls(call, limits, pages.data(), layout);
   row.error = ErrorOf(content, query_values, output.Download(), options.head_dim);
   return row;
 }

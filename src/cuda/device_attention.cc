@@ -204,10 +204,70 @@ WorkspaceLayout LayoutOf(const DeviceAttention& call, int splits) {
   return layout;
 }
 
+// All but the work space.
+AttendParams ParamsOf(const DeviceAttention& call, const DeviceLimits& limits,
+                      const SharedPlan& plan) {
+  AttendParams params;
+  params.call = call;
+  params.group = call.query_heads / call.shape.kv_heads;
+  params.head_chunks = HeadChunks(call);
+  params.splits = ChooseSplits(call, limits);
+  params.orders = OrdersOf(call.key_rungs);
+  params.spaces = SpacesOf(call.value_rungs);
+  params.floats_apart = (call.value_rungs & kPlainBlocks) == 0;
+  params.slot_bytes = plan.slot_bytes;
+  params.table_bytes = static_cast<uint32_t>(plan.table_bytes);
+  params.scratch_offset = static_cast<uint32_t>(plan.scratch_offset);
+  params.rows_offset = static_cast<uint32_t>(KernelOf(call).readers) * plan.slot_bytes;
+  for (int id = 0; id < kNumRungIds; ++id) {
+    const auto rung = static_cast<DeviceRung>(id);
+    params.key_bytes[id] = static_cast<uint32_t>(DeviceStripBytes(rung, true, call.shape));
+    params.value_bytes[id] = static_cast<uint32_t>(DeviceStripBytes(rung, false, call.shape));
+  }
+  return params;
+}
+
+// Lets the kernel have that much shared memory.
+DeviceStatus ReserveShared(const AttendKernel& kernel, size_t shared_bytes) {
+  cudaError_t error = cudaFuncSetAttribute(
+      kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+  // All of the first-level cache as shared memory, or fewer blocks would fit than planned.
+  if (error == cudaSuccess) {
+    error = cudaFuncSetAttribute(kernel.function, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                 cudaSharedmemCarveoutMaxShared);
+  }
+  if (error == cudaSuccess) return {};
+  return {StatusCode::kUnimplemented, "shared memory of %zu bytes a block: %s", shared_bytes,
+          cudaGetErrorString(error)};
+}
+
 DeviceStatus CheckLaunch(const char* what) {
   const cudaError_t error = cudaGetLastError();
   if (error == cudaSuccess) return {};
   return {StatusCode::kInternal, "%s: %s", what, cudaGetErrorString(error)};
+}
+
+DeviceStatus Launch(const AttendKernel& kernel, AttendParams& params, const DeviceLimits& limits,
+                    size_t shared_bytes, cudaStream_t stream) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(params.splits),
+                        static_cast<unsigned>(params.call.shape.kv_heads * params.head_chunks),
+                        static_cast<unsigned>(params.call.num_sequences));
+  config.blockDim = dim3(static_cast<unsigned>(kernel.warps * 32));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  // Blocks may start while the kernel before ends; they wait for it before they read (AttendPages).
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &overlap;
+  config.numAttrs = limits.overlaps_launches ? 1 : 0;
+  void* arguments[] = {&params};
+  const cudaError_t error = cudaLaunchKernelExC(&config, kernel.function, arguments);
+  if (error != cudaSuccess) {
+    return {StatusCode::kInternal, "attention: %s", cudaGetErrorString(error)};
+  }
+  return CheckLaunch("attention");
 }
 
 }  // namespace
@@ -270,24 +330,8 @@ DeviceStatus Attend(const DeviceAttention& call, const DeviceLimits& limits, voi
                     size_t workspace_bytes, cudaStream_t stream) {
   VARVE_CUDA_RETURN_IF_ERROR(CheckCall(call));
   if (call.num_sequences == 0) return {};
-  AttendParams params;
-  params.call = call;
-  params.group = call.query_heads / call.shape.kv_heads;
-  params.head_chunks = HeadChunks(call);
-  params.splits = ChooseSplits(call, limits);
-  params.orders = OrdersOf(call.key_rungs);
-  params.spaces = SpacesOf(call.value_rungs);
-  params.floats_apart = (call.value_rungs & kPlainBlocks) == 0;
   const SharedPlan plan = PlanShared(call, limits);
-  params.slot_bytes = plan.slot_bytes;
-  params.table_bytes = static_cast<uint32_t>(plan.table_bytes);
-  params.scratch_offset = static_cast<uint32_t>(plan.scratch_offset);
-  params.rows_offset = static_cast<uint32_t>(KernelOf(call).readers) * plan.slot_bytes;
-  for (int id = 0; id < kNumRungIds; ++id) {
-    const auto rung = static_cast<DeviceRung>(id);
-    params.key_bytes[id] = static_cast<uint32_t>(DeviceStripBytes(rung, true, call.shape));
-    params.value_bytes[id] = static_cast<uint32_t>(DeviceStripBytes(rung, false, call.shape));
-  }
+  AttendParams params = ParamsOf(call, limits, plan);
   const WorkspaceLayout layout = LayoutOf(call, params.splits);
   if (workspace_bytes < layout.bytes) {
     return {StatusCode::kInvalidArgument, "workspace_bytes %zu < %zu", workspace_bytes,
@@ -297,39 +341,9 @@ DeviceStatus Attend(const DeviceAttention& call, const DeviceLimits& limits, voi
   params.arrived = reinterpret_cast<uint32_t*>(base);
   params.part_max = reinterpret_cast<float2*>(base + layout.max_offset);
   params.part_sums = reinterpret_cast<float*>(base + layout.sums_offset);
-
   const AttendKernel kernel = KernelOf(call);
-  const size_t shared_bytes = plan.bytes;
-  cudaError_t error = cudaFuncSetAttribute(
-      kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
-  // All of the first-level cache as shared memory, or fewer blocks would fit than planned.
-  if (error == cudaSuccess) {
-    error = cudaFuncSetAttribute(kernel.function, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                 cudaSharedmemCarveoutMaxShared);
-  }
-  if (error != cudaSuccess) {
-    return {StatusCode::kUnimplemented, "shared memory of %zu bytes a block: %s", shared_bytes,
-            cudaGetErrorString(error)};
-  }
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(params.splits),
-                        static_cast<unsigned>(call.shape.kv_heads * params.head_chunks),
-                        static_cast<unsigned>(call.num_sequences));
-  config.blockDim = dim3(static_cast<unsigned>(kernel.warps * 32));
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream;
-  // Blocks may start while the kernel before ends; they wait for it before they read (AttendPages).
-  cudaLaunchAttribute overlap = {};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &overlap;
-  config.numAttrs = limits.overlaps_launches ? 1 : 0;
-  void* arguments[] = {&params};
-  error = cudaLaunchKernelExC(&config, kernel.function, arguments);
-  if (error != cudaSuccess) {
-    return {StatusCode::kInternal, "attention: %s", cudaGetErrorString(error)};
-  }
-  return CheckLaunch("attention");
+  VARVE_CUDA_RETURN_IF_ERROR(ReserveShared(kernel, plan.bytes));
+  return Launch(kernel, params, limits, plan.bytes, stream);
 }
 
 }  // namespace varve::cuda

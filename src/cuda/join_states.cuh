@@ -10,13 +10,11 @@
 
 namespace varve::cuda {
 
-// The warps' states of one space into the block's total, which is in the plain space.
-template <int D, int NT, int kWarps, class Shared>
-__device__ __forceinline__ void JoinWarps(const AttendParams& params, int kv_head, int space,
-                                          int warp, const LanePlace& at, Shared& shared,
-                                          const WarpState<D, NT>& state) {
-  auto& merge = *shared.template Scratch<typename Shared::Merge>(params);
-  __syncthreads();  // all pages have been read
+// A warp's state to shared memory, where the others find it.
+template <int D, int NT, class Shared>
+__device__ __forceinline__ void ShareState(int warp, const LanePlace& at,
+                                           const WarpState<D, NT>& state, Shared& shared,
+                                           typename Shared::Merge& merge) {
 #pragma unroll
   for (int nt = 0; nt < NT; ++nt) {
 #pragma unroll
@@ -36,6 +34,32 @@ __device__ __forceinline__ void JoinWarps(const AttendParams& params, int kv_hea
       }
     }
   }
+}
+
+// A head's sums of values, from a space to the plain one.
+template <int D>
+__device__ __forceinline__ void ToPlainSpace(const AttendParams& params, int kv_head, int space,
+                                             int lane, float (&v)[D / 32]) {
+  if (space == kSpaceTurned) {
+    Hadamard<D>(v, lane);
+    ApplySigns<D>(v, lane);
+  }
+  if (space == kSpacePq) {
+    const PqTables pq = TablesOf(params.call.value_codebook, params.call.shape, kv_head);
+#pragma unroll
+    for (int k = 0; k < D / 32; ++k) v[k] *= pq.scales[(32 * k + lane) * pq.subspaces / D];
+    if (pq.rotation != nullptr) TurnRowBack<D>(pq.rotation, lane, v);
+  }
+}
+
+// The warps' states of one space into the block's total, which is in the plain space.
+template <int D, int NT, int kWarps, class Shared>
+__device__ __forceinline__ void JoinWarps(const AttendParams& params, int kv_head, int space,
+                                          int warp, const LanePlace& at, Shared& shared,
+                                          const WarpState<D, NT>& state) {
+  auto& merge = *shared.template Scratch<typename Shared::Merge>(params);
+  __syncthreads();  // all pages have been read
+  ShareState<D, NT>(warp, at, state, shared, merge);
   __syncthreads();
   for (int head = warp; head < Shared::kHeads; head += kWarps) {
     float reference = kLeast;
@@ -50,16 +74,7 @@ __device__ __forceinline__ void JoinWarps(const AttendParams& params, int kv_hea
         v[k] = fmaf(merge[w][head][32 * k + at.lane], weight, v[k]);
       }
     }
-    if (space == kSpaceTurned) {
-      Hadamard<D>(v, at.lane);
-      ApplySigns<D>(v, at.lane);
-    }
-    if (space == kSpacePq) {
-      const PqTables pq = TablesOf(params.call.value_codebook, params.call.shape, kv_head);
-#pragma unroll
-      for (int k = 0; k < D / 32; ++k) v[k] *= pq.scales[(32 * k + at.lane) * pq.subspaces / D];
-      if (pq.rotation != nullptr) TurnRowBack<D>(pq.rotation, at.lane, v);
-    }
+    ToPlainSpace<D>(params, kv_head, space, at.lane, v);
     const float2 before = shared.total_max[head];
     const float after = fmaxf(before.x, reference);
     const float keep = Exp2(before.x - after), add = Exp2(reference - after);

@@ -31,6 +31,34 @@ __device__ __forceinline__ bool IsTurnedRung(DeviceRung rung) {
   return rung == DeviceRung::kT4 || rung == DeviceRung::kT3 || rung == DeviceRung::kT2;
 }
 
+// Keys of t4, t3 and t2. Kernels whose warps share each page take no t3 and t2.
+template <int D, int NT, int kTiles, bool kPq, class Shared>
+__device__ __forceinline__ void TurnedKeyScores(DeviceRung rung, const std::byte* strip,
+                                                int page_tokens, int first_tile,
+                                                const LanePlace& at, Shared& shared,
+                                                Scores<NT, kTiles>& s) {
+  const int order = rung == DeviceRung::kT4   ? kOrderT4
+                    : rung == DeviceRung::kT3 ? kOrderT3
+                                              : kOrderT2;
+  const auto query = SetOf<D, NT>(shared, order, kOffsetsTurned, at);
+  int sums[kTiles][NT][4] = {};
+  if (rung == DeviceRung::kT4) {
+    Turned4KeyScores<D, NT, kTiles>(StripInShared<D, kPq>(strip), page_tokens, first_tile, at,
+                                    query, sums);
+  } else if constexpr (kTiles == 4) {
+    if (rung == DeviceRung::kT3) {
+      CellKeyScores<D, NT, kTiles, 3>(StripInShared<D, kPq>(strip), page_tokens, first_tile, at,
+                                      query, sums);
+    } else {
+      CellKeyScores<D, NT, kTiles, 2>(StripInShared<D, kPq>(strip), page_tokens, first_tile, at,
+                                      query, sums);
+    }
+  }
+  FinishTurnedScores<D, NT, kTiles>(StripInShared<D, kPq>(strip), first_tile, at, query,
+                                    &shared.inverse_unit[2 * at.i],
+                                    SetOf<D, NT>(shared, kOrderMean, 0, at), sums, s);
+}
+
 // Scores are in units of the head's factor: of turned keys turned_factor, of others factor
 // (BlockShared). kPq: kernels for pq have its tables in shared memory.
 template <int D, int NT, int kTiles, bool kPq, class Shared>
@@ -63,28 +91,9 @@ __device__ __forceinline__ void ScoreKeys(DeviceRung rung, const std::byte* stri
     }
     case DeviceRung::kT4:
     case DeviceRung::kT3:
-    case DeviceRung::kT2: {
-      const auto query = set(rung == DeviceRung::kT4   ? kOrderT4
-                             : rung == DeviceRung::kT3 ? kOrderT3
-                                                       : kOrderT2,
-                             kOffsetsTurned);
-      int sums[kTiles][NT][4] = {};
-      if (rung == DeviceRung::kT4) {
-        Turned4KeyScores<D, NT, kTiles>(StripInShared<D, kPq>(strip), page_tokens, first_tile, at,
-                                        query, sums);
-      } else if constexpr (kTiles == 4) {
-        if (rung == DeviceRung::kT3) {
-          CellKeyScores<D, NT, kTiles, 3>(StripInShared<D, kPq>(strip), page_tokens, first_tile, at,
-                                          query, sums);
-        } else {
-          CellKeyScores<D, NT, kTiles, 2>(StripInShared<D, kPq>(strip), page_tokens, first_tile, at,
-                                          query, sums);
-        }
-      }
-      return FinishTurnedScores<D, NT, kTiles>(StripInShared<D, kPq>(strip), first_tile, at, query,
-                                               &shared.inverse_unit[2 * at.i], set(kOrderMean),
-                                               sums, s);
-    }
+    case DeviceRung::kT2:
+      return TurnedKeyScores<D, NT, kTiles, kPq>(rung, strip, page_tokens, first_tile, at, shared,
+                                                 s);
     case DeviceRung::kPq:
       if constexpr (kPq) {
         return PqKeyScores<D, NT>(pq, strip, first_tile, at, set(kOrderPq, kOffsetsPq),

@@ -51,13 +51,61 @@ struct BlockQueryView {
   HWY_INLINE const std::byte* OddPair(int r, int dword) const { return EvenPair(r, dword) + 4; }
 };
 
+// Adds the products of one dword of codes per token, of the tokens of tile t.
 template <BlockType kType, int kRows, int kTiles>
-HWY_INLINE void ScoreBlockTiles(const KeyScoresArgs& args, const BlockQueryView& query, int row,
-                                int tile, LinePrefetcher& prefetcher) {
+HWY_INLINE void AddKeyCodes(const BlockQueryView& query, int dword, VI code, int t,
+                            VI (&high)[kRows][kTiles], VI (&low)[kRows][kTiles]) {
   constexpr bool kQ8 = kType == BlockType::kQ8;
   // Both planes of the query at once, in `low`: |sum| <= 32 * 32512 * 255 < 2^29. `high` keeps only
   // its offset, which still counts 256 times.
   constexpr bool kPairs = kQ8 && !kByteDot;
+  if constexpr (kPairs) {
+    const VI even = EvenBytesUnsigned(code);
+    const VI odd = OddBytesUnsigned(code);
+    for (int r = 0; r < kRows; ++r) {
+      low[r][t] = DotPairs(low[r][t], even, BroadcastI32(query.EvenPair(r, dword)));
+      low[r][t] = DotPairs(low[r][t], odd, BroadcastI32(query.OddPair(r, dword)));
+    }
+  } else if constexpr (kQ8) {
+    for (int r = 0; r < kRows; ++r) {
+      high[r][t] = DotBroadcast(high[r][t], code, query.High(r, dword));
+      low[r][t] = DotBroadcast(low[r][t], code, query.Low(r, dword));
+    }
+  } else {
+    const VI first = LowNibbles(code);
+    const VI second = HighNibbles(code);
+    for (int r = 0; r < kRows; ++r) {
+      high[r][t] = DotBroadcast(high[r][t], first, query.High(r, dword));
+      high[r][t] = DotBroadcast(high[r][t], second, query.High(r, dword + 4));
+    }
+  }
+}
+
+// score += the sums of block b times its scales.
+template <BlockType kType, int kRows, int kTiles>
+HWY_INLINE void AddBlockScores(const KeyScoresArgs& args, const BlockQueryView& query, int tile,
+                               size_t b, size_t lane, const VI (&high)[kRows][kTiles],
+                               const VI (&low)[kRows][kTiles], VF (&score)[kRows][kTiles]) {
+  constexpr bool kQ8 = kType == BlockType::kQ8;
+  const DF df;
+  const size_t blocks = static_cast<size_t>(query.blocks);
+  for (int t = 0; t < kTiles; ++t) {
+    const VF key_scale =
+        LoadValues<FloatType::kF16>(args.strip, ((tile + t) * blocks + b) * kTileTokens + lane);
+    for (int r = 0; r < kRows; ++r) {
+      const int block = static_cast<int>(b);
+      const VI total = kQ8 ? hn::Add(hn::ShiftLeft<8>(high[r][t]), low[r][t]) : high[r][t];
+      const VF scale =
+          hn::Mul(key_scale, hn::Set(df, kQ8 ? query.Scale8(r, block) : query.Scale4(r, block)));
+      score[r][t] = hn::MulAdd(hn::ConvertTo(df, total), scale, score[r][t]);
+    }
+  }
+}
+
+template <BlockType kType, int kRows, int kTiles>
+HWY_INLINE void ScoreBlockTiles(const KeyScoresArgs& args, const BlockQueryView& query, int row,
+                                int tile, LinePrefetcher& prefetcher) {
+  constexpr bool kQ8 = kType == BlockType::kQ8;
   constexpr int kDwords = static_cast<int>(BlockCodeBytes(kType) / 4);
   const DF df;
   const DI di;
@@ -87,39 +135,10 @@ HWY_INLINE void ScoreBlockTiles(const KeyScoresArgs& args, const BlockQueryView&
         for (int t = 0; t < kTiles; ++t) {
           const size_t at = (((tile + t) * blocks + b) * kDwords + j) * kTileTokens + lane;
           const VI code = LoadI32(codes + 4 * at);
-          if constexpr (kPairs) {
-            const VI even = EvenBytesUnsigned(code);
-            const VI odd = OddBytesUnsigned(code);
-            for (int r = 0; r < kRows; ++r) {
-              low[r][t] = DotPairs(low[r][t], even, BroadcastI32(query.EvenPair(r, dword)));
-              low[r][t] = DotPairs(low[r][t], odd, BroadcastI32(query.OddPair(r, dword)));
-            }
-          } else if constexpr (kQ8) {
-            for (int r = 0; r < kRows; ++r) {
-              high[r][t] = DotBroadcast(high[r][t], code, query.High(r, dword));
-              low[r][t] = DotBroadcast(low[r][t], code, query.Low(r, dword));
-            }
-          } else {
-            const VI first = LowNibbles(code);
-            const VI second = HighNibbles(code);
-            for (int r = 0; r < kRows; ++r) {
-              high[r][t] = DotBroadcast(high[r][t], first, query.High(r, dword));
-              high[r][t] = DotBroadcast(high[r][t], second, query.High(r, dword + 4));
-            }
-          }
+          AddKeyCodes<kType>(query, dword, code, t, high, low);
         }
       }
-      for (int t = 0; t < kTiles; ++t) {
-        const VF key_scale =
-            LoadValues<FloatType::kF16>(args.strip, ((tile + t) * blocks + b) * kTileTokens + lane);
-        for (int r = 0; r < kRows; ++r) {
-          const int block = static_cast<int>(b);
-          const VI total = kQ8 ? hn::Add(hn::ShiftLeft<8>(high[r][t]), low[r][t]) : high[r][t];
-          const VF scale = hn::Mul(
-              key_scale, hn::Set(df, kQ8 ? query.Scale8(r, block) : query.Scale4(r, block)));
-          score[r][t] = hn::MulAdd(hn::ConvertTo(df, total), scale, score[r][t]);
-        }
-      }
+      AddBlockScores<kType>(args, query, tile, b, lane, high, low, score);
     }
     for (int r = 0; r < kRows; ++r) {
       float* scores = args.scores + (row + r) * args.scores_stride;

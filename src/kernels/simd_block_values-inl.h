@@ -203,79 +203,169 @@ HWY_INLINE void PreparePage(const AddValuesArgs& args, int row, PageWeights<kRow
   }
 }
 
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+// Levels of all rows, 64 tokens at a time, into planes in the order of PackLevels. q4_0: their sums
+// are added to `sum`.
+template <BlockType kType, int kRows>
+HWY_INLINE void QuantizePacked(const std::byte* scales, size_t tokens, VF inverse,
+                               const PageWeights<kRows>& page, WeightPlanes<kRows>& planes,
+                               VI (&sum)[kRows]) {
+  constexpr bool kQ8 = kType == BlockType::kQ8;
+  const DF df;
+  const DI di;
+  for (size_t t = 0; t < tokens; t += 64) {
+    VF scale[4];
+    for (int i = 0; i < 4; ++i) {
+      scale[i] = hn::Mul(LoadValues<FloatType::kF16>(scales, t + 16 * i), inverse);
+    }
+    for (int r = 0; r < kRows; ++r) {
+      VI level[4];
+      if (!kQ8 && page.coarse[r]) {
+        for (int i = 0; i < 4; ++i) {
+          level[i] = NearestLevel(hn::MulAdd(hn::Load(df, &page.normal[r][t + 16 * i]), scale[i],
+                                             hn::Load(df, &kDither[t + 16 * i])));
+        }
+        const VI packed = PackCoarseLevels(level);
+        hn::Store(packed, di, reinterpret_cast<int32_t*>(&planes.high[r][t]));
+        if (!page.all_coarse)
+          hn::Store(hn::Zero(di), di, reinterpret_cast<int32_t*>(&planes.low[r][t]));
+        sum[r] = DotBytes(sum[r], hn::Set(di, 0x01010101), packed);
+      } else {
+        for (int i = 0; i < 4; ++i) {
+          level[i] = NearestLevel(hn::Mul(hn::Load(df, &page.normal[r][t + 16 * i]), scale[i]));
+        }
+        PackLevels<kType>(level, &planes.high[r][t], &planes.low[r][t]);
+        if constexpr (!kQ8) {
+          sum[r] =
+              hn::Add(sum[r], hn::Add(hn::Add(level[0], level[1]), hn::Add(level[2], level[3])));
+        }
+      }
+    }
+  }
+  for (int r = 0; !kQ8 && !page.all_coarse && r < kRows; ++r) {
+    if (page.coarse[r]) sum[r] = hn::ShiftLeft<8>(sum[r]);
+  }
+}
+#endif
+
+// The same with planes in the order of tokens, a vector at a time.
+template <BlockType kType, int kRows>
+HWY_INLINE void QuantizeInOrder(const std::byte* scales, size_t tokens, VF inverse,
+                                const PageWeights<kRows>& page, WeightPlanes<kRows>& planes,
+                                VI (&sum)[kRows]) {
+  constexpr bool kQ8 = kType == BlockType::kQ8;
+  const DF df;
+  const DI di;
+  for (size_t t = 0; t < tokens; t += hn::Lanes(df)) {
+    const VF scale = hn::Mul(LoadValues<FloatType::kF16>(scales, t), inverse);
+    for (int r = 0; r < kRows; ++r) {
+      const VF normal = hn::Load(df, &page.normal[r][t]);
+      if (!kQ8 && page.coarse[r]) {
+        const VI coarse = NearestLevel(hn::MulAdd(normal, scale, hn::Load(df, &kDither[t])));
+        StoreLowBytes(hn::Zero(di), &planes.low[r][t]);
+        StoreLowBytes(coarse, &planes.high[r][t]);
+        sum[r] = hn::Add(sum[r], page.all_coarse ? coarse : hn::ShiftLeft<8>(coarse));
+      } else {
+        const VI level = NearestLevel(hn::Mul(normal, scale));
+        if constexpr (kQ8 && !kByteDot) {
+          const VI across = hn::ShiftLeft<16>(hn::Shuffle1032(level));
+          hn::Store(hn::Or(hn::And(level, hn::Set(di, 0xFFFF)), across), di, &planes.pairs[r][t]);
+        } else {
+          StoreLowBytes(level, &planes.low[r][t]);
+          StoreLowBytes(hn::ShiftRight<8>(kQ8 ? level : hn::Add(level, hn::Set(di, 128))),
+                        &planes.high[r][t]);
+        }
+        if constexpr (!kQ8) sum[r] = hn::Add(sum[r], level);
+      }
+    }
+  }
+}
+
 template <BlockType kType, int kRows, bool kPacked>
 HWY_INLINE void QuantizeWeights(const std::byte* scales, size_t tokens,
                                 const PageWeights<kRows>& page, size_t b,
                                 WeightPlanes<kRows>& planes) {
+  const VF inverse = hn::Set(DF(), page.scale_inverse[b]);
+  VI sum[kRows];
+  for (int r = 0; r < kRows; ++r) sum[r] = hn::Zero(DI());
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  if constexpr (kPacked) QuantizePacked<kType>(scales, tokens, inverse, page, planes, sum);
+#endif
+  if constexpr (!kPacked) QuantizeInOrder<kType>(scales, tokens, inverse, page, planes, sum);
+  if constexpr (kType != BlockType::kQ8) StoreSums(sum, planes.sum8, planes.sum128);
+}
+
+// Adds the products of one quad of tokens. q8_0: channels lane… and 16 + lane… of the block. q4_0:
+// low nibbles and whole bytes. weights_high and weights_low are the quad's place in row 0 of the
+// planes. kLow: whether any row uses the low plane.
+template <BlockType kType, bool kLow, int kRows>
+HWY_INLINE void AddTokenQuad(const std::byte* codes, size_t quad, size_t lane,
+                             const WeightPlanes<kRows>& planes, const uint8_t* weights_high,
+                             const uint8_t* weights_low, VI (&high)[kRows][2],
+                             VI (&low)[kRows][2]) {
+  constexpr bool kQ8 = kType == BlockType::kQ8;
+  if constexpr (kQ8 && !kByteDot) {
+    for (int half = 0; half < 2; ++half) {
+      const VI code = LoadI32(codes + (quad * 32 + 16 * half + lane) * 4);
+      const VI even = EvenBytesSigned(code);
+      const VI odd = OddBytesSigned(code);
+      for (int r = 0; r < kRows; ++r) {
+        low[r][half] = DotPairs(low[r][half], even, BroadcastI32(&planes.pairs[r][4 * quad]));
+        low[r][half] = DotPairs(low[r][half], odd, BroadcastI32(&planes.pairs[r][4 * quad + 1]));
+      }
+    }
+  } else if constexpr (kQ8) {
+    const VI code0 = LoadI32(codes + (quad * 32 + lane) * 4);
+    const VI code1 = LoadI32(codes + (quad * 32 + 16 + lane) * 4);
+    for (int r = 0; r < kRows; ++r) {
+      const VI weight_high = BroadcastI32(weights_high + r * kMaxPageTokens);
+      const VI weight_low = BroadcastI32(weights_low + r * kMaxPageTokens);
+      high[r][0] = DotBytes(high[r][0], weight_high, code0);
+      high[r][1] = DotBytes(high[r][1], weight_high, code1);
+      low[r][0] = DotBytes(low[r][0], weight_low, code0);
+      low[r][1] = DotBytes(low[r][1], weight_low, code1);
+    }
+  } else {
+    const VI code1 = LoadI32(codes + (quad * 16 + lane) * 4);
+    const VI code0 = LowNibbles(code1);
+    for (int r = 0; r < kRows; ++r) {
+      const uint8_t* weight_high = weights_high + r * kMaxPageTokens;
+      const uint8_t* weight_low = weights_low + r * kMaxPageTokens;
+      high[r][0] = DotBroadcast(high[r][0], code0, weight_high);
+      high[r][1] = DotBroadcast(high[r][1], code1, weight_high);
+      if constexpr (kLow) {
+        low[r][0] = DotBroadcast(low[r][0], code0, weight_low);
+        low[r][1] = DotBroadcast(low[r][1], code1, weight_low);
+      }
+    }
+  }
+}
+
+// Adds the sums of AddTokenQuad over all tokens to `out`: [kRows, dim], of which channels 0… and
+// 16….
+template <BlockType kType, bool kLow, int kRows>
+HWY_INLINE void AddBlockSums(const VI (&high)[kRows][2], const VI (&low)[kRows][2],
+                             const PageWeights<kRows>& page, size_t b,
+                             const WeightPlanes<kRows>& planes, size_t dim, float* out) {
   constexpr bool kQ8 = kType == BlockType::kQ8;
   const DF df;
-  const DI di;
-  const VF inverse = hn::Set(df, page.scale_inverse[b]);
-  VI sum[kRows];
-  for (int r = 0; r < kRows; ++r) sum[r] = hn::Zero(di);
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-  if constexpr (kPacked) {
-    for (size_t t = 0; t < tokens; t += 64) {
-      VF scale[4];
-      for (int i = 0; i < 4; ++i) {
-        scale[i] = hn::Mul(LoadValues<FloatType::kF16>(scales, t + 16 * i), inverse);
-      }
-      for (int r = 0; r < kRows; ++r) {
-        VI level[4];
-        if (!kQ8 && page.coarse[r]) {
-          for (int i = 0; i < 4; ++i) {
-            level[i] = NearestLevel(hn::MulAdd(hn::Load(df, &page.normal[r][t + 16 * i]), scale[i],
-                                               hn::Load(df, &kDither[t + 16 * i])));
-          }
-          const VI packed = PackCoarseLevels(level);
-          hn::Store(packed, di, reinterpret_cast<int32_t*>(&planes.high[r][t]));
-          if (!page.all_coarse)
-            hn::Store(hn::Zero(di), di, reinterpret_cast<int32_t*>(&planes.low[r][t]));
-          sum[r] = DotBytes(sum[r], hn::Set(di, 0x01010101), packed);
-        } else {
-          for (int i = 0; i < 4; ++i) {
-            level[i] = NearestLevel(hn::Mul(hn::Load(df, &page.normal[r][t + 16 * i]), scale[i]));
-          }
-          PackLevels<kType>(level, &planes.high[r][t], &planes.low[r][t]);
-          if constexpr (!kQ8) {
-            sum[r] =
-                hn::Add(sum[r], hn::Add(hn::Add(level[0], level[1]), hn::Add(level[2], level[3])));
-          }
-        }
-      }
+  for (int r = 0; r < kRows; ++r) {
+    float* row_out = out + r * dim;
+    VI total[2];
+    for (int half = 0; half < 2; ++half) {
+      total[half] = kLow ? hn::Add(hn::ShiftLeft<8>(high[r][half]), low[r][half]) : high[r][half];
     }
-    for (int r = 0; !kQ8 && !page.all_coarse && r < kRows; ++r) {
-      if (page.coarse[r]) sum[r] = hn::ShiftLeft<8>(sum[r]);
+    if constexpr (!kQ8) {
+      total[1] =
+          hn::Sub(hn::Sub(total[1], total[0]), BroadcastI32(&planes.sum128[r]));  // 16 w (c1 - 8)
+      total[0] = hn::Sub(total[0], BroadcastI32(&planes.sum8[r]));
     }
-  }
-#endif
-  if constexpr (!kPacked) {
-    for (size_t t = 0; t < tokens; t += hn::Lanes(df)) {
-      const VF scale = hn::Mul(LoadValues<FloatType::kF16>(scales, t), inverse);
-      for (int r = 0; r < kRows; ++r) {
-        const VF normal = hn::Load(df, &page.normal[r][t]);
-        if (!kQ8 && page.coarse[r]) {
-          const VI coarse = NearestLevel(hn::MulAdd(normal, scale, hn::Load(df, &kDither[t])));
-          StoreLowBytes(hn::Zero(di), &planes.low[r][t]);
-          StoreLowBytes(coarse, &planes.high[r][t]);
-          sum[r] = hn::Add(sum[r], page.all_coarse ? coarse : hn::ShiftLeft<8>(coarse));
-        } else {
-          const VI level = NearestLevel(hn::Mul(normal, scale));
-          if constexpr (kQ8 && !kByteDot) {
-            const VI across = hn::ShiftLeft<16>(hn::Shuffle1032(level));
-            hn::Store(hn::Or(hn::And(level, hn::Set(di, 0xFFFF)), across), di, &planes.pairs[r][t]);
-          } else {
-            StoreLowBytes(level, &planes.low[r][t]);
-            StoreLowBytes(hn::ShiftRight<8>(kQ8 ? level : hn::Add(level, hn::Set(di, 128))),
-                          &planes.high[r][t]);
-          }
-          if constexpr (!kQ8) sum[r] = hn::Add(sum[r], level);
-        }
-      }
-    }
-  }
-  if constexpr (!kQ8) {
-    StoreSums(sum, planes.sum8, planes.sum128);
+    const VF step0 = hn::Set(df, page.step0[r][b]);
+    const VF step1 = hn::Set(df, page.step1[r][b]);
+    const VF before0 = hn::LoadU(df, row_out);
+    const VF before1 = hn::LoadU(df, row_out + 16);
+    hn::StoreU(hn::MulAdd(hn::ConvertTo(df, total[0]), step0, before0), df, row_out);
+    hn::StoreU(hn::MulAdd(hn::ConvertTo(df, total[1]), step1, before1), df, row_out + 16);
   }
 }
 
@@ -288,79 +378,25 @@ HWY_INLINE void AddBlock(const std::byte* codes, size_t tokens, size_t dim,
                          const PageWeights<kRows>& page, size_t b,
                          const WeightPlanes<kRows>& planes, float* out,
                          LinePrefetcher& prefetcher) {
-  constexpr bool kQ8 = kType == BlockType::kQ8;
   const DF df;
   const DI di;
   for (size_t lane = 0; lane < 16; lane += hn::Lanes(df)) {
-    // q8_0: channels lane… and 16 + lane… of the block. q4_0: low nibbles and whole bytes.
     VI high[kRows][2];
     VI low[kRows][2];
     for (int r = 0; r < kRows; ++r) {
       for (int half = 0; half < 2; ++half) high[r][half] = low[r][half] = hn::Zero(di);
     }
     for (size_t group = 0; group < tokens / 16; ++group) {
-      prefetcher.Lines<kQ8 ? 8 : 4>();
+      prefetcher.Lines<kType == BlockType::kQ8 ? 8 : 4>();
       const uint8_t* weights_high = &planes.high[0][16 * group];
       const uint8_t* weights_low = &planes.low[0][16 * group];
       HWY_UNROLL(4)
       for (size_t j = 0; j < 4; ++j) {
-        const size_t quad = QuadAt<kPacked>(group, j);
-        if constexpr (kQ8 && !kByteDot) {
-          for (int half = 0; half < 2; ++half) {
-            const VI code = LoadI32(codes + (quad * 32 + 16 * half + lane) * 4);
-            const VI even = EvenBytesSigned(code);
-            const VI odd = OddBytesSigned(code);
-            for (int r = 0; r < kRows; ++r) {
-              low[r][half] = DotPairs(low[r][half], even, BroadcastI32(&planes.pairs[r][4 * quad]));
-              low[r][half] =
-                  DotPairs(low[r][half], odd, BroadcastI32(&planes.pairs[r][4 * quad + 1]));
-            }
-          }
-        } else if constexpr (kQ8) {
-          const VI code0 = LoadI32(codes + (quad * 32 + lane) * 4);
-          const VI code1 = LoadI32(codes + (quad * 32 + 16 + lane) * 4);
-          for (int r = 0; r < kRows; ++r) {
-            const VI weight_high = BroadcastI32(weights_high + r * kMaxPageTokens + 4 * j);
-            const VI weight_low = BroadcastI32(weights_low + r * kMaxPageTokens + 4 * j);
-            high[r][0] = DotBytes(high[r][0], weight_high, code0);
-            high[r][1] = DotBytes(high[r][1], weight_high, code1);
-            low[r][0] = DotBytes(low[r][0], weight_low, code0);
-            low[r][1] = DotBytes(low[r][1], weight_low, code1);
-          }
-        } else {
-          const VI code1 = LoadI32(codes + (quad * 16 + lane) * 4);
-          const VI code0 = LowNibbles(code1);
-          for (int r = 0; r < kRows; ++r) {
-            const uint8_t* weight_high = weights_high + r * kMaxPageTokens + 4 * j;
-            const uint8_t* weight_low = weights_low + r * kMaxPageTokens + 4 * j;
-            high[r][0] = DotBroadcast(high[r][0], code0, weight_high);
-            high[r][1] = DotBroadcast(high[r][1], code1, weight_high);
-            if constexpr (kLow) {
-              low[r][0] = DotBroadcast(low[r][0], code0, weight_low);
-              low[r][1] = DotBroadcast(low[r][1], code1, weight_low);
-            }
-          }
-        }
+        AddTokenQuad<kType, kLow>(codes, QuadAt<kPacked>(group, j), lane, planes,
+                                  weights_high + 4 * j, weights_low + 4 * j, high, low);
       }
     }
-    for (int r = 0; r < kRows; ++r) {
-      float* row_out = out + r * dim + lane;
-      VI total[2];
-      for (int half = 0; half < 2; ++half) {
-        total[half] = kLow ? hn::Add(hn::ShiftLeft<8>(high[r][half]), low[r][half]) : high[r][half];
-      }
-      if constexpr (!kQ8) {
-        total[1] =
-            hn::Sub(hn::Sub(total[1], total[0]), BroadcastI32(&planes.sum128[r]));  // 16 w (c1 - 8)
-        total[0] = hn::Sub(total[0], BroadcastI32(&planes.sum8[r]));
-      }
-      const VF step0 = hn::Set(df, page.step0[r][b]);
-      const VF step1 = hn::Set(df, page.step1[r][b]);
-      const VF before0 = hn::LoadU(df, row_out);
-      const VF before1 = hn::LoadU(df, row_out + 16);
-      hn::StoreU(hn::MulAdd(hn::ConvertTo(df, total[0]), step0, before0), df, row_out);
-      hn::StoreU(hn::MulAdd(hn::ConvertTo(df, total[1]), step1, before1), df, row_out + 16);
-    }
+    AddBlockSums<kType, kLow>(high, low, page, b, planes, dim, out + lane);
   }
 }
 

@@ -115,52 +115,54 @@ HWY_INLINE void StoreTokenSums(const V32 (&sums)[4], float step, const float* ga
   }
 }
 
-// Scores of kTokens tokens from `token` on, for kRows rows.
-template <int kBits, int kTokens, int kRows>
-HWY_INLINE void ScoreBytesTile(const PqScoresArgs& args, int row, int token, const float* gains,
-                               LinePrefetcher& prefetcher) {
-  using D8 = TokenBytes<kTokens>;
+// Adds all channels under codes of 4 bits, four at a time.
+template <int kRows, class D8, class V32>
+HWY_INLINE void AddChannelsByFour(const PqScoresArgs& args, int row, int token,
+                                  LinePrefetcher& prefetcher, V32 (&sums)[kRows][4]) {
   const D8 d8;
-  const LanesOf<D8> d32;
-  using V32 = hn::Vec<decltype(d32)>;
   const PqShape& shape = args.shape;
   const int sub_dim = shape.sub_dim();
-  constexpr size_t kCodes = size_t{1} << kBits;
   const auto* strip = reinterpret_cast<const uint8_t*>(args.strip);
+  constexpr size_t kCodes = size_t{1} << 4;
+  const auto look_up = [&](int channel, hn::Vec<D8> codes) HWY_ATTR {
+    return ByteTable<4, false, D8>(args.centroids.bytes + channel * kCodes)(codes);
+  };
+  // Two channels a code: four are one row of bytes.
+  const uint8_t* pairs = strip + 2 * static_cast<size_t>(shape.page_tokens) + token;
+  for (int channel = 0; sub_dim == 2 && channel < shape.dim; channel += 4) {
+    const auto pair = hn::LoadU(d8, pairs);
+    const auto first = hn::And(pair, hn::Set(d8, 15));
+    const auto second = hn::ShiftRight<4>(pair);
+    pairs += shape.page_tokens;
+    prefetcher.Line();
+    const hn::Vec<D8> values[4] = {look_up(channel, first), look_up(channel + 1, first),
+                                   look_up(channel + 2, second), look_up(channel + 3, second)};
+    AddFourChannels<kRows, D8>(args, row, channel, values, sums);
+  }
+  for (int channel = 0; sub_dim != 2 && channel < shape.dim; channel += 4) {
+    hn::Vec<D8> values[4];
+    for (int i = 0; i < 4; ++i) {
+      values[i] =
+          look_up(channel + i, LoadPqCodes<4>(d8, shape, strip, (channel + i) / sub_dim, token));
+    }
+    prefetcher.Line();
+    AddFourChannels<kRows, D8>(args, row, channel, values, sums);
+  }
+}
+
+// Adds all channels under codes of more than 4 bits, two at a time.
+template <int kBits, int kRows, class D8, class V32>
+HWY_INLINE void AddChannelsByTwo(const PqScoresArgs& args, int row, int token,
+                                 LinePrefetcher& prefetcher, V32 (&sums)[kRows][4]) {
+  const D8 d8;
+  const PqShape& shape = args.shape;
+  const int sub_dim = shape.sub_dim();
+  const auto* strip = reinterpret_cast<const uint8_t*>(args.strip);
+  constexpr size_t kCodes = size_t{1} << kBits;
   const auto look_up = [&](int channel, hn::Vec<D8> codes) HWY_ATTR {
     return ByteTable<kBits, false, D8>(args.centroids.bytes + channel * kCodes)(codes);
   };
-
-  V32 sums[kRows][4];
-  for (int r = 0; r < kRows; ++r) {
-    int32_t offset;
-    __builtin_memcpy(&offset, args.query + (row + r) * args.query_stride + 4, 4);
-    for (V32& sum : sums[r]) sum = hn::Set(d32, offset);
-  }
-  prefetcher.BeginRange();
-  if constexpr (kBits == 4) {
-    // Two channels a code: four are one row of bytes.
-    const uint8_t* pairs = strip + 2 * static_cast<size_t>(shape.page_tokens) + token;
-    for (int channel = 0; sub_dim == 2 && channel < shape.dim; channel += 4) {
-      const auto pair = hn::LoadU(d8, pairs);
-      const auto first = hn::And(pair, hn::Set(d8, 15));
-      const auto second = hn::ShiftRight<4>(pair);
-      pairs += shape.page_tokens;
-      prefetcher.Line();
-      const hn::Vec<D8> values[4] = {look_up(channel, first), look_up(channel + 1, first),
-                                     look_up(channel + 2, second), look_up(channel + 3, second)};
-      AddFourChannels<kRows, D8>(args, row, channel, values, sums);
-    }
-    for (int channel = 0; sub_dim != 2 && channel < shape.dim; channel += 4) {
-      hn::Vec<D8> values[4];
-      for (int i = 0; i < 4; ++i) {
-        values[i] =
-            look_up(channel + i, LoadPqCodes<4>(d8, shape, strip, (channel + i) / sub_dim, token));
-      }
-      prefetcher.Line();
-      AddFourChannels<kRows, D8>(args, row, channel, values, sums);
-    }
-  } else if (sub_dim % 2 == 0) {
+  if (sub_dim % 2 == 0) {
     auto codes = hn::Zero(d8);
     int left = 0;  // channels of the sub-space that are still to come
     int m = -1;
@@ -183,7 +185,27 @@ HWY_INLINE void ScoreBytesTile(const PqScoresArgs& args, int row, int token, con
                                 look_up(channel + 1, second), sums);
     }
   }
+}
 
+// Scores of kTokens tokens from `token` on, for kRows rows.
+template <int kBits, int kTokens, int kRows>
+HWY_INLINE void ScoreBytesTile(const PqScoresArgs& args, int row, int token, const float* gains,
+                               LinePrefetcher& prefetcher) {
+  using D8 = TokenBytes<kTokens>;
+  const LanesOf<D8> d32;
+  using V32 = hn::Vec<decltype(d32)>;
+  V32 sums[kRows][4];
+  for (int r = 0; r < kRows; ++r) {
+    int32_t offset;
+    __builtin_memcpy(&offset, args.query + (row + r) * args.query_stride + 4, 4);
+    for (V32& sum : sums[r]) sum = hn::Set(d32, offset);
+  }
+  prefetcher.BeginRange();
+  if constexpr (kBits == 4) {
+    AddChannelsByFour<kRows, D8>(args, row, token, prefetcher, sums);
+  } else {
+    AddChannelsByTwo<kBits, kRows, D8>(args, row, token, prefetcher, sums);
+  }
   for (int r = 0; r < kRows; ++r) {
     float step;
     __builtin_memcpy(&step, args.query + (row + r) * args.query_stride, 4);
@@ -228,25 +250,20 @@ void ScoresBytes(const PqScoresArgs& args) {
   ScoresBytesTokens<kBits, 16>(args);
 }
 
-// Sums of 16-bit halves, of the even and the odd tokens: s has two bytes in each.
+// Adds what the tables of the query's two planes hold under the codes of all sub-spaces. A vector s
+// of their bytes has two tokens in each 16-bit half:
 //   all += s, odd += s >> 8: then the even ones are all - (odd << 8), modulo 2^16.
-template <int kTokens, int kRows>
-HWY_INLINE void ScoreNibblesTile(const PqScoresArgs& args, int row, int token, const float* gains,
-                                 LinePrefetcher& prefetcher) {
-  using D8 = TokenBytes<kTokens>;
+template <int kRows, class D8, class V16>
+HWY_INLINE void AddNibbleLookups(const PqScoresArgs& args, int row, int token,
+                                 LinePrefetcher& prefetcher, V16 (&all)[kRows][2],
+                                 V16 (&odd)[kRows][2]) {
   const D8 d8;
   const hn::Repartition<uint16_t, D8> d16;
-  using V16 = hn::Vec<decltype(d16)>;
   const PqShape& shape = args.shape;
   const size_t page_tokens = static_cast<size_t>(shape.page_tokens);
   const auto* codes =
       reinterpret_cast<const uint8_t*>(args.strip) + 2 * page_tokens + static_cast<size_t>(token);
   const size_t high = 16 * static_cast<size_t>(shape.subspaces);
-  // Of M <= 512 codes half are added up in bytes: sums stay below 2^16.
-  V16 all[kRows][2], odd[kRows][2];
-  for (int r = 0; r < kRows; ++r) {
-    for (int plane = 0; plane < 2; ++plane) all[r][plane] = odd[r][plane] = hn::Zero(d16);
-  }
   const auto* tables = reinterpret_cast<const uint8_t*>(args.query + row * args.query_stride +
                                                         PqQueryTableOffset(shape.dim));
   const auto add = [&](V16& whole, V16& upper, hn::Vec<D8> sum) HWY_ATTR {
@@ -257,7 +274,6 @@ HWY_INLINE void ScoreNibblesTile(const PqScoresArgs& args, int row, int token, c
   const auto look_up = [&](const uint8_t* table, hn::Vec<D8> code) HWY_ATTR {
     return hn::TableLookupBytes(hn::LoadDup128(d8, table), code);
   };
-  prefetcher.BeginRange();
   const int pairs = shape.subspaces / 2;
   for (int p = 0; p < pairs; ++p, codes += page_tokens) {
     const auto pair = hn::LoadU(d8, codes);
@@ -281,7 +297,15 @@ HWY_INLINE void ScoreNibblesTile(const PqScoresArgs& args, int row, int token, c
       add(all[r][1], odd[r][1], look_up(at + high, last));
     }
   }
+}
 
+// scores[t] = ((sum of the low plane + 128 * that of the high one) * step + offset) * gain, for
+// kTokens tokens from `token` on; the sums are those of AddNibbleLookups.
+template <int kTokens, int kRows, class V16>
+HWY_INLINE void StoreNibbleScores(const PqScoresArgs& args, int row, int token,
+                                  const V16 (&all)[kRows][2], const V16 (&odd)[kRows][2],
+                                  const float* gains) {
+  const hn::Repartition<uint16_t, TokenBytes<kTokens>> d16;
   const DF df;
   const DI di;
   const hn::Rebind<uint16_t, DI> half;
@@ -311,6 +335,23 @@ HWY_INLINE void ScoreNibblesTile(const PqScoresArgs& args, int row, int token, c
       hn::StoreU(hn::Mul(hn::Load(df, found + t), hn::Load(df, gains + token + t)), df, scores + t);
     }
   }
+}
+
+// Scores of kTokens tokens from `token` on, for kRows rows.
+template <int kTokens, int kRows>
+HWY_INLINE void ScoreNibblesTile(const PqScoresArgs& args, int row, int token, const float* gains,
+                                 LinePrefetcher& prefetcher) {
+  using D8 = TokenBytes<kTokens>;
+  const hn::Repartition<uint16_t, D8> d16;
+  using V16 = hn::Vec<decltype(d16)>;
+  // Of M <= 512 codes half are added up in bytes: sums stay below 2^16.
+  V16 all[kRows][2], odd[kRows][2];
+  for (int r = 0; r < kRows; ++r) {
+    for (int plane = 0; plane < 2; ++plane) all[r][plane] = odd[r][plane] = hn::Zero(d16);
+  }
+  prefetcher.BeginRange();
+  AddNibbleLookups<kRows, D8>(args, row, token, prefetcher, all, odd);
+  StoreNibbleScores<kTokens>(args, row, token, all, odd, gains);
 }
 
 template <int kTokens>

@@ -159,6 +159,34 @@ HWY_INLINE hn::Vec<LanesOf<D8>> OddSigned(D8, hn::Vec<D8> v) {
   return hn::BitCast(d32, hn::ShiftRight<8>(hn::BitCast(d16, v)));
 }
 
+// acc[r][c] += the levels of each row times the values of channel c, for kTokens tokens from `at`
+// on. kBytes: the levels are bytes.
+template <bool kBytes, int kTokens, int kRows, int kSums, class V32>
+HWY_INLINE void AddValuesTimesLevels(const LevelRows<kRows>& levels, size_t at, int c,
+                                     hn::Vec<TokenBytes<kTokens>> values, V32 (&acc)[4][kSums]) {
+  using D8 = TokenBytes<kTokens>;
+  const D8 d8;
+  const LanesOf<D8> d32;
+  if constexpr (kBytes) {
+    HWY_UNROLL(4)
+    for (int r = 0; r < kRows; ++r) {
+      acc[r][c] = AddQuads(d32, acc[r][c], hn::BitCast(d32, hn::Load(d8, levels.bytes[r] + at)),
+                           hn::BitCast(d32, values));
+    }
+  } else {
+    const V32 even = EvenSigned(d8, values);
+    const V32 odd = OddSigned(d8, values);
+    HWY_UNROLL(4)
+    for (int r = 0; r < kRows; ++r) {
+      const int16_t* words = levels.words[r] + at;
+      const hn::Repartition<int16_t, D8> d16;
+      acc[r][c] = AddPairs(d32, acc[r][c], even, hn::BitCast(d32, hn::LoadU(d16, words)));
+      acc[r][c] =
+          AddPairs(d32, acc[r][c], odd, hn::BitCast(d32, hn::LoadU(d16, words + kTokens / 2)));
+    }
+  }
+}
+
 // The next sums of kChannels channels of kSubspaces sub-spaces from m on, beginning with `channel`
 // (of each sub-space all, if there are several), over all pages: into sums [.., 4], a lane per row.
 template <int kBits, int kTokens, int kRows, int kSubspaces, int kChannels>
@@ -192,25 +220,7 @@ HWY_INLINE void SumChannels(const PqValuesArgs& args, const LevelRows<kRows>& le
         for (int i = 0; i < kChannels; ++i) {
           const int c = s * kChannels + i;
           const auto values = tables[c](codes);
-          if constexpr (kBytes) {
-            HWY_UNROLL(4)
-            for (int r = 0; r < kRows; ++r) {
-              acc[r][c] =
-                  AddQuads(d32, acc[r][c], hn::BitCast(d32, hn::Load(d8, levels.bytes[r] + at)),
-                           hn::BitCast(d32, values));
-            }
-          } else {
-            const V32 even = EvenSigned(d8, values);
-            const V32 odd = OddSigned(d8, values);
-            HWY_UNROLL(4)
-            for (int r = 0; r < kRows; ++r) {
-              const int16_t* words = levels.words[r] + at;
-              const hn::Repartition<int16_t, D8> d16;
-              acc[r][c] = AddPairs(d32, acc[r][c], even, hn::BitCast(d32, hn::LoadU(d16, words)));
-              acc[r][c] = AddPairs(d32, acc[r][c], odd,
-                                   hn::BitCast(d32, hn::LoadU(d16, words + kTokens / 2)));
-            }
-          }
+          AddValuesTimesLevels<kBytes, kTokens>(levels, at, c, values, acc);
         }
       }
     }

@@ -39,10 +39,41 @@ HWY_INLINE void StoreLevels(const VI (&level)[4], uint8_t* to) {
 }
 #endif
 
+// Levels of row r from its products [page_tokens], which become levels by `factor`.
+template <int kRows>
+HWY_INLINE void StoreTurnedRow(const float* products, size_t tokens, VF factor, bool coarse, int r,
+                               TurnedWeights<kRows>& out) {
+  const DF df;
+  const DI di;
+  size_t t = 0;
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  for (; out.all_coarse && t + 64 <= tokens; t += 64) {
+    VI level[4];
+    Unrolled<4>([&]<int i>() HWY_ATTR {
+      level[i] = NearestLevel(hn::Add(hn::Mul(hn::Load(df, products + t + 16 * i), factor),
+                                      hn::Load(df, kDither.data() + t + 16 * i)));
+    });
+    StoreLevels(level, &out.high[r][t]);
+  }
+#endif
+  for (; t < tokens; t += hn::Lanes(df)) {
+    const VF product = hn::Load(df, products + t);
+    if (coarse) {
+      const VI level =
+          NearestLevel(hn::Add(hn::Mul(product, factor), hn::Load(df, kDither.data() + t)));
+      StoreLowBytes(level, &out.high[r][t]);
+      if (!out.all_coarse) StoreLowBytes(hn::Zero(di), &out.low[r][t]);
+    } else {
+      const VI level = NearestLevel(hn::Mul(product, factor));
+      StoreLowBytes(hn::And(level, hn::Set(di, kTurnedPlaneWeights - 1)), &out.low[r][t]);
+      StoreLowBytes(hn::ShiftRight<7>(level), &out.high[r][t]);
+    }
+  }
+}
+
 template <int kRows>
 HWY_INLINE void RoundTurnedWeights(const AddValuesArgs& args, int row, TurnedWeights<kRows>& out) {
   const DF df;
-  const DI di;
   const size_t n = hn::Lanes(df);
   const size_t tokens = static_cast<size_t>(args.page_tokens);
   alignas(64) float products[kRows][kMaxPageTokens];
@@ -76,30 +107,7 @@ HWY_INLINE void RoundTurnedWeights(const AddValuesArgs& args, int row, TurnedWei
     const VF factor = hn::Set(df, adds ? levels / largest[r] : 0.0f);
     const float unit = out.all_coarse ? kTurnedUnit * kTurnedPlaneWeights : kTurnedUnit;
     out.step[r] = adds ? largest[r] * (unit / kTurnedWeights) : 0.0f;
-    size_t t = 0;
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-    for (; out.all_coarse && t + 64 <= tokens; t += 64) {
-      VI level[4];
-      Unrolled<4>([&]<int i>() HWY_ATTR {
-        level[i] = NearestLevel(hn::Add(hn::Mul(hn::Load(df, &products[r][t + 16 * i]), factor),
-                                        hn::Load(df, kDither.data() + t + 16 * i)));
-      });
-      StoreLevels(level, &out.high[r][t]);
-    }
-#endif
-    for (; t < tokens; t += n) {
-      const VF product = hn::Load(df, &products[r][t]);
-      if (coarse[r]) {
-        const VI level =
-            NearestLevel(hn::Add(hn::Mul(product, factor), hn::Load(df, kDither.data() + t)));
-        StoreLowBytes(level, &out.high[r][t]);
-        if (!out.all_coarse) StoreLowBytes(hn::Zero(di), &out.low[r][t]);
-      } else {
-        const VI level = NearestLevel(hn::Mul(product, factor));
-        StoreLowBytes(hn::And(level, hn::Set(di, kTurnedPlaneWeights - 1)), &out.low[r][t]);
-        StoreLowBytes(hn::ShiftRight<7>(level), &out.high[r][t]);
-      }
-    }
+    StoreTurnedRow(products[r], tokens, factor, coarse[r], r, out);
   }
 }
 

@@ -169,7 +169,15 @@ class Driver {
   varve_status Step(uint64_t sequence, int tokens);
   void CheckContent(const char* call);
   void CheckFile();
+  // One call each, of those that One() chooses from; no call where the cache is not ready for it.
+  void Fork(uint64_t sequence);
+  void Free(uint64_t sequence);
+  void Truncate(uint64_t sequence);
+  void AskForText(const char* name, const std::function<varve_status(char**)>& ask);
+  void CreateAnother();
   void Save();
+  void Load();
+  void StepForward(uint64_t sequence);
   void One();
 
   PlanCase plan_;
@@ -293,6 +301,48 @@ void Driver::CheckFile() {
   varve_cache_destroy(other);
 }
 
+void Driver::Fork(uint64_t sequence) {
+  if (next_.size() > 3) return;
+  WithFailure("varve_sequence_fork", [&] {
+    uint64_t fork = 0;
+    const varve_status status = varve_sequence_fork(cache_, sequence, &fork);
+    const OwnWork own;
+    if (status == VARVE_OK) next_[fork] = next_[sequence];
+    return status;
+  });
+}
+
+void Driver::Free(uint64_t sequence) {
+  if (next_.size() < 2) return;
+  WithFailure("varve_sequence_free", [&] {
+    const varve_status status = varve_sequence_free(cache_, sequence);
+    if (status == VARVE_OK) next_.erase(sequence);
+    return status;
+  });
+}
+
+void Driver::Truncate(uint64_t sequence) {
+  const int64_t kept = next_[sequence] - dice_.Below(std::min<int64_t>(next_[sequence] + 1, 20));
+  WithFailure("varve_sequence_truncate", [&] {
+    const varve_status status = varve_sequence_truncate(cache_, sequence, kept);
+    if (status == VARVE_OK) next_[sequence] = kept;
+    return status;
+  });
+}
+
+void Driver::AskForText(const char* name, const std::function<varve_status(char**)>& ask) {
+  char* text = nullptr;
+  WithFailure(name, [&] { return ask(&text); });
+  varve_free(text);
+}
+
+void Driver::CreateAnother() {
+  varve_cache* other = nullptr;
+  WithFailure("varve_cache_create",
+              [&] { return varve_cache_create(&shape_, plan_.plan, nullptr, &other); });
+  varve_cache_destroy(other);
+}
+
 void Driver::Save() {
   std::vector<int64_t> positions;
   for (const auto& [sequence, position] : next_) positions.push_back(position);
@@ -303,98 +353,64 @@ void Driver::Save() {
   CheckFile();
 }
 
+void Driver::Load() {
+  if (saved_.empty() || next_.size() > 3) return;
+  WithFailure("varve_cache_load", [&] {
+    varve_loaded* loaded = nullptr;
+    const varve_status status = varve_cache_load(cache_, file_.c_str(), 0, &loaded);
+    const OwnWork own;
+    for (size_t i = 0; loaded != nullptr && i < loaded->num_sequences; ++i) {
+      next_[loaded->sequences[i].sequence] = saved_[i];
+    }
+    varve_loaded_free(loaded);
+    return status;
+  });
+}
+
+void Driver::StepForward(uint64_t sequence) {
+  if (next_[sequence] > 400) {
+    Must(varve_sequence_truncate(cache_, sequence, 0), "varve_sequence_truncate");
+    next_[sequence] = 0;
+  }
+  int32_t most = 1;
+  Must(varve_sequence_max_step_tokens(cache_, sequence, &most), "varve_sequence_max_step_tokens");
+  const int tokens = static_cast<int>(1 + dice_.Below(std::min<int64_t>(most, 40)));
+  const auto call = [&] {
+    const varve_status status = Step(sequence, tokens);
+    if (status == VARVE_OK) next_[sequence] += tokens;
+    return status;
+  };
+  WithFailure("a step", call, [&] { varve_step_abort(cache_); });
+}
+
 void Driver::One() {
   const uint64_t sequence = AnySequence();
   switch (dice_.Below(12)) {
     case 0:
-      if (next_.size() > 3) return;
-      WithFailure("varve_sequence_fork", [&] {
-        uint64_t fork = 0;
-        const varve_status status = varve_sequence_fork(cache_, sequence, &fork);
-        const OwnWork own;
-        if (status == VARVE_OK) next_[fork] = next_[sequence];
-        return status;
-      });
-      return;
+      return Fork(sequence);
     case 1:
-      if (next_.size() < 2) return;
-      WithFailure("varve_sequence_free", [&] {
-        const varve_status status = varve_sequence_free(cache_, sequence);
-        if (status == VARVE_OK) next_.erase(sequence);
-        return status;
-      });
-      return;
-    case 2: {
-      const int64_t kept =
-          next_[sequence] - dice_.Below(std::min<int64_t>(next_[sequence] + 1, 20));
-      const auto call = [&] {
-        const varve_status status = varve_sequence_truncate(cache_, sequence, kept);
-        if (status == VARVE_OK) next_[sequence] = kept;
-        return status;
-      };
-      WithFailure("varve_sequence_truncate", call);
-      return;
-    }
-    case 3: {
-      char* json = nullptr;
-      WithFailure("varve_stats_json", [&] { return varve_stats_json(cache_, &json); });
-      varve_free(json);
-      return;
-    }
-    case 4: {
-      char* json = nullptr;
-      WithFailure("varve_properties_json", [&] { return varve_properties_json(cache_, &json); });
-      varve_free(json);
-      return;
-    }
-    case 5: {
-      char* text = nullptr;
-      WithFailure("varve_plan_canonical", [&] {
+      return Free(sequence);
+    case 2:
+      return Truncate(sequence);
+    case 3:
+      return AskForText("varve_stats_json",
+                        [&](char** json) { return varve_stats_json(cache_, json); });
+    case 4:
+      return AskForText("varve_properties_json",
+                        [&](char** json) { return varve_properties_json(cache_, json); });
+    case 5:
+      return AskForText("varve_plan_canonical", [](char** text) {
         return varve_plan_canonical(
-            R"({"rules": [{"layers": "0-1", "kv": "q8_0"}, {"layers": "2-", "k": "t4"}]})", &text);
+            R"({"rules": [{"layers": "0-1", "kv": "q8_0"}, {"layers": "2-", "k": "t4"}]})", text);
       });
-      varve_free(text);
-      return;
-    }
-    case 6: {
-      varve_cache* other = nullptr;
-      WithFailure("varve_cache_create",
-                  [&] { return varve_cache_create(&shape_, plan_.plan, nullptr, &other); });
-      varve_cache_destroy(other);
-      return;
-    }
+    case 6:
+      return CreateAnother();
     case 7:
-      Save();
-      return;
+      return Save();
     case 8:
-      if (saved_.empty() || next_.size() > 3) return;
-      WithFailure("varve_cache_load", [&] {
-        varve_loaded* loaded = nullptr;
-        const varve_status status = varve_cache_load(cache_, file_.c_str(), 0, &loaded);
-        const OwnWork own;
-        for (size_t i = 0; loaded != nullptr && i < loaded->num_sequences; ++i) {
-          next_[loaded->sequences[i].sequence] = saved_[i];
-        }
-        varve_loaded_free(loaded);
-        return status;
-      });
-      return;
-    default: {
-      if (next_[sequence] > 400) {
-        Must(varve_sequence_truncate(cache_, sequence, 0), "varve_sequence_truncate");
-        next_[sequence] = 0;
-      }
-      int32_t most = 1;
-      Must(varve_sequence_max_step_tokens(cache_, sequence, &most),
-           "varve_sequence_max_step_tokens");
-      const int tokens = static_cast<int>(1 + dice_.Below(std::min<int64_t>(most, 40)));
-      const auto call = [&] {
-        const varve_status status = Step(sequence, tokens);
-        if (status == VARVE_OK) next_[sequence] += tokens;
-        return status;
-      };
-      WithFailure("a step", call, [&] { varve_step_abort(cache_); });
-    }
+      return Load();
+    default:
+      return StepForward(sequence);
   }
 }
 

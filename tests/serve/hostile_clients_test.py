@@ -5,6 +5,7 @@
 """
 
 import contextlib
+import gzip
 import json
 import os
 import random
@@ -94,6 +95,16 @@ class HostileClients(unittest.TestCase):
                            HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{"):
             self.assertNotEqual(self.status(unfinished), [b"200"], unfinished[:80])
 
+    def test_a_body_that_nobody_reads_is_no_request(self):
+        """The connection ends with the refusal: what was sent as a body is not taken for what comes next."""
+        hidden = b"GET /health HTTP/1.1\r\n\r\n"
+        for head, status in ((b"OPTIONS / HTTP/1.1\r\nHost: x\r\n", b"200"),
+                             (HEAD + b"Content-Encoding: br\r\n", b"415")):
+            answer = self.send(head + b"Content-Length: %d\r\n\r\n" % len(hidden) + hidden, False)
+            self.assertEqual(answer.count(b"HTTP/1.1 "), 1, answer)
+            self.assertTrue(answer.startswith(b"HTTP/1.1 " + status), answer)
+            self.assertIn(b"Connection: close", answer)
+
     def test_chunks_that_are_right_are_taken(self):
         chunked = b"".join(b"%x\r\n%c\r\n" % (1, byte) for byte in BODY) + b"0\r\n\r\n"
         head = HEAD + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -104,7 +115,9 @@ class HostileClients(unittest.TestCase):
 
     def test_endless_headers_and_bodies_take_no_memory(self):
         before = self.resident()
-        endless = ((HEAD + b"X: ", b"A" * MIB), (HEAD, b"X: A\r\n" * (MIB // 6)), (b"", b"A" * MIB),
+        packed = gzip.compress(bytes(200 * MIB))
+        endless = ((HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed), packed),
+                   (b"GET / HTTP/1.1\r\n\n", b"X: A\r\n" * (MIB // 6)), (HEAD + b"X: ", b"A" * MIB), (HEAD, b"X: A\r\n" * (MIB // 6)), (b"", b"A" * MIB),
                    (HEAD + b"Content-Length: 999999999\r\n\r\n", b"A" * MIB),
                    (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"100000\r\n" + b"A" * MIB + b"\r\n"))
         for begin, more in endless:

@@ -114,6 +114,15 @@ def in_bf16(model: Llama) -> Llama:
     return copied
 
 
+def check_unfolded(model: Llama, sample: torch.Tensor, half: int, device: str) -> dict[str, float]:
+    """check_continuation in f32 and as trained. Returns the mean KL of both."""
+    with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+        unfolded_bf16 = check_continuation(in_bf16(model) if device == "cuda" else model, sample, half, 1e-2)
+    unfolded = check_continuation(model, sample, half, 1e-4)
+    print(f"unfolded continuation: KL {unfolded:.2e}, as trained {unfolded_bf16:.2e}", flush=True)
+    return {"f32": unfolded, "bf16": unfolded_bf16}
+
+
 def train(model: Llama, compressors: dict[int, Compressor], windows: PromptWindows, shapes, args) -> dict:
     """compressors: by factor. On a GPU all is computed in bf16 but the residual stream, logits and loss."""
     cuda = args.device == "cuda"
@@ -204,7 +213,7 @@ def recall_hits(
     return hits
 
 
-def main() -> None:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--model", type=Path, required=True, help="GGUF file of train_model.py")
     parser.add_argument("--train", type=Path, required=True)
@@ -224,6 +233,11 @@ def main() -> None:
     args = parser.parse_args()
     if args.baseline not in args.factors:
         parser.error(f"--baseline {args.baseline}: not one of --factors {args.factors}")
+    return args
+
+
+def main() -> None:
+    args = parse_arguments()
     args.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(args.seed)
     begin = time.time()
@@ -242,10 +256,7 @@ def main() -> None:
     shapes, half, count, asked = (TINY_SHAPES, 256, 8, 4) if args.tiny else (SHAPES, 2048, 32, 40)
     sample, _, _ = windows.prompt_batch(8, ((half, half),), RECALL_SHARE, random.Random(args.seed))
     sample = torch.from_numpy(sample).to(args.device)
-    with torch.autocast(args.device, torch.bfloat16, enabled=args.device == "cuda"):
-        unfolded_bf16 = check_continuation(in_bf16(model) if args.device == "cuda" else model, sample, half, 1e-2)
-    unfolded = check_continuation(model, sample, half, 1e-4)
-    print(f"unfolded continuation: KL {unfolded:.2e}, as trained {unfolded_bf16:.2e}", flush=True)
+    unfolded_kl = check_unfolded(model, sample, half, args.device)
 
     made = {factor: make_compressors(model, factor, sample) for factor in args.factors}
     for factor, group in made.items():
@@ -256,7 +267,7 @@ def main() -> None:
         named[f"{name}{args.baseline}"].save(args.out / f"{name}{args.baseline}.pth", model.config.kv_heads)
     report = {"config": describe(model.config), "train_tokens_unique": len(stream)}
     report |= {key: getattr(args, key) for key in ("factors", "minutes", "batch", "rate", "seed")}
-    report |= {"shapes": shapes, "unfolded_kl": {"f32": unfolded, "bf16": unfolded_bf16}}
+    report |= {"shapes": shapes, "unfolded_kl": unfolded_kl}
     report["device"] = torch.cuda.get_device_name() if args.device == "cuda" else args.device
     before = evaluate(model, named, valid, half, count, args.device)
     report["before"] = before

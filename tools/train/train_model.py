@@ -99,7 +99,31 @@ def recall_hits(model: Llama, windows: Windows, tokens: int, facts: int, asked: 
     return hits
 
 
-def main() -> None:
+def write_parts(path: Path, part_bytes: int) -> None:
+    """The file again, as PATH.part0, PATH.part1 …"""
+    data = path.read_bytes()
+    for n in range(math.ceil(len(data) / part_bytes)):
+        part = data[n * part_bytes : (n + 1) * part_bytes]
+        path.with_name(f"{path.name}.part{n}").write_bytes(part)
+
+
+def measure(model: Llama, valid: np.ndarray, windows: Windows, bytes_per_token: float, args) -> dict:
+    """Loss on the stream `valid` and recall in its windows, for the report."""
+    model.eval()
+    contexts = (128, 512) if args.tiny else (512, 2048, 4096)
+    losses = {c: perplexity(model, valid, c, 64, args.device) for c in contexts}
+    depth = 400 if args.tiny else 3500
+    return {
+        "valid_loss": losses,
+        "valid_perplexity": {c: math.exp(v) for c, v in losses.items()},
+        "valid_bits_per_byte": {c: v / math.log(2) / bytes_per_token for c, v in losses.items()},
+        "recall_of_40": {
+            f"{facts} facts": recall_hits(model, windows, depth, facts, 40, args.device) for facts in (1, 4, 8)
+        },
+    }
+
+
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--train", type=Path, required=True)
     parser.add_argument("--valid", type=Path, required=True)
@@ -115,7 +139,11 @@ def main() -> None:
     parser.add_argument("--name", default="varve-books-29m")
     parser.add_argument("--part-bytes", type=int, default=0, help="also write the model in parts")
     parser.add_argument("--tiny", action="store_true", help="a toy, to try the script")
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse_arguments()
     args.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(args.seed)
     torch.set_float32_matmul_precision("high")
@@ -144,21 +172,8 @@ def main() -> None:
     write_gguf(model, vocabulary, args.name, path)
     print(f"wrote {path.stat().st_size} bytes", flush=True)
     if args.part_bytes:
-        data = path.read_bytes()
-        for n in range(math.ceil(len(data) / args.part_bytes)):
-            part = data[n * args.part_bytes : (n + 1) * args.part_bytes]
-            (args.out / f"model.gguf.part{n}").write_bytes(part)
-
-    model.eval()
-    contexts = (128, 512) if args.tiny else (512, 2048, 4096)
-    losses = {c: perplexity(model, valid, c, 64, args.device) for c in contexts}
-    report["valid_loss"] = losses
-    report["valid_perplexity"] = {c: math.exp(v) for c, v in losses.items()}
-    report["valid_bits_per_byte"] = {c: v / math.log(2) / bytes_per_token for c, v in losses.items()}
-    depth = 400 if args.tiny else 3500
-    report["recall_of_40"] = {
-        f"{facts} facts": recall_hits(model, valid_windows, depth, facts, 40, args.device) for facts in (1, 4, 8)
-    }
+        write_parts(path, args.part_bytes)
+    report |= measure(model, valid, valid_windows, bytes_per_token, args)
     report["seconds"] = time.time() - begin
     (args.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
     print(json.dumps({k: v for k, v in report.items() if k != "history"}, indent=1), flush=True)

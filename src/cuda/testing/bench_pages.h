@@ -24,7 +24,7 @@ struct PageContent {
 };
 
 // K and V of all pages in that rung; `book` is that of pq.
-PageContent MakeContent(DeviceRung rung, const PageShape& shape, const PqBook& book);
+PageContent MakeContent(DeviceRung id, const PageShape& shape, const PqBook& book);
 
 }  // namespace varve::cuda::testing
 

@@ -69,7 +69,7 @@ inline Strip MakePqStrip(const PqBook& book, int num_rows, SplitMix64& random) {
     WritePqCodes(shape, m, codes.data(), strip.bytes.data());
     for (size_t token = 0; token < codes.size(); ++token) {
       for (int j = 0; j < shape.sub_dim(); ++j) {
-        const auto d = static_cast<size_t>(m * shape.sub_dim() + j);
+        const auto d = static_cast<size_t>(m) * shape.sub_dim() + j;
         const int byte = book.centroids[(d << shape.bits) + codes[token]] - 128;
         turned[token * dim + d] =
             gains[token] * book.scales[static_cast<size_t>(m)] * static_cast<float>(byte);

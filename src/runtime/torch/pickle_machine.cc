@@ -196,10 +196,10 @@ Status PickleMachine::StepContainer(PickleOp op) {
       return Push(std::move(value));
     case PickleOp::kAppend:
     case PickleOp::kAppends:
-      return Extend(PickleKind::kList, PickleKind::kList, 1, op == PickleOp::kAppends);
+      return Extend(PickleKind::kList, PickleKind::kList, false, op == PickleOp::kAppends);
     case PickleOp::kSetItem:
     case PickleOp::kSetItems:
-      return Extend(PickleKind::kDict, PickleKind::kOrderedDict, 2, op == PickleOp::kSetItems);
+      return Extend(PickleKind::kDict, PickleKind::kOrderedDict, true, op == PickleOp::kSetItems);
     default:
       break;
   }
@@ -217,15 +217,15 @@ Status PickleMachine::MakeTuple(size_t count) {
   return Push(std::move(value));
 }
 
-// Puts one item of `multiple` values, or all above the last mark, into the list or dict below them.
-Status PickleMachine::Extend(PickleKind kind, PickleKind other, size_t multiple, bool marked) {
-  std::vector<PickleId> items(multiple);
+// Puts one value or pair, or all above the last mark, into the list or dict below them.
+Status PickleMachine::Extend(PickleKind kind, PickleKind other, bool pairs, bool marked) {
+  std::vector<PickleId> items(pairs ? 2 : 1);
   if (marked) {
     VARVE_RETURN_IF_ERROR(PopMarked(items));
   } else {
-    for (size_t i = multiple; i-- > 0;) VARVE_RETURN_IF_ERROR(Pop(items[i]));
+    for (size_t i = items.size(); i-- > 0;) VARVE_RETURN_IF_ERROR(Pop(items[i]));
   }
-  if (items.size() % multiple != 0) return Bad("a key without a value");
+  if (pairs && items.size() % 2 != 0) return Bad("a key without a value");
   if (Available() == 0) return Bad("nothing to put items into");
   PickleValue& target = Top();
   if (target.kind != kind && target.kind != other) {

@@ -42,7 +42,7 @@ class PickleMachine {
   Status PersistentId();
   Status MakeTensor(const std::vector<PickleId>& arguments);
   Status MakeTuple(size_t count);
-  Status Extend(PickleKind kind, PickleKind other, size_t multiple, bool marked);
+  Status Extend(PickleKind kind, PickleKind other, bool pairs, bool marked);
 
   Status Push(PickleValue value);
   Status PushId(PickleId id);

@@ -47,76 +47,52 @@ enum class PickleOp : uint8_t {
   kFrame = 0x95,
 };
 
-// "INST", "NEWOBJ" …, of all opcodes that Python has and the reader does not follow; or null.
+struct PickleOpName {
+  uint8_t code;
+  const char* name;
+};
+// All that Python has and the reader does not follow.
+inline constexpr PickleOpName kRefusedPickleOps[] = {
+    {'0', "POP"},
+    {'1', "POP_MARK"},
+    {'2', "DUP"},
+    {'F', "FLOAT"},
+    {'I', "INT"},
+    {'L', "LONG"},
+    {'P', "PERSID"},
+    {'S', "STRING"},
+    {'T', "BINSTRING"},
+    {'U', "SHORT_BINSTRING"},
+    {'V', "UNICODE"},
+    {'d', "DICT"},
+    {'g', "GET"},
+    {'i', "INST"},
+    {'l', "LIST"},
+    {'o', "OBJ"},
+    {'p', "PUT"},
+    {'B', "BINBYTES"},
+    {'C', "SHORT_BINBYTES"},
+    {0x81, "NEWOBJ"},
+    {0x82, "EXT1"},
+    {0x83, "EXT2"},
+    {0x84, "EXT4"},
+    {0x8B, "LONG4"},
+    {0x8E, "BINBYTES8"},
+    {0x8F, "EMPTY_SET"},
+    {0x90, "ADDITEMS"},
+    {0x91, "FROZENSET"},
+    {0x92, "NEWOBJ_EX"},
+    {0x96, "BYTEARRAY8"},
+    {0x97, "NEXT_BUFFER"},
+    {0x98, "READONLY_BUFFER"},
+};
+
+// "INST", "NEWOBJ" …, of one that is refused; null of any other.
 inline const char* RefusedPickleOpName(uint8_t code) {
-  switch (code) {
-    case '0':
-      return "POP";
-    case '1':
-      return "POP_MARK";
-    case '2':
-      return "DUP";
-    case 'F':
-      return "FLOAT";
-    case 'I':
-      return "INT";
-    case 'L':
-      return "LONG";
-    case 'P':
-      return "PERSID";
-    case 'S':
-      return "STRING";
-    case 'T':
-      return "BINSTRING";
-    case 'U':
-      return "SHORT_BINSTRING";
-    case 'V':
-      return "UNICODE";
-    case 'd':
-      return "DICT";
-    case 'g':
-      return "GET";
-    case 'i':
-      return "INST";
-    case 'l':
-      return "LIST";
-    case 'o':
-      return "OBJ";
-    case 'p':
-      return "PUT";
-    case 'B':
-      return "BINBYTES";
-    case 'C':
-      return "SHORT_BINBYTES";
-    case 0x81:
-      return "NEWOBJ";
-    case 0x82:
-      return "EXT1";
-    case 0x83:
-      return "EXT2";
-    case 0x84:
-      return "EXT4";
-    case 0x8B:
-      return "LONG4";
-    case 0x8E:
-      return "BINBYTES8";
-    case 0x8F:
-      return "EMPTY_SET";
-    case 0x90:
-      return "ADDITEMS";
-    case 0x91:
-      return "FROZENSET";
-    case 0x92:
-      return "NEWOBJ_EX";
-    case 0x96:
-      return "BYTEARRAY8";
-    case 0x97:
-      return "NEXT_BUFFER";
-    case 0x98:
-      return "READONLY_BUFFER";
-    default:
-      return nullptr;
+  for (const PickleOpName& op : kRefusedPickleOps) {
+    if (op.code == code) return op.name;
   }
+  return nullptr;
 }
 
 }  // namespace varve

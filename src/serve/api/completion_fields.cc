@@ -247,7 +247,8 @@ ApiError ReadChat(const json& body, const ServedModel& model, std::string_view t
                   uint64_t seed, CompletionCall* call) {
   FieldReader fields(body);
   CompletionRequest request;
-  request.is_turn = true;
+  // A last message that goes on is no beginning: its first word has a blank before it.
+  request.is_turn = body.value("continue_final_message", json()) != true;
   const int64_t choices = ReadCommon(fields, model, tenant, seed, call, &request);
   if (!fields.error().ok()) return fields.error();
   std::string text;

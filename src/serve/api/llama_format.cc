@@ -1,6 +1,8 @@
 // Answers as llama-server writes them for /completion.
 
+#include <charconv>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "serve/api/answer_format.h"
@@ -21,6 +23,29 @@ const char* StopType(FinishReason reason) {
     default:
       return "none";
   }
+}
+
+// What "timings/predicted_n" or "tokens/0" names; null: nothing.
+const ordered_json* FindByPath(const ordered_json& whole, std::string_view path) {
+  const ordered_json* place = &whole;
+  for (bool is_last = false; !is_last;) {
+    const size_t slash = path.find('/');
+    is_last = slash == std::string_view::npos;
+    const std::string_view name = path.substr(0, slash);
+    path.remove_prefix(is_last ? path.size() : slash + 1);
+    if (place->is_object()) {
+      const auto member = place->find(name);
+      if (member == place->end()) return nullptr;
+      place = &*member;
+      continue;
+    }
+    size_t index = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
+    const bool is_index = error == std::errc() && end == name.data() + name.size();
+    if (!place->is_array() || !is_index || index >= place->size()) return nullptr;
+    place = &(*place)[index];
+  }
+  return place;
 }
 
 class LlamaFormat final : public AnswerFormat {
@@ -66,9 +91,8 @@ class LlamaFormat final : public AnswerFormat {
     if (call_.response_fields.empty()) return whole;
     ordered_json chosen = ordered_json::object();
     for (const std::string& name : call_.response_fields) {
-      if (name.find('~') != std::string::npos) continue;  // the pointer's own sign
-      const ordered_json::json_pointer place("/" + name);
-      if (whole.contains(place)) chosen[name] = whole[place];
+      const ordered_json* found = FindByPath(whole, name);
+      if (found != nullptr) chosen[name] = *found;
     }
     return chosen;
   }

@@ -1,6 +1,7 @@
 // BatchEngine: who gets a slot, and room for pages.
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,6 +16,7 @@ namespace {
 constexpr size_t kFewPages = 2;
 // Without use for so long, pages may make room for others.
 constexpr double kInUseSeconds = 60;
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
@@ -68,6 +70,12 @@ size_t BatchEngine::PagesThere(const QueuedRequest& queued) const {
   return prefixes_ != nullptr && queued.request.reuse_prefix ? prefixes_->Find(queued.keys) : 0;
 }
 
+size_t BatchEngine::PagesToRead(const QueuedRequest& queued) const {
+  const size_t fetched = queued.fetch.pages != nullptr ? queued.fetch.pages->num_pages() : 0;
+  const size_t there = PagesThere(queued) + fetched;
+  return queued.keys.size() - std::min(queued.keys.size(), there);
+}
+
 uint64_t BatchEngine::GrowthOf(const QueuedRequest& queued) {
   const auto prompt = static_cast<int64_t>(queued.request.prompt.size());
   const int64_t room = context_ - prompt;
@@ -80,12 +88,20 @@ uint64_t BatchEngine::GrowthOf(const QueuedRequest& queued) {
 
 bool BatchEngine::IsCrowded(const QueuedRequest& queued) {
   if (prefixes_ == nullptr) return false;
-  const size_t fetched = queued.fetch.pages != nullptr ? queued.fetch.pages->num_pages() : 0;
-  if (queued.keys.size() <= PagesThere(queued) + fetched + kFewPages) return false;
+  if (PagesToRead(queued) <= kFewPages) return false;
   const uint64_t wanted = BytesHeld() + GrowthOfRunning() + GrowthOf(queued);
   if (wanted <= options_.cache_bytes) return false;
-  const uint64_t pages = (wanted - options_.cache_bytes) / estimate_.page_bytes() + 1;
+  const uint64_t pages = (wanted - options_.cache_bytes) / estimate_.settled_page_bytes() + 1;
   return prefixes_->NumUnusedSince(Now() - kInUseSeconds, pages) < pages;
+}
+
+bool BatchEngine::CanMakeRoom(uint64_t bytes) const {
+  const uint64_t wanted = BytesHeld() + bytes;
+  if (wanted <= options_.cache_bytes) return true;
+  if (prefixes_ == nullptr) return false;
+  const uint64_t pages = (wanted - options_.cache_bytes) / estimate_.page_bytes();
+  const size_t others = ends_ ? ends_->size() : 0;
+  return prefixes_->NumUnusedSince(kNever, pages) + others >= pages;
 }
 
 bool BatchEngine::CanAdmit(const QueuedRequest& queued) {
@@ -94,7 +110,8 @@ bool BatchEngine::CanAdmit(const QueuedRequest& queued) {
   if (growth + OwnBytesOfRunning() > options_.cache_bytes) return false;
   const bool reuses = prefixes_ != nullptr && queued.request.reuse_prefix;
   PrefixNode* pin = reuses ? prefixes_->Pin(queued.keys) : nullptr;
-  const bool fits = MakeRoom(growth);
+  // Nor may what some eviction could give, but not enough of it; whoever is alone tries.
+  const bool fits = (running_.empty() || CanMakeRoom(growth)) && MakeRoom(growth);
   if (pin != nullptr) prefixes_->Unpin(pin);
   return fits;
 }
@@ -216,8 +233,7 @@ void BatchEngine::Admit() {
       continue;
     }
     if (queued.is_crowded) {
-      const auto pages = static_cast<double>(queued.keys.size() - PagesThere(queued));
-      crowded_.Begin(Now(), pages * UsPerPage() * 1e-6);
+      crowded_.Begin(Now(), static_cast<double>(PagesToRead(queued)) * UsPerPage() * 1e-6);
     }
     Begin(std::move(queued));
   }

@@ -65,12 +65,14 @@ Result<std::unique_ptr<BatchEngine>> BatchEngine::Create(
   engine->keys_.emplace(model->fingerprint(), PrintPlan(options.plan), page_tokens);
   VARVE_ASSIGN_OR_RETURN(std::unique_ptr<PageTiers> tiers, OpenTiers(options.tiers));
   if (!tiers->empty()) {
-    engine->tiers_ = std::make_unique<PrefixTiers>(*engine->cache_, std::move(tiers));
+    engine->tiers_ =
+        std::make_unique<PrefixTiers>(*engine->cache_, std::move(tiers), options.tiers.queue_bytes);
   }
   engine->prefixes_ = std::make_unique<PrefixCache>(*engine->cache_, engine->MakePrefixOptions());
   if (options.reuse_generated) {
     engine->ends_.emplace(*engine->cache_, *engine->prefixes_,
-                          static_cast<size_t>(options.num_slots));
+                          static_cast<size_t>(options.num_slots),
+                          engine->estimate_.pages_keep_their_rung());
   }
   return engine;
 }
@@ -231,7 +233,9 @@ Status BatchEngine::ReadTokens(RunningRequest& running, int64_t end) {
   running.fed = end;
   counters_.longest = std::max(counters_.longest, static_cast<uint64_t>(end));
   counters_.prompt_s += timer.seconds();
-  us_per_prompt_token_ = timer.us() / static_cast<double>(end - begin);
+  // Short pieces take longer by the token than what this is used for.
+  if (end - begin >= cache_->shape().page_tokens || us_per_prompt_token_ == 0)
+    us_per_prompt_token_ = timer.us() / static_cast<double>(end - begin);
   KeepPages(running, end);
   if (!is_last) return Status();
   VARVE_RETURN_IF_ERROR(cache_->EndPrompt(running.sequence));
@@ -298,10 +302,7 @@ void BatchEngine::EndAll(const Status& why) {
   for (const auto& running : running_) running->End(FinishReason::kError, why);
   RemoveEnded();
   // What leaves memory now goes where it would have gone later.
-  const bool writes = tiers_ != nullptr && options_.tier_writes == TierWrites::kLeaving;
-  if (!writes) return;
-  while (ends_ && ends_->DropOldest()) continue;
-  static_cast<void>(prefixes_->Clear());
+  if (tiers_ != nullptr && options_.tier_writes == TierWrites::kLeaving) SpillAll();
 }
 
 }  // namespace varve::serve

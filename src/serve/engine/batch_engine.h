@@ -127,10 +127,14 @@ class BatchEngine {
   std::optional<size_t> NextToAdmit();
   // Whose pages, beyond a few, must be read at the cost of others.
   bool IsCrowded(const QueuedRequest& queued);
+  // Pages of its prompt that neither memory nor a tier has.
+  size_t PagesToRead(const QueuedRequest& queued) const;
   // What it can come to need beyond the pages that are there.
   uint64_t GrowthOf(const QueuedRequest& queued);
   size_t PagesThere(const QueuedRequest& queued) const;
   bool CanAdmit(const QueuedRequest& queued);
+  // Whether evicting could make room for `bytes` more, as far as that can be told before.
+  bool CanMakeRoom(uint64_t bytes) const;
   void RefuseTooLong(const QueuedRequest& queued);
   bool AwaitsSharedPages(const QueuedRequest& queued) const;
   void Begin(QueuedRequest queued);
@@ -151,7 +155,9 @@ class BatchEngine {
   // Puts up to max_pages pages of idle conversations to rest and lets some leave for a tier; false
   // if there was nothing to do.
   bool TendIdle(size_t max_pages);
-  bool SpillIdle();
+  bool SpillIdle(size_t max_pages);
+  // Before the end: hands all that is in memory to the tiers.
+  void SpillAll();
   double UsPerPage() const { return us_per_prompt_token_ * cache_->shape().page_tokens; }
   void RemoveEnded();
   void EndWaiting(const QueuedRequest& queued, FinishReason reason, const Status& error);

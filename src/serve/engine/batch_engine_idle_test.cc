@@ -187,15 +187,28 @@ TEST(BatchEngineIdle, WhatLeavesForWantOfRoomGoesToATier) {
   EngineOptions options = WithSpill(folder, TierWrites::kLeaving);
   options.spill_s = 0;
   const CompletionRequest request = TestRequest(300, 2);
+  uint64_t page_bytes = 0;
   {
     TestEngine engine(options);
     engine.AskAlone(request);
     EXPECT_EQ(engine.engine().Snapshot().tiers.pages_exported, 0u);
     engine.engine().EndAll(Status());  // as a stop does
-    EXPECT_EQ(engine.engine().Snapshot().tiers.pages_exported, 4u);
+    const EngineSnapshot end = engine.engine().Snapshot();
+    EXPECT_EQ(end.tiers.pages_exported, 4u);
+    page_bytes = end.tiers.tiers.at(0).stats.bytes_written / 4;
   }
-  TestEngine later(options);
-  EXPECT_EQ(later.AskAlone(request).end->cached_tokens, 4 * 64);
+  EXPECT_EQ(TestEngine(options).AskAlone(request).end->cached_tokens, 4 * 64);
+
+  // Much more than may wait to be written: it is handed over as it can be taken.
+  options.tiers.queue_bytes = 3 * page_bytes;
+  const CompletionRequest long_request = TestRequest(14 * 64, 2, 2);
+  {
+    TestEngine engine(options);
+    engine.AskAlone(long_request);
+    engine.engine().EndAll(Status());
+    EXPECT_EQ(engine.engine().Snapshot().tiers.tiers.at(0).stats.dropped_queue, 0u);
+  }
+  EXPECT_EQ(TestEngine(options).AskAlone(long_request).end->cached_tokens, 13 * 64);
 }
 
 }  // namespace batch_engine_idle_test

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "runtime/embedded_model.h"
 #include "serve/engine/batch_engine_testing.h"
@@ -117,6 +119,25 @@ TEST(BatchEngine, ATurnThatTakesUpAnAnswerGoesOnInTheMiddleOfAPage) {
   // Where nothing that was generated is reused, pages alone are: prompts are cut as ever.
   EXPECT_EQ(test.AskAlone(next(0)).end->cached_tokens, 0);
   EXPECT_EQ(test.AskAlone(first).end->cached_tokens, 0);
+}
+
+// A sealed page that is cut cannot grow, and all behind it would stand at odd places: no key would
+// be theirs.
+TEST(BatchEngine, ATurnThatLeavesAnAnswerInASealedPageBeginsAtABorder) {
+  EngineOptions options;
+  options.plan = *ParsePlan("q8_0,idle=q4_0,exact=0");
+  options.idle_s = 1e-3;
+  TestEngine test(options);
+  const CompletionRequest first = TestRequest(60, 100);
+  const TestAnswer answer = test.AskAlone(first);
+  CompletionRequest other = first;
+  other.prompt.insert(other.prompt.end(), answer.tokens.begin(), answer.tokens.begin() + 50);
+  other.prompt.insert(other.prompt.end(), 90, 7);
+  EXPECT_EQ(test.AskAlone(other).end->cached_tokens, 64);
+  // Every page of both rests: one in common, one and three of their own.
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  test.RunAll();
+  EXPECT_EQ(test.engine().Snapshot().prefix.pages_rested, 5u);
 }
 
 TEST(BatchEngine, TenantsNeverShareAPage) {

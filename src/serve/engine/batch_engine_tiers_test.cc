@@ -30,7 +30,7 @@ EngineOptions WithDisk(const std::string& folder, const char* plan = "f16") {
 std::vector<int32_t> Fresh(const CompletionRequest& request) {
   CompletionRequest alone = request;
   alone.reuse_prefix = false;
-  const std::vector<int32_t> tokens = TestEngine().AskAlone(alone).tokens;
+  std::vector<int32_t> tokens = TestEngine().AskAlone(alone).tokens;
   EXPECT_EQ(tokens.size(), static_cast<size_t>(request.max_tokens));
   return tokens;
 }

@@ -1,6 +1,7 @@
 // BatchEngine: conversations that nobody continues are put to rest, and leave memory for a tier.
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 
 #include "serve/engine/batch_engine.h"
@@ -8,8 +9,8 @@
 namespace varve::serve {
 namespace {
 
-// Pages of a path that are handed to the tiers in one go.
-constexpr size_t kSpillPages = 8;
+// A server that stops writes no longer than this.
+constexpr std::chrono::seconds kSpillAllTime{20};
 
 }  // namespace
 
@@ -29,19 +30,26 @@ bool BatchEngine::TendIdle(size_t max_pages) {
   // A page at rest is smaller than before, but for a moment there are both.
   if (estimate_.rest_page_bytes() > 0) MakeRoom(estimate_.rest_page_bytes());
   const bool rested = prefixes_->RestIdle(Now(), max_pages) > 0;
-  return SpillIdle() || rested;
+  return SpillIdle(max_pages) || rested;
 }
 
-bool BatchEngine::SpillIdle() {
+bool BatchEngine::SpillIdle(size_t max_pages) {
   if (tiers_ == nullptr) return false;
   const std::optional<PrefixCache::IdlePath> path = prefixes_->FindToSpill(Now());
   if (!path) return false;
   const std::span<const PageKey> keys = std::span(path->keys).subspan(path->first_page);
-  const std::vector<bool> there = tiers_->Contains(keys);
+  const std::optional<std::vector<bool>> there = tiers_->Contains(keys);
+  if (!there) {
+    PrefixCache::AwaitSpill(*path, Now());
+    return false;
+  }
+  bool has_all = path->next_page == path->first_page;
   size_t handed_over = 0;
   size_t i = path->next_page - path->first_page;
-  for (; i < keys.size() && handed_over < kSpillPages; ++i) {
-    if (there[i]) continue;
+  for (; i < keys.size() && handed_over < max_pages; ++i) {
+    if ((*there)[i]) continue;
+    has_all = false;
+    if (tiers_->IsQueued(keys[i])) continue;
     ++handed_over;
     tiers_->KeepPage(path->sequence, path->first_page + i, keys[i], UsPerPage());
   }
@@ -49,11 +57,18 @@ bool BatchEngine::SpillIdle() {
     PrefixCache::ContinueSpill(*path, path->first_page + i);
     return true;
   }
-  const bool has_all = handed_over == 0 && path->next_page == path->first_page;
   if (has_all) return prefixes_->Spill(*path).ok();
   // What has been handed over may yet be dropped: it stays until the tier says that it is there.
   PrefixCache::PostponeSpill(*path, Now());
   return true;
+}
+
+void BatchEngine::SpillAll() {
+  while (ends_ && ends_->DropOldest()) continue;
+  const TierClock::time_point deadline = TierClock::now() + kSpillAllTime;
+  for (const PrefixCache::IdlePath& path : prefixes_->AllPaths()) {
+    if (!tiers_->KeepPath(path.sequence, path.keys, UsPerPage(), deadline)) return;
+  }
 }
 
 }  // namespace varve::serve

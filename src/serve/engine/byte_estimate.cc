@@ -1,5 +1,6 @@
 #include "serve/engine/byte_estimate.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -23,7 +24,12 @@ Result<ByteEstimate> ByteEstimate::Create(const Plan& plan, const CacheShape& sh
   estimate.page_bytes_ = one.bytes;
   // Enough pages that some are not kept exact, unless all are.
   VARVE_ASSIGN_OR_RETURN(const PlanCost many, estimate.Cost(kManyPages * estimate.page_tokens_));
+  estimate.settled_page_bytes_ = std::max<uint64_t>(many.bytes / kManyPages, 1);
   for (const RangeCost& range : many.ranges) {
+    for (const StageCost& stage : range.stages) {
+      const StageCost& first = range.stages.front();
+      if (stage.k != first.k || stage.v != first.v) estimate.pages_keep_their_rung_ = false;
+    }
     if (!range.idle || range.idle->pages == 0) continue;
     estimate.rest_page_bytes_ +=
         range.idle->layer_bytes / static_cast<uint64_t>(range.idle->pages) * range.num_layers();

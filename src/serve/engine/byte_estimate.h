@@ -23,6 +23,10 @@ class ByteEstimate {
   uint64_t Bytes(int64_t num_tokens);
   // Of one more page.
   uint64_t page_bytes() const { return page_bytes_; }
+  // Of a page among many, as the plan has them in the end; never 0.
+  uint64_t settled_page_bytes() const { return settled_page_bytes_; }
+  // Whether pages stay in the rung in which they are filled, in all layers.
+  bool pages_keep_their_rung() const { return pages_keep_their_rung_; }
   // Of a page at rest (idle=); 0: the plan has no idle=.
   uint64_t rest_page_bytes() const { return rest_page_bytes_; }
   // The states of pages at a length, as the plan has it.
@@ -36,6 +40,8 @@ class ByteEstimate {
   PlanResources resources_;
   int page_tokens_;
   uint64_t page_bytes_ = 0;
+  uint64_t settled_page_bytes_ = 1;
+  bool pages_keep_their_rung_ = true;
   uint64_t rest_page_bytes_ = 0;
   std::vector<uint64_t> by_pages_;  // 0: not asked yet
 };

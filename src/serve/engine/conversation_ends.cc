@@ -27,6 +27,11 @@ void ConversationEnds::Keep(End end) {
   if (ends_.size() > most_) DropOldest();
 }
 
+int64_t ConversationEnds::FirstCut(const End& end) const {
+  const auto page_tokens = static_cast<int64_t>(cache_.shape().page_tokens);
+  return cuts_full_pages_ ? 0 : static_cast<int64_t>(end.tokens.size()) / page_tokens * page_tokens;
+}
+
 std::optional<ConversationEnds::Hit> ConversationEnds::Take(std::span<const int32_t> prompt,
                                                             const std::string& tenant,
                                                             int64_t least) {
@@ -35,7 +40,7 @@ std::optional<ConversationEnds::Hit> ConversationEnds::Take(std::span<const int3
   for (Place end = ends_.begin(); end != ends_.end(); ++end) {
     if (end->tenant != tenant) continue;
     const int64_t common = CommonTokens(prompt, end->tokens);
-    if (common <= num_tokens || common <= end->prompt_tokens) continue;
+    if (common <= num_tokens || common <= end->prompt_tokens || common < FirstCut(*end)) continue;
     best = end;
     num_tokens = common;
   }

@@ -29,9 +29,11 @@ class ConversationEnds {
  public:
   static constexpr double kSeconds = 50;
 
-  // `cache` and `prefixes` are not owned and must outlive this.
-  ConversationEnds(Cache& cache, const PrefixCache& prefixes, size_t most)
-      : cache_(cache), prefixes_(prefixes), most_(most) {}
+  // `cache` and `prefixes` are not owned and must outlive this. cuts_full_pages: whether a full
+  // page that is cut can grow again. Where it is sealed in another rung it cannot, and all pages
+  // behind the cut would begin at odd places, where no key stands for them.
+  ConversationEnds(Cache& cache, const PrefixCache& prefixes, size_t most, bool cuts_full_pages)
+      : cache_(cache), prefixes_(prefixes), most_(most), cuts_full_pages_(cuts_full_pages) {}
   ~ConversationEnds();
   ConversationEnds(const ConversationEnds&) = delete;
   ConversationEnds& operator=(const ConversationEnds&) = delete;
@@ -69,10 +71,13 @@ class ConversationEnds {
  private:
   using Place = std::list<End>::iterator;
   Place Drop(Place place);
+  // Before which token it may not be cut.
+  int64_t FirstCut(const End& end) const;
 
   Cache& cache_;
   const PrefixCache& prefixes_;
   size_t most_;
+  bool cuts_full_pages_;
   std::list<End> ends_;  // the oldest first
 };
 

@@ -10,6 +10,7 @@
 #ifndef VARVE_SERVE_ENGINE_STEP_SCHEDULER_H_
 #define VARVE_SERVE_ENGINE_STEP_SCHEDULER_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -52,13 +53,18 @@ std::optional<size_t> NextWaiting(std::span<const WaitingRequest> waiting);
 // Prompts that are read at the cost of pages which others have just used. Whoever loses those reads
 // them again, at the cost of the next: with a little less memory than the conversations under way
 // need, a server would do nothing else. So such a prompt begins only after a pause, `pause` times
-// as long as reading the one before it took; whoever finds its pages in memory goes ahead of it.
+// as long as reading the one before it takes, kMostSeconds at most; whoever finds its pages in
+// memory goes ahead of it.
 class CrowdedReads {
  public:
+  static constexpr double kMostSeconds = 60;
+
   explicit CrowdedReads(double pause) : pause_(pause) {}
 
   bool MayBegin(double now_s) const { return now_s >= next_s_; }
-  void Begin(double now_s, double reading_s) { next_s_ = now_s + (1 + pause_) * reading_s; }
+  void Begin(double now_s, double reading_s) {
+    next_s_ = now_s + reading_s + std::min(pause_ * reading_s, kMostSeconds);
+  }
 
  private:
   double pause_;

@@ -77,6 +77,9 @@ TEST(StepScheduler, PromptsThatPushOthersOutTakeAShareOfTheTime) {
   reads.Begin(10, /*reading_s=*/2);
   EXPECT_FALSE(reads.MayBegin(19));
   EXPECT_TRUE(reads.MayBegin(20));
+  reads.Begin(100, /*reading_s=*/50);
+  EXPECT_FALSE(reads.MayBegin(150 + CrowdedReads::kMostSeconds - 1));
+  EXPECT_TRUE(reads.MayBegin(150 + CrowdedReads::kMostSeconds));
 }
 
 }  // namespace step_scheduler_test

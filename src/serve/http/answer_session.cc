@@ -36,7 +36,7 @@ ApiError AnswerSession::WaitForRefusal() {
   std::optional<AnswerEvent> first = channel_->Next(kRefusalMoment);
   if (!first) return {};
   const bool is_refused = first->end && !first->end->error.ok();
-  const ApiError error = is_refused ? FromStatus(first->end->error) : ApiError();
+  ApiError error = is_refused ? FromStatus(first->end->error) : ApiError();
   pending_.push_back(*std::move(first));
   return error;
 }

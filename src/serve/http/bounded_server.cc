@@ -55,7 +55,7 @@ class ClientStream final : public httplib::Stream {
     begun_ = Clock::now();
     in_body_ = false;
     num_read_ = 0;
-    head_end_ = 0;
+    line_bytes_ = 0;
     return true;
   }
 
@@ -112,8 +112,8 @@ class ClientStream final : public httplib::Stream {
     return true;
   }
 
-  // Whether so much may have come. The head ends with an empty line; what the library has read
-  // beyond it is body.
+  // Whether so much may have come. The head ends, as the library has it, with "\r\n" alone on a
+  // line; what it has read beyond that is body.
   bool Count(std::string_view bytes) {
     num_read_ += static_cast<int64_t>(bytes.size());
     if (in_body_) {
@@ -121,10 +121,12 @@ class ClientStream final : public httplib::Stream {
     }
     for (const char byte : bytes) {
       if (byte == '\n') {
-        in_body_ |= ++head_end_ == 2;
-      } else if (byte != '\r') {
-        head_end_ = 0;
+        in_body_ |= line_bytes_ == 1 && last_ == '\r';
+        line_bytes_ = 0;
+      } else {
+        ++line_bytes_;
       }
+      last_ = byte;
     }
     return in_body_ || num_read_ <= static_cast<int64_t>(BoundedServer::kMaxHeadBytes);
   }
@@ -136,11 +138,23 @@ class ClientStream final : public httplib::Stream {
   size_t end_ = 0;
   Clock::time_point begun_ = Clock::now();
   bool in_body_ = false;
-  int64_t num_read_ = 0;  // of this request
-  int head_end_ = 0;      // line ends in a row
+  int64_t num_read_ = 0;    // of this request
+  int64_t line_bytes_ = 0;  // of the head's line so far
+  char last_ = 0;
 };
 
+// A connection has one thread, which runs its handlers.
+thread_local bool connection_ends = false;
+
 }  // namespace
+
+void BoundedServer::EndConnection(const httplib::Request& request) {
+  connection_ends = true;
+  // The request is the library's own and not constant; its handler alone says so.
+  auto& headers = const_cast<httplib::Request&>(request).headers;
+  headers.erase("Connection");
+  headers.emplace("Connection", "close");
+}
 
 BoundedServer::BoundedServer(uint64_t max_body_bytes) : max_body_bytes_(max_body_bytes) {
   set_payload_max_length(max_body_bytes);
@@ -159,8 +173,9 @@ bool BoundedServer::process_and_close_socket(socket_t socket) {
     };
     for (size_t left = keep_alive_max_count_; left > 0 && await_request(); --left) {
       bool is_closed = false;
+      connection_ends = false;
       is_done = process_request(stream, left == 1, is_closed, nullptr);
-      if (!is_done || is_closed) break;
+      if (!is_done || is_closed || connection_ends) break;
     }
   }
   shutdown(socket, SHUT_RDWR);

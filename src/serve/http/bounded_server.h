@@ -27,6 +27,9 @@ class BoundedServer final : public httplib::Server {
 
   explicit BoundedServer(uint64_t max_body_bytes);
 
+  // For handlers: the connection ends with the answer, since nobody has read the request's body.
+  static void EndConnection(const httplib::Request& request);
+
  private:
   bool process_and_close_socket(socket_t socket) override;
 

@@ -62,6 +62,13 @@ void AllowOrigin(const HttpOptions& options, const httplib::Request& request,
   response.set_header("Vary", "Origin");
 }
 
+// Answers before the body has been read, if there is one.
+void RefuseBody(const httplib::Request& request, httplib::Response& response,
+                const ApiError& error) {
+  SendError(response, error);
+  BoundedServer::EndConnection(request);
+}
+
 // `curl -d` calls any body a form, and the library takes no form of more than 8 KiB. Nothing here
 // is one, so such a body is what its first reader makes of it: JSON. The request is the library's
 // own and not constant; its handler alone says so.
@@ -161,9 +168,23 @@ void HttpServer::Impl::SetHandlers() {
     TakeFormsAsJson(request);
     AllowOrigin(options, request, response);
     // A browser asks before it asks, without a key.
-    if (request.method == "OPTIONS") return Handled::Handled;
+    if (request.method == "OPTIONS") {
+      BoundedServer::EndConnection(request);
+      return Handled::Handled;
+    }
+    // The library would unpack any number of bytes.
+    const std::string encoding = request.get_header_value("Content-Encoding");
+    if (!encoding.empty() && encoding != "identity") {
+      RefuseBody(request, response,
+                 {415,
+                  "invalid_request_error",
+                  "Content-Encoding: bodies are taken as they are, not packed",
+                  {}});
+      return Handled::Handled;
+    }
     if (IsPublic(request.path) || IsAllowed(context, request)) return Handled::Unhandled;
-    SendError(response, {401, "authentication_error", "the API key is missing or wrong", {}});
+    RefuseBody(request, response,
+               {401, "authentication_error", "the API key is missing or wrong", {}});
     return Handled::Handled;
   });
   server.set_error_handler([this](const httplib::Request& request, httplib::Response& response) {

@@ -134,10 +134,14 @@ class PrefixCache {
     size_t next_page = 0;       // of ContinueSpill; else first_page
   };
   std::optional<IdlePath> FindToSpill(double now_s);
+  // All paths, from their first page on; those that were used last first.
+  std::vector<IdlePath> AllPaths() const;
   // Gives up the pages of the path from first_page on.
   Status Spill(const IdlePath& path);
   // Pages before this one have been handed to the tiers.
   static void ContinueSpill(const IdlePath& path, size_t next_page);
+  // It is not known yet what the tiers have: again in a moment.
+  static void AwaitSpill(const IdlePath& path, double now_s);
   // All that a tier did not have have been handed over: again from the first, not before some
   // seconds, more each time.
   static void PostponeSpill(const IdlePath& path, double now_s);
@@ -149,6 +153,7 @@ class PrefixCache {
 
  private:
   PrefixNode* FindNode(std::span<const PageKey> keys, size_t* num_pages) const;
+  std::vector<PageKey> KeysOf(const PrefixNode& leaf) const;
   static void AddPins(PrefixNode& node, int count);
   void LookAgainAt(double time_s);
   bool RestNode(PrefixNode& node);

@@ -1,5 +1,6 @@
 // PrefixCache: pages that nobody has used for a while are put to rest, and leave for a tier.
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -11,7 +12,8 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kRetrySeconds = 1;
-constexpr int kMaxSpillTries = 6;  // the pause doubles up to here: a minute
+constexpr double kAwaitSeconds = 0.02;  // for an answer of the tiers
+constexpr int kMaxSpillTries = 6;       // the pause doubles up to here: a minute
 // Workers pack for some seconds: what they have done is taken over so often, a second apart.
 constexpr int kTakesOfPacked = 3;
 
@@ -102,19 +104,34 @@ std::optional<PrefixCache::IdlePath> PrefixCache::FindToSpill(double now_s) {
       continue;
     }
     next_spill_s_ = now_s;  // there may be more
-    IdlePath path{.leaf = leaf, .sequence = *leaf->sequence, .keys = {}};
-    path.keys.resize(leaf->depth);
+    IdlePath path{.leaf = leaf, .sequence = *leaf->sequence, .keys = KeysOf(*leaf)};
     const PrefixNode* first = leaf;
-    for (const PrefixNode* node = leaf; node != root_.get(); node = node->parent) {
-      path.keys[node->depth - 1] = node->key;
-      const bool follows = node != leaf && first->parent == node;
-      if (follows && node->children.size() == 1 && is_idle(*node)) first = node;
+    while (first->parent != root_.get() && first->parent->children.size() == 1 &&
+           is_idle(*first->parent)) {
+      first = first->parent;
     }
     path.first_page = first->depth - 1;
     path.next_page = std::max(path.first_page, leaf->spill_page);
     return path;
   }
   return std::nullopt;
+}
+
+std::vector<PageKey> PrefixCache::KeysOf(const PrefixNode& leaf) const {
+  std::vector<PageKey> keys(leaf.depth);
+  for (const PrefixNode* node = &leaf; node != root_.get(); node = node->parent)
+    keys[node->depth - 1] = node->key;
+  return keys;
+}
+
+std::vector<PrefixCache::IdlePath> PrefixCache::AllPaths() const {
+  std::vector<IdlePath> paths;
+  for (PrefixNode* leaf : leaves_)
+    paths.push_back({.leaf = leaf, .sequence = *leaf->sequence, .keys = KeysOf(*leaf)});
+  std::sort(paths.begin(), paths.end(), [](const IdlePath& a, const IdlePath& b) {
+    return a.leaf->touched_s > b.leaf->touched_s;
+  });
+  return paths;
 }
 
 Status PrefixCache::Spill(const IdlePath& path) {
@@ -130,6 +147,10 @@ Status PrefixCache::Spill(const IdlePath& path) {
 
 void PrefixCache::ContinueSpill(const IdlePath& path, size_t next_page) {
   path.leaf->spill_page = next_page;
+}
+
+void PrefixCache::AwaitSpill(const IdlePath& path, double now_s) {
+  path.leaf->spill_after_s = now_s + kAwaitSeconds;
 }
 
 void PrefixCache::PostponeSpill(const IdlePath& path, double now_s) {

@@ -11,7 +11,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -45,8 +47,8 @@ struct PrefixTierStats {
 
 class PrefixTiers {
  public:
-  // `cache` is not owned and must outlive this.
-  PrefixTiers(Cache& cache, std::unique_ptr<PageTiers> tiers);
+  // `cache` is not owned and must outlive this. queue_bytes may wait in each tier.
+  PrefixTiers(Cache& cache, std::unique_ptr<PageTiers> tiers, uint64_t queue_bytes);
   // Writes what waits, for some seconds at most.
   ~PrefixTiers();
 
@@ -62,17 +64,31 @@ class PrefixTiers {
               double us_per_page);
   // One page of a sequence; false if it cannot leave the cache.
   bool KeepPage(SequenceId sequence, size_t page, const PageKey& key, double us_per_page);
-  // Which of the pages some tier has, or is about to write; asks for a moment and no longer.
-  std::vector<bool> Contains(std::span<const PageKey> keys) const;
+  // All pages of a path that no tier has, from the first on: what is written can be used, however
+  // far it comes. Waits while the tiers write. False: not all by the deadline.
+  bool KeepPath(SequenceId sequence, std::span<const PageKey> keys, double us_per_page,
+                TierClock::time_point deadline);
+  // Which of the pages some tier has. Asks in the background: none until the answer is there. One
+  // question at a time; asking for other pages then forgets the answer.
+  std::optional<std::vector<bool>> Contains(std::span<const PageKey> keys);
+  // Whether it waits to be written to some tier.
+  bool IsQueued(const PageKey& key) const;
 
   PrefixTierStats stats() const;
 
  private:
+  PageImage Export(SequenceId sequence, size_t page);
+  // Any thread.
+  std::vector<bool> Ask(std::span<const PageKey> keys) const;
+
   Cache& cache_;
   int64_t page_tokens_;
   std::unique_ptr<PageTiers> tiers_;
+  uint64_t queue_bytes_;
   PageFetcher fetcher_;
   PrefixTierStats stats_;
+  std::vector<PageKey> asked_;
+  std::future<std::vector<bool>> answer_;  // for these
 };
 
 }  // namespace varve::serve

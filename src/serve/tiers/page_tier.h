@@ -114,9 +114,12 @@ class PageTier {
   virtual std::vector<PageImage> Get(std::span<const PageKey> keys,
                                      TierClock::time_point deadline) = 0;
 
-  // Which of the keys are there now, as far as the tier knows by the deadline.
+  // Which of the keys are there now, as far as the tier knows by the deadline. What waits to be
+  // written is not there yet: it may yet be dropped.
   virtual std::vector<bool> Contains(std::span<const PageKey> keys,
                                      TierClock::time_point deadline) = 0;
+  // Whether it waits to be written, or is being written.
+  virtual bool IsQueued(const PageKey& key) const = 0;
 
   // How long Get of so many pages is expected to take, learned from those before. Callers compare
   // it with the time that computing the pages would take. 0 while nothing is known.

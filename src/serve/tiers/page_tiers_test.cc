@@ -39,6 +39,7 @@ class SlowTier final : public PageTier {
   std::vector<bool> Contains(std::span<const PageKey> keys, TierClock::time_point) override {
     return std::vector<bool>(keys.size());
   }
+  bool IsQueued(const PageKey&) const override { return false; }
   double ExpectedSeconds(size_t num_pages) const override {
     return expected * static_cast<double>(num_pages);
   }

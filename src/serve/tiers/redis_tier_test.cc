@@ -261,7 +261,7 @@ TEST(RedisTier, IsNotAskedWhileComputingIsFaster) {
 }
 
 TEST(RedisTier, SurvivesAServerThatAnswersAnything) {
-  for (const std::string answer :
+  for (const std::string& answer :
        {std::string("hello\r\n"), std::string("+OK\r\n"), std::string("$5\r\nabcde\r\n"),
         std::string("$99999999999999999999\r\n"), std::string("*-5\r\n"), std::string(5000, '\0'),
         std::string(":1\r\n"), std::string("-ERR no\r\n"), std::string("$-1\r\n")}) {

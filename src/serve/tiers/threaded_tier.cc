@@ -77,14 +77,11 @@ std::vector<bool> ThreadedTier::Contains(std::span<const PageKey> keys,
   question->deadline = deadline;
   question->found.resize(keys.size());
   if (!keys.empty()) Ask(question);
-  std::vector<bool> found;
-  {
-    const std::lock_guard lock(question->mutex);
-    found = question->found;
-  }
-  for (size_t i = 0; i < keys.size(); ++i) found[i] = found[i] || queue_.Find(keys[i]) != nullptr;
-  return found;
+  const std::lock_guard lock(question->mutex);
+  return question->found;
 }
+
+bool ThreadedTier::IsQueued(const PageKey& key) const { return queue_.Find(key) != nullptr; }
 
 bool ThreadedTier::Ask(const std::shared_ptr<Question>& question) {
   if (!backend_->IsAvailable()) return true;

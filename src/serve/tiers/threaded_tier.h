@@ -36,6 +36,7 @@ class ThreadedTier final : public PageTier {
                              TierClock::time_point deadline) override;
   std::vector<bool> Contains(std::span<const PageKey> keys,
                              TierClock::time_point deadline) override;
+  bool IsQueued(const PageKey& key) const override;
   double ExpectedSeconds(size_t num_pages) const override;
   bool Flush(TierClock::time_point deadline) override;
   TierStats Stats() const override;
