@@ -13,7 +13,7 @@ import re
 import sys
 from pathlib import Path
 
-ROWS = 100
+ROWS = 120
 TEST_FOLDERS = ("src", "cli", "tests")
 DOCUMENT_FOLDERS = ("docs", "models", "bench")
 TREE_FOLDERS = ("include/", "src/", "cli/", "examples/", "fuzz/", "tests/", "tools/", "docs/", "cmake/", "python/")

@@ -127,7 +127,7 @@ TEST(PlaneCoder, RowsOfADictionaryStayReferences) {
   TestRandom random(3);
   std::vector<std::byte> row(256);
   for (int p = 0; p < 6; ++p) {
-    TestPart& page = pages.emplace_back(MakePart(shape, static_cast<uint64_t>(20 + p)));
+    TestPart& page = pages.emplace_back(MakePart(shape, uint64_t{20} + static_cast<uint64_t>(p)));
     for (int r = 0; r < 32; r += p % 2 + 1) {
       GatherRow(tokens.view(), static_cast<int>(random.Bits() % 32), row.data());
       ScatterRow(shape, row.data(), r, {page.bytes, 0});
