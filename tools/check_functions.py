@@ -18,7 +18,7 @@ MOST = 60
 FOLDERS = ("include", "src", "cli", "fuzz", "examples", "tests", "python")
 SUFFIXES = {".h", ".cc", ".c", ".cu", ".cuh"}
 # What opens a block that is no function.
-OTHER = re.compile(r"^\s*(}|(if|else|for|while|switch|do|case|namespace|class|struct|enum|union|extern|return|try|catch)\b)")
+OTHER = re.compile(r"^\s*(}|extern \"C\" \{|(if|else|for|while|switch|do|case|namespace|class|struct|enum|union|return|try|catch)\b)")
 FUNCTION_END = re.compile(r"\)( const)?( noexcept)?( override)?( final)?( HWY_ATTR)?( ->.*)? \{$")
 
 

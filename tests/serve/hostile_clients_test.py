@@ -55,9 +55,10 @@ class HostileClients(unittest.TestCase):
     def open_files(self):
         return len(os.listdir(f"/proc/{self.server.process.pid}/fd"))
 
-    def resident(self):
-        with open(f"/proc/{self.server.process.pid}/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    def most_resident(self):
+        """Bytes that it has ever held."""
+        with open(f"/proc/{self.server.process.pid}/status", encoding="ascii") as file:
+            return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM:"))
 
     def connect(self, seconds=60):
         return socket.create_connection((self.server.host, self.server.port), seconds)
@@ -98,7 +99,7 @@ class HostileClients(unittest.TestCase):
     def test_a_body_that_nobody_reads_is_no_request(self):
         """The connection ends with the refusal: what was sent as a body is not taken for what comes next."""
         hidden = b"GET /health HTTP/1.1\r\n\r\n"
-        for head, status in ((b"OPTIONS / HTTP/1.1\r\nHost: x\r\n", b"200"),
+        for head, status in ((b"OPTIONS / HTTP/1.1\r\nHost: x\r\n", b"200"), (b"GET /health HTTP/1.1\r\nHost: x\r\n", b"200"),
                              (HEAD + b"Content-Encoding: br\r\n", b"415")):
             answer = self.send(head + b"Content-Length: %d\r\n\r\n" % len(hidden) + hidden, False)
             self.assertEqual(answer.count(b"HTTP/1.1 "), 1, answer)
@@ -114,7 +115,7 @@ class HostileClients(unittest.TestCase):
         self.assertEqual(self.send(REQUEST * 2 + LAST, False).count(b"HTTP/1.1 200"), 3)
 
     def test_endless_headers_and_bodies_take_no_memory(self):
-        before = self.resident()
+        before = self.most_resident()
         packed = gzip.compress(bytes(200 * MIB))
         endless = ((HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed), packed),
                    (b"GET / HTTP/1.1\r\n\n", b"X: A\r\n" * (MIB // 6)), (HEAD + b"X: ", b"A" * MIB), (HEAD, b"X: A\r\n" * (MIB // 6)), (b"", b"A" * MIB),
@@ -125,7 +126,7 @@ class HostileClients(unittest.TestCase):
                 client.sendall(begin)
                 for _ in range(100):
                     client.sendall(more)
-            self.assertLess(self.resident() - before, 60 * MIB, begin + more[:20])
+            self.assertLess(self.most_resident() - before, 60 * MIB, begin + more[:20])
 
     def test_mutated_requests_do_no_harm(self):
         rng = random.Random(7)

@@ -232,9 +232,7 @@ void BatchEngine::Admit() {
       RefuseTooLong(queued);
       continue;
     }
-    if (queued.is_crowded) {
-      crowded_.Begin(Now(), static_cast<double>(PagesToRead(queued)) * UsPerPage() * 1e-6);
-    }
+    if (queued.is_crowded) crowded_.Begin();
     Begin(std::move(queued));
   }
 }

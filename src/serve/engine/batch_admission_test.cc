@@ -80,7 +80,9 @@ TEST(BatchAdmission, PromptsThatPushOutOthersWait) {
     if (!has_room) options.cache_bytes = of_one * 7 / 2;
     TestEngine test(options);
     // The fourth pushes out the first: it is alone. After it comes the pause.
-    for (const uint64_t conversation : {1, 2, 3, 4}) test.AskAlone(turn(conversation));
+    for (const uint64_t conversation : {1, 2, 3, 4}) {
+      for (int i = 0; i < 2; ++i) test.AskAlone(turn(conversation));
+    }
     const auto running = test.Ask(turn(4, 60));
     test.engine().Step();
     const auto again = test.Ask(turn(1));

@@ -233,12 +233,14 @@ Status BatchEngine::ReadTokens(RunningRequest& running, int64_t end) {
   running.fed = end;
   counters_.longest = std::max(counters_.longest, static_cast<uint64_t>(end));
   counters_.prompt_s += timer.seconds();
+  running.reading_s += timer.seconds();
   // Short pieces take longer by the token than what this is used for.
   if (end - begin >= cache_->shape().page_tokens || us_per_prompt_token_ == 0)
     us_per_prompt_token_ = timer.us() / static_cast<double>(end - begin);
   KeepPages(running, end);
   if (!is_last) return Status();
   VARVE_RETURN_IF_ERROR(cache_->EndPrompt(running.sequence));
+  if (running.queued().is_crowded) crowded_.End(Now(), running.reading_s);
   counters_.prompt_tokens += static_cast<uint64_t>(running.prompt_tokens());
   counters_.prompt_tokens_cached += static_cast<uint64_t>(running.cached_tokens);
   ++counters_.tokens;
@@ -284,6 +286,8 @@ void BatchEngine::KeepEnd(RunningRequest& running) {
 void BatchEngine::RemoveEnded() {
   for (const auto& running : running_) {
     if (!running->has_ended()) continue;
+    const bool was_read = running->fed >= running->prompt_tokens();
+    if (running->queued().is_crowded && !was_read) crowded_.End(Now(), running->reading_s);
     if (options_.reuse_generated) KeepPages(*running, running->fed);
     if (running->pin != nullptr) {
       prefixes_->Touch(*running->pin, Now());

@@ -161,6 +161,15 @@ TEST_P(BatchEngineSpill, AConversationLeavesMemoryAndComesBackAtRest) {
   EXPECT_EQ(PagesOf(engine.engine().Snapshot()), "idle t3/t2 x4, sealed t4 x1");
 }
 
+// The tiers are asked about one path at a time, in the background.
+TEST_P(BatchEngineSpill, ManyConversationsLeave) {
+  const TempFolder folder;
+  TestEngine engine(WithSpill(folder, GetParam()));
+  for (uint64_t seed = 1; seed <= 6; ++seed) engine.AskAlone(TestRequest(300, 2, seed));
+  EXPECT_TRUE(TendUntil(engine, [&](const EngineSnapshot& now) { return now.prefix.pages == 0; }));
+  EXPECT_EQ(engine.engine().Snapshot().prefix.pages_spilled, 6u * 4);
+}
+
 TEST_P(BatchEngineSpill, APageThatFindsNoTierStays) {
   const TempFolder folder;
   EngineOptions options = WithSpill(folder, GetParam());

@@ -37,24 +37,24 @@ bool BatchEngine::SpillIdle(size_t max_pages) {
   if (tiers_ == nullptr) return false;
   const std::optional<PrefixCache::IdlePath> path = prefixes_->FindToSpill(Now());
   if (!path) return false;
-  const std::span<const PageKey> keys = std::span(path->keys).subspan(path->first_page);
+  const std::span<const PageKey> keys = std::span(path->keys).subspan(path->next_page);
   const std::optional<std::vector<bool>> there = tiers_->Contains(keys);
   if (!there) {
-    PrefixCache::AwaitSpill(*path, Now());
+    prefixes_->AwaitSpill(Now());
     return false;
   }
   bool has_all = path->next_page == path->first_page;
   size_t handed_over = 0;
-  size_t i = path->next_page - path->first_page;
+  size_t i = 0;
   for (; i < keys.size() && handed_over < max_pages; ++i) {
     if ((*there)[i]) continue;
     has_all = false;
     if (tiers_->IsQueued(keys[i])) continue;
     ++handed_over;
-    tiers_->KeepPage(path->sequence, path->first_page + i, keys[i], UsPerPage());
+    tiers_->KeepPage(path->sequence, path->next_page + i, keys[i], UsPerPage());
   }
   if (i < keys.size()) {
-    PrefixCache::ContinueSpill(*path, path->first_page + i);
+    PrefixCache::ContinueSpill(*path, path->next_page + i);
     return true;
   }
   if (has_all) return prefixes_->Spill(*path).ok();
@@ -69,6 +69,7 @@ void BatchEngine::SpillAll() {
   for (const PrefixCache::IdlePath& path : prefixes_->AllPaths()) {
     if (!tiers_->KeepPath(path.sequence, path.keys, UsPerPage(), deadline)) return;
   }
+  tiers_->Flush(deadline);
 }
 
 }  // namespace varve::serve

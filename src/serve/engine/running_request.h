@@ -31,7 +31,7 @@ struct QueuedRequest {
   Timer since_arrival = {};
   std::vector<PageKey> keys = {};  // of the prompt's full pages
   PrefixFetch fetch = {};          // of those that are not in memory
-  bool is_crowded = false;         // its turn has come to push out what others have used
+  bool is_crowded = false;         // it is read at the cost of others (CrowdedReads)
 };
 
 class RunningRequest {
@@ -49,6 +49,7 @@ class RunningRequest {
   int64_t cached_tokens = 0;  // of the prompt, from the prefix cache or its tiers
   size_t pages_in_tiers = 0;  // of its beginning: they need not be handed over
   int64_t fed = 0;            // tokens in the sequence
+  double reading_s = 0;       // in steps that read its prompt
 
   // Prompt and what has been generated; the last one may not be fed yet.
   const std::vector<int32_t>& tokens() const { return tokens_; }

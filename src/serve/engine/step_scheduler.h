@@ -52,22 +52,26 @@ std::optional<size_t> NextWaiting(std::span<const WaitingRequest> waiting);
 
 // Prompts that are read at the cost of pages which others have just used. Whoever loses those reads
 // them again, at the cost of the next: with a little less memory than the conversations under way
-// need, a server would do nothing else. So such a prompt begins only after a pause, `pause` times
-// as long as reading the one before it takes, kMostSeconds at most; whoever finds its pages in
-// memory goes ahead of it.
+// need, a server would do nothing else. So they are read one at a time, with a pause after each:
+// `pause` times as long as reading it took, kMostSeconds at most. Whoever finds its pages in memory
+// goes ahead of them.
 class CrowdedReads {
  public:
   static constexpr double kMostSeconds = 60;
 
   explicit CrowdedReads(double pause) : pause_(pause) {}
 
-  bool MayBegin(double now_s) const { return now_s >= next_s_; }
-  void Begin(double now_s, double reading_s) {
-    next_s_ = now_s + reading_s + std::min(pause_ * reading_s, kMostSeconds);
+  bool MayBegin(double now_s) const { return num_reading_ == 0 && now_s >= next_s_; }
+  void Begin() { ++num_reading_; }
+  // It has been read, or has ended before.
+  void End(double now_s, double reading_s) {
+    --num_reading_;
+    next_s_ = now_s + std::min(pause_ * reading_s, kMostSeconds);
   }
 
  private:
   double pause_;
+  int num_reading_ = 0;
   double next_s_ = 0;
 };
 

@@ -74,12 +74,15 @@ TEST(StepScheduler, TheTenantWithTheFewestSlotsIsNext) {
 TEST(StepScheduler, PromptsThatPushOthersOutTakeAShareOfTheTime) {
   CrowdedReads reads(/*pause=*/4);
   EXPECT_TRUE(reads.MayBegin(0));
-  reads.Begin(10, /*reading_s=*/2);
-  EXPECT_FALSE(reads.MayBegin(19));
-  EXPECT_TRUE(reads.MayBegin(20));
-  reads.Begin(100, /*reading_s=*/50);
-  EXPECT_FALSE(reads.MayBegin(150 + CrowdedReads::kMostSeconds - 1));
-  EXPECT_TRUE(reads.MayBegin(150 + CrowdedReads::kMostSeconds));
+  reads.Begin();
+  EXPECT_FALSE(reads.MayBegin(1000));
+  reads.End(1000, /*reading_s=*/2);
+  EXPECT_FALSE(reads.MayBegin(1007));
+  EXPECT_TRUE(reads.MayBegin(1008));
+  reads.Begin();
+  reads.End(2000, /*reading_s=*/50);
+  EXPECT_FALSE(reads.MayBegin(2000 + CrowdedReads::kMostSeconds - 1));
+  EXPECT_TRUE(reads.MayBegin(2000 + CrowdedReads::kMostSeconds));
 }
 
 }  // namespace step_scheduler_test

@@ -143,6 +143,22 @@ class ClientStream final : public httplib::Stream {
   char last_ = 0;
 };
 
+// Takes what a client goes on to send, for a moment: closing at once would cost it the answer.
+void Linger(int socket) {
+  constexpr milliseconds kTime{1000};
+  constexpr size_t kMostBytes = size_t{1} << 20;
+  shutdown(socket, SHUT_WR);
+  std::array<char, 4096> buffer{};
+  const Clock::time_point end = Clock::now() + kTime;
+  for (size_t taken = 0; taken < kMostBytes;) {
+    const auto left = std::chrono::duration_cast<milliseconds>(end - Clock::now());
+    if (left.count() <= 0 || !Await(socket, POLLIN, left)) return;
+    const ssize_t count = recv(socket, buffer.data(), buffer.size(), 0);
+    if (count <= 0) return;
+    taken += static_cast<size_t>(count);
+  }
+}
+
 // A connection has one thread, which runs its handlers.
 thread_local bool connection_ends = false;
 
@@ -162,6 +178,7 @@ BoundedServer::BoundedServer(uint64_t max_body_bytes) : max_body_bytes_(max_body
 
 bool BoundedServer::process_and_close_socket(socket_t socket) {
   bool is_done = false;
+  connection_ends = false;
   {
     ClientStream stream(socket, max_body_bytes_);
     const auto await_request = [&] {
@@ -173,11 +190,11 @@ bool BoundedServer::process_and_close_socket(socket_t socket) {
     };
     for (size_t left = keep_alive_max_count_; left > 0 && await_request(); --left) {
       bool is_closed = false;
-      connection_ends = false;
       is_done = process_request(stream, left == 1, is_closed, nullptr);
       if (!is_done || is_closed || connection_ends) break;
     }
   }
+  if (connection_ends) Linger(socket);
   shutdown(socket, SHUT_RDWR);
   close(socket);
   return is_done;

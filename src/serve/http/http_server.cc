@@ -62,11 +62,20 @@ void AllowOrigin(const HttpOptions& options, const httplib::Request& request,
   response.set_header("Vary", "Origin");
 }
 
-// Answers before the body has been read, if there is one.
-void RefuseBody(const httplib::Request& request, httplib::Response& response,
-                const ApiError& error) {
+bool HasBody(const httplib::Request& request) {
+  const std::string length = request.get_header_value("Content-Length");
+  return request.has_header("Transfer-Encoding") || !(length.empty() || length == "0");
+}
+
+// Of others the library takes a body for the next request.
+bool IsBodyRead(const std::string& method) {
+  return method == "POST" || method == "PUT" || method == "PATCH" || method == "DELETE";
+}
+
+// Answers before the body has been read.
+void Refuse(const httplib::Request& request, httplib::Response& response, const ApiError& error) {
   SendError(response, error);
-  BoundedServer::EndConnection(request);
+  if (HasBody(request)) BoundedServer::EndConnection(request);
 }
 
 // `curl -d` calls any body a form, and the library takes no form of more than 8 KiB. Nothing here
@@ -167,24 +176,21 @@ void HttpServer::Impl::SetHandlers() {
     using Handled = httplib::Server::HandlerResponse;
     TakeFormsAsJson(request);
     AllowOrigin(options, request, response);
+    if (HasBody(request) && !IsBodyRead(request.method)) BoundedServer::EndConnection(request);
     // A browser asks before it asks, without a key.
-    if (request.method == "OPTIONS") {
-      BoundedServer::EndConnection(request);
-      return Handled::Handled;
-    }
+    if (request.method == "OPTIONS") return Handled::Handled;
     // The library would unpack any number of bytes.
     const std::string encoding = request.get_header_value("Content-Encoding");
     if (!encoding.empty() && encoding != "identity") {
-      RefuseBody(request, response,
-                 {415,
-                  "invalid_request_error",
-                  "Content-Encoding: bodies are taken as they are, not packed",
-                  {}});
+      Refuse(request, response,
+             {415,
+              "invalid_request_error",
+              "Content-Encoding: bodies are taken as they are, not packed",
+              {}});
       return Handled::Handled;
     }
     if (IsPublic(request.path) || IsAllowed(context, request)) return Handled::Unhandled;
-    RefuseBody(request, response,
-               {401, "authentication_error", "the API key is missing or wrong", {}});
+    Refuse(request, response, {401, "authentication_error", "the API key is missing or wrong", {}});
     return Handled::Handled;
   });
   server.set_error_handler([this](const httplib::Request& request, httplib::Response& response) {

@@ -181,13 +181,24 @@ Result<bool> PrefixCache::EvictOne(double now_s) {
   return true;
 }
 
+bool PrefixCache::WasTakenUp(const PrefixNode& leaf) const {
+  for (const PrefixNode* node = &leaf; node != root_.get() && node->children.size() <= 1;
+       node = node->parent) {
+    if (node->uses > 1) return true;
+  }
+  return false;
+}
+
 size_t PrefixCache::NumUnusedSince(double time_s, size_t most) const {
   std::set<const PrefixNode*> counted;
   for (const PrefixNode* leaf : leaves_) {
+    bool is_left = !WasTakenUp(*leaf);
     for (const PrefixNode* node = leaf; node != root_.get(); node = node->parent) {
       if (counted.size() >= most) return most;
+      is_left = is_left && node->children.size() <= 1;
       // What is further up was touched as lately, or is pinned, too.
-      if (node->pins > 0 || node->touched_s >= time_s || !counted.insert(node).second) break;
+      if (node->pins > 0 || (node->touched_s >= time_s && !is_left)) break;
+      if (!counted.insert(node).second) break;
     }
   }
   return counted.size();

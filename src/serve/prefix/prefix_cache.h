@@ -113,8 +113,8 @@ class PrefixCache {
   // Gives up the page of least value; false if all that is left is in use. Its memory is free at
   // once.
   Result<bool> EvictOne(double now_s);
-  // Pages that EvictOne can give up one after the other, all of them without use since `time_s`;
-  // counts no further than `most`.
+  // Pages that EvictOne can give up one after the other: those without use since `time_s`, and
+  // those of paths to which nobody has come back. Counts no further than `most`.
   size_t NumUnusedSince(double time_s, size_t most) const;
   // Gives up the pages of a path, from its end, as far as nobody else has or uses them.
   Status Forget(std::span<const PageKey> keys);
@@ -140,8 +140,8 @@ class PrefixCache {
   Status Spill(const IdlePath& path);
   // Pages before this one have been handed to the tiers.
   static void ContinueSpill(const IdlePath& path, size_t next_page);
-  // It is not known yet what the tiers have: again in a moment.
-  static void AwaitSpill(const IdlePath& path, double now_s);
+  // It is not known yet what the tiers have: FindToSpill has the same path again in a moment.
+  void AwaitSpill(double now_s);
   // All that a tier did not have have been handed over: again from the first, not before some
   // seconds, more each time.
   static void PostponeSpill(const IdlePath& path, double now_s);
@@ -153,6 +153,8 @@ class PrefixCache {
 
  private:
   PrefixNode* FindNode(std::span<const PageKey> keys, size_t* num_pages) const;
+  // Whether a page that no other path has was used more than once.
+  bool WasTakenUp(const PrefixNode& leaf) const;
   std::vector<PageKey> KeysOf(const PrefixNode& leaf) const;
   static void AddPins(PrefixNode& node, int count);
   void LookAgainAt(double time_s);

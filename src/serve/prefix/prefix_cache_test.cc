@@ -67,8 +67,10 @@ TEST_F(PrefixCacheTest, WhatIsTakenHasTheRowsThatWereKept) {
 TEST_F(PrefixCacheTest, CountsWhatNobodyHasUsedForAWhile) {
   PrefixCache prefixes(*cache_, {});
   const auto common = Tokens(1000, 2);
-  Talk(prefixes, Join(common, Tokens(1, 2)), 0);
-  Talk(prefixes, Join(common, Tokens(500, 3)), 5);
+  // Conversations of two turns.
+  for (const double now_s : {-1, 0}) Talk(prefixes, Join(common, Tokens(1, 2)), now_s);
+  for (const double now_s : {4, 5}) Talk(prefixes, Join(common, Tokens(500, 3)), now_s);
+  Talk(prefixes, Tokens(2000, 4), -1);
   PrefixNode* pin = Begin(prefixes, Tokens(2000, 4), 0).pin;
   EXPECT_EQ(prefixes.NumUnusedSince(0, 100), 0u);
   EXPECT_EQ(prefixes.NumUnusedSince(1, 100), 2u);  // the end of the first
@@ -76,6 +78,11 @@ TEST_F(PrefixCacheTest, CountsWhatNobodyHasUsedForAWhile) {
   EXPECT_EQ(prefixes.NumUnusedSince(6, 4), 4u);
   prefixes.Unpin(pin);
   EXPECT_EQ(prefixes.NumUnusedSince(6, 100), 11u);
+  // What was asked once keeps nobody waiting, however new; the common pages are others', too.
+  Talk(prefixes, Join(common, Tokens(3000, 6)), 7);
+  EXPECT_EQ(prefixes.NumUnusedSince(0, 100), 6u);
+  Talk(prefixes, Join(common, Tokens(3000, 6)), 8);
+  EXPECT_EQ(prefixes.NumUnusedSince(0, 100), 0u);
 }
 
 TEST_F(PrefixCacheTest, EvictionGivesTheMemoryBackPageByPage) {

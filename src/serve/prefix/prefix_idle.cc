@@ -149,9 +149,7 @@ void PrefixCache::ContinueSpill(const IdlePath& path, size_t next_page) {
   path.leaf->spill_page = next_page;
 }
 
-void PrefixCache::AwaitSpill(const IdlePath& path, double now_s) {
-  path.leaf->spill_after_s = now_s + kAwaitSeconds;
-}
+void PrefixCache::AwaitSpill(double now_s) { next_spill_s_ = now_s + kAwaitSeconds; }
 
 void PrefixCache::PostponeSpill(const IdlePath& path, double now_s) {
   path.leaf->spill_page = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 #include <utility>
 
 namespace varve::serve {
@@ -82,7 +83,7 @@ bool PrefixTiers::KeepPage(SequenceId sequence, size_t page, const PageKey& key,
 bool PrefixTiers::KeepPath(SequenceId sequence, std::span<const PageKey> keys, double us_per_page,
                            TierClock::time_point deadline) {
   const std::vector<bool> there = Ask(keys);
-  uint64_t waiting_bytes = 0;
+  uint64_t waiting_bytes = queue_bytes_;  // nobody knows
   for (size_t i = 0; i < keys.size(); ++i) {
     if (there[i] || IsQueued(keys[i])) continue;
     if (TierClock::now() >= deadline) return false;
@@ -90,14 +91,14 @@ bool PrefixTiers::KeepPath(SequenceId sequence, std::span<const PageKey> keys, d
     // Those behind it would be of no use.
     if (image == nullptr) return true;
     // A queue that is full would drop it.
-    if (waiting_bytes > 0 && waiting_bytes + image->size() > queue_bytes_ / 2) {
-      tiers_->Flush(deadline);
+    if (waiting_bytes + image->size() > queue_bytes_ / 2) {
+      tiers_->FlushAny(deadline);
       waiting_bytes = 0;
     }
     tiers_->Put(keys[i], image, ValueOf(us_per_page, image->size()));
     waiting_bytes += image->size();
   }
-  return tiers_->Flush(deadline);
+  return true;
 }
 
 std::vector<bool> PrefixTiers::Ask(std::span<const PageKey> keys) const {
@@ -116,7 +117,11 @@ std::optional<std::vector<bool>> PrefixTiers::Contains(std::span<const PageKey> 
     if (std::equal(keys.begin(), keys.end(), asked_.begin(), asked_.end())) return found;
   }
   asked_.assign(keys.begin(), keys.end());
-  answer_ = std::async(std::launch::async, [this, asked = asked_] { return Ask(asked); });
+  try {
+    answer_ = std::async(std::launch::async, [this, asked = asked_] { return Ask(asked); });
+  } catch (const std::system_error&) {
+    answer_ = {};  // no thread to be had now
+  }
   return std::nullopt;
 }
 

@@ -65,9 +65,11 @@ class PrefixTiers {
   // One page of a sequence; false if it cannot leave the cache.
   bool KeepPage(SequenceId sequence, size_t page, const PageKey& key, double us_per_page);
   // All pages of a path that no tier has, from the first on: what is written can be used, however
-  // far it comes. Waits while the tiers write. False: not all by the deadline.
+  // far it comes. Waits while all tiers write. False: not all by the deadline.
   bool KeepPath(SequenceId sequence, std::span<const PageKey> keys, double us_per_page,
                 TierClock::time_point deadline);
+  // Waits until all has been written; false: not by the deadline.
+  bool Flush(TierClock::time_point deadline) { return tiers_->Flush(deadline); }
   // Which of the pages some tier has. Asks in the background: none until the answer is there. One
   // question at a time; asking for other pages then forgets the answer.
   std::optional<std::vector<bool>> Contains(std::span<const PageKey> keys);

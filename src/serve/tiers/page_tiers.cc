@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 namespace varve::serve {
@@ -37,6 +38,16 @@ std::vector<PageImage> PageTiers::Fetch(std::span<const PageKey> chain,
       images.push_back(beyond[images.size()]);
   }
   return images;
+}
+
+bool PageTiers::FlushAny(TierClock::time_point deadline) {
+  constexpr std::chrono::milliseconds kPoll{2};
+  for (;;) {
+    for (const std::unique_ptr<PageTier>& tier : tiers_)
+      if (tier->Flush(TierClock::now())) return true;
+    if (TierClock::now() >= deadline) return false;
+    std::this_thread::sleep_for(kPoll);
+  }
 }
 
 bool PageTiers::Flush(TierClock::time_point deadline) {

@@ -48,6 +48,8 @@ class PageTiers {
   uint64_t pages_skipped() const { return pages_skipped_; }
 
   bool Flush(TierClock::time_point deadline);
+  // Until one of them has written all that it was given: the others may be away.
+  bool FlushAny(TierClock::time_point deadline);
 
  private:
   std::vector<std::unique_ptr<PageTier>> tiers_;
