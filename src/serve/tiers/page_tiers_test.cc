@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -49,8 +50,9 @@ class SlowTier final : public PageTier {
   std::map<PageKey, PageImage> pages;
   std::chrono::milliseconds wait{0};
   double expected = 0;
-  int gets = 0;
-  TierClock::time_point deadline;
+  // By any thread.
+  std::atomic<int> gets = 0;
+  std::atomic<TierClock::time_point> deadline;
 };
 
 struct TwoTiers {
@@ -103,10 +105,10 @@ TEST(PageTiers, WaitNoLongerThanComputingTakes) {
   TwoTiers two;
   const TierClock::time_point before = TierClock::now();
   two.tiers->Fetch(two.chain, {0.05, 5, 0});
-  EXPECT_GE(two.far->deadline, before + std::chrono::milliseconds(500));
-  EXPECT_LE(two.far->deadline, TierClock::now() + std::chrono::milliseconds(500));
+  EXPECT_GE(two.far->deadline.load(), before + std::chrono::milliseconds(500));
+  EXPECT_LE(two.far->deadline.load(), TierClock::now() + std::chrono::milliseconds(500));
   two.tiers->Fetch(two.chain, {10, 2, 0});
-  EXPECT_LE(two.far->deadline, TierClock::now() + std::chrono::seconds(2));
+  EXPECT_LE(two.far->deadline.load(), TierClock::now() + std::chrono::seconds(2));
 }
 
 TEST(PageTiers, AreOpenedAsTheSettingsSay) {
