@@ -23,7 +23,12 @@
 
 namespace {
 
-using namespace varve::serve;
+using varve::serve::BatchEngine;
+using varve::serve::Engine;
+using varve::serve::EngineOptions;
+using varve::serve::HttpOptions;
+using varve::serve::HttpServer;
+using varve::serve::ServedModel;
 
 constexpr int64_t kContext = 96;  // answers are short
 

@@ -15,7 +15,24 @@
 
 namespace {
 
-using namespace varve::serve;
+using varve::serve::AnswerEnd;
+using varve::serve::AnswerEvent;
+using varve::serve::AnswerFormat;
+using varve::serve::AnswerToken;
+using varve::serve::ApiError;
+using varve::serve::CollectedAnswer;
+using varve::serve::CompletionCall;
+using varve::serve::CompletionRequest;
+using varve::serve::ErrorJson;
+using varve::serve::JsonText;
+using varve::serve::kMaxChoices;
+using varve::serve::MakeChatFormat;
+using varve::serve::MakeLlamaFormat;
+using varve::serve::MakeTextFormat;
+using varve::serve::ParseBody;
+using varve::serve::ReadChat;
+using varve::serve::ReadCompletion;
+using varve::serve::ServedModel;
 
 void Expect(const char* what, bool holds) {
   if (holds) return;

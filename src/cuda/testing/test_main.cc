@@ -10,7 +10,9 @@
 #include "cuda/testing/check.h"
 
 int main(int argc, char** argv) {
-  using namespace varve::cuda::testing;
+  using varve::cuda::testing::AllTests;
+  using varve::cuda::testing::Failures;
+  using varve::cuda::testing::TestCase;
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
     std::printf("SKIPPED: no CUDA device on this machine\n");
