@@ -24,7 +24,7 @@ class ConvertCommand : public testing::Test {
   std::string Convert() {
     testing::internal::CaptureStdout();
     const Status status = ConvertModel(options_);
-    const std::string text = testing::internal::GetCapturedStdout();
+    std::string text = testing::internal::GetCapturedStdout();
     EXPECT_TRUE(status.ok()) << status.message();
     return text;
   }

@@ -137,7 +137,7 @@ struct SplitPass {
   size_t stride;
   StripReader& reader;
   ReadAhead& ahead;
-  size_t* strips_read;
+  size_t& strips_read;
 
   float* PageScores(size_t p) const {
     return scores + p * static_cast<size_t>(rows.shape->page_tokens);
@@ -154,7 +154,7 @@ void ScorePages(const SplitPass& pass, const PreparedQueries& prepared) {
         std::fill_n(scores + row * pass.stride, rows.shape->page_tokens, kMinusInf);
       continue;
     }
-    SetRate(pass.ahead, (*pass.strips_read)++);
+    SetRate(pass.ahead, pass.strips_read++);
     const Rung& rung = entry.page->rung(Part::kKey);
     rung.Scores(KeyShape(rows, pass.head), pass.reader.Get(*entry.page, Part::kKey, pass.head),
                 prepared[rows.spaces->KeyIndex(rung)], rows.rows(), entry.rows, scores, pass.stride,
@@ -205,7 +205,7 @@ void AddPageValues(const SplitPass& pass, Partial& partial) {
     if (!PageVisible(rows, entry)) continue;
     const Rung& rung = entry.page->rung(Part::kValue);
     run.MakeRoomFor(rung);
-    if (!ReadTogether(*entry.page)) SetRate(pass.ahead, (*pass.strips_read)++);
+    if (!ReadTogether(*entry.page)) SetRate(pass.ahead, pass.strips_read++);
     const int space = rows.spaces->ValueIndex(rung);
     float* accumulators = partial.accumulators[space];
     if (!Touched(partial, space)) {
@@ -302,7 +302,7 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
       .stride = entries.size() * static_cast<size_t>(rows.shape->page_tokens) + kRowPadding,
       .reader = reader,
       .ahead = ahead,
-      .strips_read = strips_read};
+      .strips_read = *strips_read};
   ScorePages(pass, prepared);
   clock.Lap(&StageTimes::scores_us);
   rows.kernels->softmax({pass.scores, rows.rows(), pass.stride, rows.shape->page_tokens,
