@@ -56,7 +56,8 @@ WhisperTensors RandomWhisper(const WhisperConfig& config, uint64_t seed, WeightT
     const WhisperTensor& tensor = model.tensors.at(shape.name);
     const bool is_embedding =
         shape.name.ends_with("embedding") || shape.name.starts_with("decoder.token");
-    const auto inputs = static_cast<float>(tensor.values() / tensor.dims[0]);
+    const auto num_inputs = tensor.values() / tensor.dims[0];
+    const auto inputs = static_cast<float>(num_inputs);
     const float deviation =
         shape.is_factor && !is_embedding ? std::clamp(1 / std::sqrt(inputs), 0.001f, 1.0f) : 0.1f;
     FillRandomWeights(stored, tensor.values(), deviation,

@@ -254,7 +254,7 @@ Status RunText(const RunOptions& asked) {
   TextRun run(options, std::move(setup), std::move(lane), &recorder, since_start);
   VARVE_RETURN_IF_ERROR(run.Load());
   // A run that ends in an error keeps what was done: its file, its closing line and its JSON.
-  const Status ended = converse ? run.Converse() : run.Once();
+  Status ended = converse ? run.Converse() : run.Once();
   if (!ended.ok() && !run.has_begun()) return ended;
   const Status finished = run.Finish();
   return ended.ok() ? finished : ended;

@@ -34,8 +34,8 @@ struct ServeOptions {
   int threads = 0;
   std::string precision = "auto";
   std::string repack = "auto";
-  std::string speech;            // a Whisper model; empty: none
-  std::string speech_plan = "";  // empty: f16
+  std::string speech;       // a Whisper model; empty: none
+  std::string speech_plan;  // empty: f16
   int stop_seconds = 20;
   bool check = false;
   std::string log = "text";

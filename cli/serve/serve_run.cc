@@ -143,9 +143,8 @@ void ServeUntilSignal(HttpServer& server, Engine& engine, int stop_seconds) {
 Status CheckAndEnd(HttpServer& server, Engine& engine, const ServeOptions& options) {
   std::thread listener([&server] { server.Run(); });
   const std::string key = options.http.api_keys.empty() ? "" : options.http.api_keys[0];
-  const Status checked =
-      serve::CheckServer(options.http.host, server.port(), key,
-                         [](const std::string& line) { fmt::print("{}\n", line); });
+  Status checked = serve::CheckServer(options.http.host, server.port(), key,
+                                      [](const std::string& line) { fmt::print("{}\n", line); });
   engine.Stop(std::chrono::milliseconds(0));
   server.Stop();
   listener.join();

@@ -41,7 +41,7 @@ class TranscribeCommand : public ::testing::Test {
     ::testing::internal::CaptureStderr();
     const Status done = TranscribeFiles(options_);
     errors_ = ::testing::internal::GetCapturedStderr();
-    const std::string text = ::testing::internal::GetCapturedStdout();
+    std::string text = ::testing::internal::GetCapturedStdout();
     if (status != nullptr) {
       *status = done;
     } else {

@@ -197,7 +197,7 @@ void Attention::RunSplitTask(const Job& job, const Task& task, int worker) {
     float* page_sums = PageSumsFor(job, chunk, worker);
     AttendSplit(chunk, head, task.split, PreparedFor(job, head, chunk),
                 workers_[worker].scratch.data(), page_sums, workers_[worker].reader, ahead,
-                &strips_read, stages_->For(worker), partial);
+                strips_read, stages_->For(worker), partial);
     KeepPageSums(job, head, chunk, task.split, partial, page_sums);
   }
 }
@@ -217,7 +217,7 @@ void Attention::RunChunkTask(const Job& job, const Task& task, int worker) {
   for (int split = 0; split < job.splits; ++split) {
     float* page_sums = PageSumsFor(job, chunk, worker);
     AttendSplit(chunk, task.head, split, prepared, workers_[worker].scratch.data(), page_sums,
-                workers_[worker].reader, ahead, &strips_read, stages_->For(worker), part);
+                workers_[worker].reader, ahead, strips_read, stages_->For(worker), part);
     KeepPageSums(job, task.head, chunk, split, part, page_sums);
     StageClock clock(stages_->For(worker));
     MergePartial(chunk, total, part);

@@ -289,7 +289,7 @@ void AddReads(const QueryRows& rows, int head, int split, ReadAhead& ahead) {
 
 void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueries& prepared,
                  std::byte* scratch, float* page_sums, StripReader& reader, ReadAhead& ahead,
-                 size_t* strips_read, StageTimes* times, Partial& partial) {
+                 size_t& strips_read, StageTimes* times, Partial& partial) {
   StageClock clock(times);
   const size_t begin = static_cast<size_t>(split) * kSplitPages;
   const auto entries =
@@ -302,7 +302,7 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
       .stride = entries.size() * static_cast<size_t>(rows.shape->page_tokens) + kRowPadding,
       .reader = reader,
       .ahead = ahead,
-      .strips_read = *strips_read};
+      .strips_read = strips_read};
   ScorePages(pass, prepared);
   clock.Lap(&StageTimes::scores_us);
   rows.kernels->softmax({pass.scores, rows.rows(), pass.stride, rows.shape->page_tokens,

@@ -91,11 +91,11 @@ void AddReads(const QueryRows& rows, int head, int split, ReadAhead& ahead);
 
 // Attends to pages [16 * split, 16 * split + 16). page_sums [rows, pages of the split]
 // unless null gets every page's sum of weights, relative to partial.max. `ahead` holds what this
-// thread reads from here on, `*strips_read` how many of its ranges have been used up. `reader` is
+// thread reads from here on, `strips_read` how many of its ranges have been used up. `reader` is
 // this thread's: if it ends with an error, the result means nothing. `times` may be null.
 void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueries& prepared,
                  std::byte* scratch, float* page_sums, StripReader& reader, ReadAhead& ahead,
-                 size_t* strips_read, StageTimes* times, Partial& partial);
+                 size_t& strips_read, StageTimes* times, Partial& partial);
 
 // Adds `part` to `total`. Splits are merged in ascending order, always.
 void MergePartial(const QueryRows& rows, Partial& total, const Partial& part);

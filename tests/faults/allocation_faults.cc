@@ -138,7 +138,7 @@ constexpr PlanCase kPlans[] = {
 
 class Driver {
  public:
-  Driver(const PlanCase& plan, uint64_t seed, std::string folder)
+  Driver(const PlanCase& plan, uint64_t seed, const std::string& folder)
       : plan_(plan), dice_(seed), file_(folder + "/faults." + std::to_string(getpid()) + ".varve") {
     shape_ = {sizeof(varve_shape), kLayers, kHeads, 1, kDim, kDim, 0};
     Must(varve_cache_create(&shape_, plan.plan, nullptr, &cache_), "varve_cache_create");
