@@ -45,9 +45,10 @@ def sources(build_dir):
     """One command per source file of the project: {path: command}."""
     commands = {}
     for entry in json.loads((build_dir / "compile_commands.json").read_text()):
-        if "-DVARVE_CUDA_EMULATED" in entry["command"]:
-            continue  # device code for the host: its words are CUDA's, not ours
         path = pathlib.Path(entry["file"])
+        # Device code is nvcc's; compiled for the host, its words are CUDA's, not ours.
+        if path.suffix == ".cu" or "VARVE_CUDA_EMULATED" in entry["command"] or "emulation" in path.parts:
+            continue
         if path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in FOLDERS:
             commands.setdefault(path, entry["command"])
     return commands
