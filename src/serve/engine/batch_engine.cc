@@ -239,8 +239,8 @@ Status BatchEngine::ReadTokens(RunningRequest& running, int64_t end) {
     us_per_prompt_token_ = timer.us() / static_cast<double>(end - begin);
   KeepPages(running, end);
   if (!is_last) return Status();
-  VARVE_RETURN_IF_ERROR(cache_->EndPrompt(running.sequence));
   if (running.queued().is_crowded) crowded_.End(Now(), running.reading_s);
+  VARVE_RETURN_IF_ERROR(cache_->EndPrompt(running.sequence));
   counters_.prompt_tokens += static_cast<uint64_t>(running.prompt_tokens());
   counters_.prompt_tokens_cached += static_cast<uint64_t>(running.cached_tokens);
   ++counters_.tokens;
