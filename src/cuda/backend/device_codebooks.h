@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "attention/backend.h"
-#include "cuda/backend/device_buffers.h"
+#include "cuda/memory/device_buffers.h"
 #include "cuda/device_attention.h"
 
 namespace varve::cuda {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/align.h"
-#include "cuda/backend/device_buffers.h"
+#include "cuda/memory/device_buffers.h"
 #include "pages/page_pool.h"
 
 namespace varve::cuda {

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "cuda/backend/device_buffers.h"
+#include "cuda/memory/device_buffers.h"
 
 namespace varve::cuda {
 namespace {

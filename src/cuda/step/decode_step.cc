@@ -6,7 +6,8 @@
 #include <cstring>
 
 #include "cuda/device_encode.h"
-#include "cuda/step/step_kernels.h"
+#include "cuda/layers/layer_kernels.h"
+#include "cuda/step/random_fill.h"
 #include "cuda/testing/bench_pages.h"
 
 namespace varve::cuda::step {
@@ -45,7 +46,7 @@ StepWeights::StepWeights(const ModelShape& shape)
       norm_(static_cast<size_t>(shape.hidden)) {
   FillRandom(values_.data(), values_.size(), 1.7f / std::sqrt(static_cast<float>(shape.hidden)), 1,
              nullptr);
-  FillRandom(norm_.data(), norm_.size(), 1.0f, 2, nullptr);
+  norm_.Upload(std::vector<float>(norm_.size(), 1.0f));
 }
 
 size_t StepWeights::Bytes(const ModelShape& shape) {
@@ -140,9 +141,9 @@ void StepCache::FillPages(int layers) {
   call_.page_begin = page_begin_->data();
 }
 
-void StepCache::Append(int layer, const __half* keys, const __half* values, int64_t row_stride,
-                       cudaStream_t stream) {
+void StepCache::Append(int layer, const float* keys, const float* values, cudaStream_t stream) {
   const auto index = static_cast<size_t>(layer);
+  const int64_t row_stride = int64_t{call_.shape.kv_heads} * kHeadDim;
   if (jobs_.size() <= index) jobs_.resize(index + 1);
   if (jobs_[index] == nullptr) {  // the first step; those that are captured find it
     std::vector<DeviceAppendJob> jobs(static_cast<size_t>(batch_));
@@ -158,61 +159,122 @@ void StepCache::Append(int layer, const __half* keys, const __half* values, int6
   call.shape = call_.shape;
   call.jobs = reinterpret_cast<const DeviceAppendJob*>(jobs_[index]->data());
   call.num_jobs = batch_;
+  call.type = TensorType::kF32;
   call.token_stride = row_stride;
   call.head_stride = kHeadDim;
   MustBeOk(cuda::Append(call, stream));
 }
 
-void StepCache::Attend(int layer, const __half* queries, __half* output, cudaStream_t stream) {
+void StepCache::Attend(int layer, const float* queries, __half* output, cudaStream_t stream) {
   DeviceAttention call = call_;
   call.pages = pages_->data() + static_cast<size_t>(layer) * static_cast<size_t>(batch_) *
                                     static_cast<size_t>(pages_each_);
+  call.query_type = TensorType::kF32;
   call.queries = queries;
   call.output = output;
   MustBeOk(cuda::Attend(call, limits_, workspace_->data(), workspace_->size(), stream));
 }
 
-DecodeStep::DecodeStep(const ModelShape& shape, const StepWeights& weights, int batch)
+DecodeStep::DecodeStep(const ModelShape& shape, const StepWeights& weights, int batch, int position)
     : shape_(shape),
       weights_(weights),
       batch_(batch),
-      products_(batch),
+      tokens_(static_cast<size_t>(batch)),
+      cos_sin_(static_cast<size_t>(batch) * kHeadDim),
       x_(static_cast<size_t>(batch) * shape.hidden),
-      normed_(x_.size()),
       qkv_(static_cast<size_t>(batch) * QkvOutputs(shape)),
       queries_(static_cast<size_t>(batch) * shape.heads * kHeadDim),
-      attended_(queries_.size()),
+      keys_(static_cast<size_t>(batch) * shape.kv_heads * kHeadDim),
+      values_(keys_.size()),
       gate_up_(2 * static_cast<size_t>(batch) * shape.ffn),
-      gated_(static_cast<size_t>(batch) * shape.ffn),
-      logits_(static_cast<size_t>(batch) * shape.vocabulary) {
+      logits_(static_cast<size_t>(batch) * shape.vocabulary),
+      normed_(x_.size()),
+      attended_(queries_.size()),
+      gated_(static_cast<size_t>(batch) * shape.ffn) {
+  MustBeOk(products_.Create(AlgorithmChoice::kFastest));
   FillRandom(attended_.data(), attended_.size(), 1.0f, 4, nullptr);
+  constexpr int kPairs = kHeadDim / 2;
+  std::vector<int32_t> tokens;
+  std::vector<float> cos_sin(cos_sin_.size());
+  for (int row = 0; row < batch; ++row) {
+    tokens.push_back(row + 1);
+    for (int i = 0; i < kPairs; ++i) {
+      const double angle = position * std::pow(10000.0, -static_cast<double>(i) / kPairs);
+      cos_sin[static_cast<size_t>(row * kHeadDim + i)] = static_cast<float>(std::cos(angle));
+      cos_sin[static_cast<size_t>(row * kHeadDim + kPairs + i)] =
+          static_cast<float>(std::sin(angle));
+    }
+  }
+  tokens_.Upload(tokens);
+  cos_sin_.Upload(cos_sin);
 }
 
-void DecodeStep::Run(StepCache* cache, int position, cudaStream_t stream) {
-  FillRandom(x_.data(), x_.size(), 1.0f, 3, stream);  // in place of the token's embedding
+void DecodeStep::Norm(__half* out, cudaStream_t stream) {
+  MustBeOk(RmsNorm({.x = x_.data(),
+                    .weight = weights_.norm(),
+                    .rows = batch_,
+                    .dim = shape_.hidden,
+                    .epsilon = 1e-5f,
+                    .out = out},
+                   stream));
+}
+
+void DecodeStep::Multiply(const __half* x, const __half* weights, int inputs, int outputs, bool add,
+                          float* out, cudaStream_t stream) {
+  MustBeOk(products_.Multiply({.x = x,
+                               .weights = weights,
+                               .rows = batch_,
+                               .inputs = inputs,
+                               .outputs = outputs,
+                               .add = add,
+                               .out = out},
+                              stream));
+}
+
+void DecodeStep::Rotate(cudaStream_t stream) {
+  MustBeOk(SplitAndRotate({.qkv = qkv_.data(),
+                           .cos_sin = cos_sin_.data(),
+                           .pairs = kHeadDim / 2,
+                           .rows = batch_,
+                           .heads = shape_.heads,
+                           .kv_heads = shape_.kv_heads,
+                           .head_dim = kHeadDim,
+                           .queries = queries_.data(),
+                           .keys = keys_.data(),
+                           .values = values_.data()},
+                          stream));
+}
+
+void DecodeStep::Run(StepCache* cache, cudaStream_t stream) {
+  // The matrix of the logits is the table of the embedding, too.
+  MustBeOk(Embed({.tokens = tokens_.data(),
+                  .num_tokens = batch_,
+                  .table = weights_.logits(),
+                  .width = shape_.hidden,
+                  .out = x_.data()},
+                 stream));
   const int qkv = static_cast<int>(QkvOutputs(shape_)), query = shape_.heads * kHeadDim;
   for (int index = 0; index < shape_.layers; ++index) {
     const StepWeights::Layer layer = weights_.layer(index);
-    RmsNorm(x_.data(), weights_.norm(), batch_, shape_.hidden, normed_.data(), stream);
-    products_.Multiply(normed_.data(), layer.qkv, shape_.hidden, qkv, false, qkv_.data(), stream);
-    RotateQueriesAndKeys(qkv_.data(), batch_, shape_.heads, shape_.kv_heads, kHeadDim, position,
-                         queries_.data(), stream);
+    Norm(normed_.data(), stream);
+    Multiply(normed_.data(), layer.qkv, shape_.hidden, qkv, false, qkv_.data(), stream);
+    Rotate(stream);
     if (cache != nullptr) {
-      const __half* keys = qkv_.data() + query;
-      cache->Append(index, keys, keys + shape_.kv_heads * kHeadDim, qkv, stream);
+      cache->Append(index, keys_.data(), values_.data(), stream);
       cache->Attend(index, queries_.data(), attended_.data(), stream);
     }
-    products_.Multiply(attended_.data(), layer.out, query, shape_.hidden, true, x_.data(), stream);
-    RmsNorm(x_.data(), weights_.norm(), batch_, shape_.hidden, normed_.data(), stream);
-    products_.Multiply(normed_.data(), layer.gate_up, shape_.hidden, 2 * shape_.ffn, false,
-                       gate_up_.data(), stream);
-    GateUp(gate_up_.data(), batch_, shape_.ffn, gated_.data(), stream);
-    products_.Multiply(gated_.data(), layer.down, shape_.ffn, shape_.hidden, true, x_.data(),
-                       stream);
+    Multiply(attended_.data(), layer.out, query, shape_.hidden, true, x_.data(), stream);
+    Norm(normed_.data(), stream);
+    Multiply(normed_.data(), layer.gate_up, shape_.hidden, 2 * shape_.ffn, false, gate_up_.data(),
+             stream);
+    MustBeOk(GateUp(
+        {.gate_up = gate_up_.data(), .rows = batch_, .dim = shape_.ffn, .out = gated_.data()},
+        stream));
+    Multiply(gated_.data(), layer.down, shape_.ffn, shape_.hidden, true, x_.data(), stream);
   }
-  RmsNorm(x_.data(), weights_.norm(), batch_, shape_.hidden, normed_.data(), stream);
-  products_.Multiply(normed_.data(), weights_.logits(), shape_.hidden, shape_.vocabulary, false,
-                     logits_.data(), stream);
+  Norm(normed_.data(), stream);
+  Multiply(normed_.data(), weights_.logits(), shape_.hidden, shape_.vocabulary, false,
+           logits_.data(), stream);
 }
 
 }  // namespace varve::cuda::step

@@ -5,11 +5,13 @@
 #ifndef VARVE_CUDA_STEP_DECODE_STEP_H_
 #define VARVE_CUDA_STEP_DECODE_STEP_H_
 
+#include <cuda_fp16.h>
+
 #include <memory>
 #include <vector>
 
 #include "cuda/device_attention.h"
-#include "cuda/step/products.h"
+#include "cuda/layers/products.h"
 #include "cuda/testing/device_buffer.h"
 #include "cuda/testing/pq_book.h"
 
@@ -37,7 +39,7 @@ class StepWeights {
   };
   Layer layer(int index) const;
   const __half* logits() const { return values_.data() + layer_count_ * layers_; }
-  const __half* norm() const { return norm_.data(); }
+  const float* norm() const { return norm_.data(); }
   static size_t Bytes(const ModelShape& shape);
 
  private:
@@ -45,7 +47,7 @@ class StepWeights {
   size_t layer_count_;  // values of a layer
   size_t layers_;
   testing::DeviceBuffer<__half> values_;
-  testing::DeviceBuffer<__half> norm_;
+  testing::DeviceBuffer<float> norm_;
 };
 
 // The cache of all layers: sealed pages of one rung and an open page of f16 per sequence.
@@ -56,9 +58,9 @@ class StepCache {
   static size_t Bytes(const ModelShape& shape, int batch, int context, DeviceRung rung,
                       int pq_bits);
 
-  void Append(int layer, const __half* keys, const __half* values, int64_t row_stride,
-              cudaStream_t stream);
-  void Attend(int layer, const __half* queries, __half* output, cudaStream_t stream);
+  // Dense rows of f32.
+  void Append(int layer, const float* keys, const float* values, cudaStream_t stream);
+  void Attend(int layer, const float* queries, __half* output, cudaStream_t stream);
 
  private:
   void FillPages(int layers);
@@ -77,19 +79,28 @@ class StepCache {
   std::vector<std::unique_ptr<testing::DeviceBuffer<std::byte>>> jobs_;  // of append, by layer
 };
 
-// Buffers of a step; the stream's work.
+// Buffers of a step; the stream's work. The kernels between the products are those of the runtime's
+// models (cuda/layers).
 class DecodeStep {
  public:
-  DecodeStep(const ModelShape& shape, const StepWeights& weights, int batch);
+  DecodeStep(const ModelShape& shape, const StepWeights& weights, int batch, int position);
   // cache: null leaves attention and the new rows out.
-  void Run(StepCache* cache, int position, cudaStream_t stream);
+  void Run(StepCache* cache, cudaStream_t stream);
 
  private:
+  void Norm(__half* out, cudaStream_t stream);
+  void Multiply(const __half* x, const __half* weights, int inputs, int outputs, bool add,
+                float* out, cudaStream_t stream);
+  void Rotate(cudaStream_t stream);
+
   ModelShape shape_;
   const StepWeights& weights_;
   int batch_;
   Products products_;
-  testing::DeviceBuffer<__half> x_, normed_, qkv_, queries_, attended_, gate_up_, gated_, logits_;
+  testing::DeviceBuffer<int32_t> tokens_;  // [batch]
+  testing::DeviceBuffer<float> cos_sin_;   // [batch, 2, kHeadDim / 2]
+  testing::DeviceBuffer<float> x_, qkv_, queries_, keys_, values_, gate_up_, logits_;
+  testing::DeviceBuffer<__half> normed_, attended_, gated_;
 };
 
 }  // namespace varve::cuda::step

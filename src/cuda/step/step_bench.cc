@@ -57,10 +57,10 @@ bool KindOf(const std::string& name, CacheKind* kind) {
   return false;
 }
 
-double MedianUs(DecodeStep& step, StepCache* cache, int position) {
-  step.Run(cache, position, nullptr);  // plans of products, jobs of append
+double MedianUs(DecodeStep& step, StepCache* cache) {
+  step.Run(cache, nullptr);  // plans of products, jobs of append
   Must(cudaDeviceSynchronize(), "first step");
-  const auto run = [&](int, cudaStream_t stream) { step.Run(cache, position, stream); };
+  const auto run = [&](int, cudaStream_t stream) { step.Run(cache, stream); };
   return testing::TimeGraph(1, run).median_us;
 }
 
@@ -92,8 +92,8 @@ void RunModel(const ModelShape& model, const Options& options, size_t memory, co
   };
   for (const std::string& text : options.batches) {
     const int batch = std::atoi(text.c_str());
-    DecodeStep step(model, weights, batch);
-    report("none", batch, 0, MedianUs(step, nullptr, options.context));
+    DecodeStep step(model, weights, batch, options.context);
+    report("none", batch, 0, MedianUs(step, nullptr));
     for (const std::string& name : options.rungs) {
       CacheKind kind;
       if (!KindOf(name, &kind)) continue;
@@ -104,7 +104,7 @@ void RunModel(const ModelShape& model, const Options& options, size_t memory, co
         continue;
       }
       StepCache cache(model, batch, options.context, kind.rung, kind.pq_bits);
-      report(name, batch, fits, MedianUs(step, &cache, options.context));
+      report(name, batch, fits, MedianUs(step, &cache));
     }
   }
 }

@@ -1,4 +1,4 @@
-#include "cuda/backend/device_buffers.h"
+#include "cuda/memory/device_buffers.h"
 
 #include <string>
 

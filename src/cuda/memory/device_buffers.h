@@ -1,8 +1,8 @@
-// Memory that the back end works with besides pages: scratch on the device that only grows, and
-// what carries records and tensors from the host to it.
+// Memory on a device and the way there, for the back end of caches and for the runtime's models:
+// scratch that only grows, and what carries records and tensors from the host.
 
-#ifndef VARVE_CUDA_BACKEND_DEVICE_BUFFERS_H_
-#define VARVE_CUDA_BACKEND_DEVICE_BUFFERS_H_
+#ifndef VARVE_CUDA_MEMORY_DEVICE_BUFFERS_H_
+#define VARVE_CUDA_MEMORY_DEVICE_BUFFERS_H_
 
 #include <cuda_runtime_api.h>
 
@@ -80,4 +80,4 @@ class Uplink {
 
 }  // namespace varve::cuda
 
-#endif  // VARVE_CUDA_BACKEND_DEVICE_BUFFERS_H_
+#endif  // VARVE_CUDA_MEMORY_DEVICE_BUFFERS_H_
