@@ -3,6 +3,7 @@
 
     base <- kernels <- rungs, store, fold <- pages <- attention, cuda, file <- cache <- c_api, runtime <- serve <- cli
 
+The folder runtime/cuda sees cuda/layers and cuda/memory besides what runtime sees, and no other folder of runtime sees it.
 `retention` sees base alone, `plan` sees base, the tables of rungs and policies and which tokens fold makes a row, `runtime` sees kernels and base and
 reaches the cache through include/varve alone, and a public header includes public headers and the standard library,
 nothing else; python/native sees the public headers and pybind11. Every layer of src/ may include
@@ -47,6 +48,10 @@ ALLOWED = {
     "examples": set(),
     "python": set(),
 }
+# Folders that see folders of another layer.
+FOLDERS_SEEN = {"src/runtime/cuda": {"src/cuda/layers", "src/cuda/memory"}}
+# Folders that nothing outside them includes.
+CLOSED_FOLDERS = {"src/runtime/cuda"}
 SRC_LAYERS = set(ALLOWED) - {PUBLIC, "examples", "python"}
 # On top of everything: they may include any layer of src/, but nothing includes them.
 for _top in ("cli", "bench", "fuzz", "tests"):
@@ -111,6 +116,11 @@ def check_include(root: Path, includer: Path, layer: str, name: str) -> Optional
             return f'{layer} includes "{name}", which is neither standard nor {PUBLIC}'
         return None
     target_layer = layer_of(target)
+    from_folder, to_folder = ("/".join(path.parts[:3]) for path in (includer, target))
+    if to_folder in FOLDERS_SEEN.get(from_folder, ()):
+        return None
+    if to_folder in CLOSED_FOLDERS and from_folder != to_folder and layer not in ("cli", "bench", "fuzz", "tests"):
+        return f'"{name}" is the business of {to_folder} alone'
     if target_layer is None:
         return f'"{name}" is in no layer that may be included'
     if target_layer in (layer, PUBLIC) or target_layer in ALLOWED[layer]:
@@ -171,6 +181,8 @@ GOOD_TREE = {
     "src/c_api/c_api.cc": '#include "cache/cache.h"\n',
     "src/serve/server.cc": '#include "runtime/llama/llama.h"\n',
     "src/cache/cache_test.cc": '#include <gtest/gtest.h>\n#include "tests/model.h"\n',
+    "src/cuda/layers/norm.h": "",
+    "src/runtime/cuda/step.cc": '#include "cuda/layers/norm.h"\n#include "runtime/cuda/step.h"\n',
     "src/runtime/llama/llama.cc": '#include "varve/plan.h"\n#include "base/half.h"\n',
     "src/runtime/llama/llama_testing.h": '#include "tests/model.h"\n',
     "cli/main.cc": '#include "kernels/dot.h"\n#include <CLI/CLI.hpp>\n',
@@ -203,6 +215,9 @@ BAD_FILES = [
     ("src/pages/twin.cc", '#include "tests/cache/twin.h"\n', 1),
     ("src/cache/cli.cc", '#include "../../cli/main.cc"\n', 1),
     ("src/runtime/past_the_api.cc", '#include "cache/cache.h"\n', 1),
+    ("src/runtime/cuda/pages.cc", '#include "cuda/backend/pages.h"\n', 1),
+    ("src/runtime/llama/kernels.cc", '#include "cuda/layers/norm.h"\n', 1),
+    ("src/runtime/llama/gpu.cc", '#include "runtime/cuda/step.h"\n', 1),
     ("include/varve/inward.h", '#include "base/half.h"\n', 1),
     ("include/varve/third_party.h", "#include <vector>\n#include <fmt/core.h>\n", 2),
     ("include/varve/isa.h", "#include <immintrin.h>\n", 1),

@@ -82,7 +82,8 @@ Result<LlamaConfig> ReadLlamaConfig(const GgufFile& file);
 // The values of general.architecture that ReadLlamaConfig takes.
 std::span<const std::string_view> LlamaArchitectures();
 
-// Shapes for speed measurements without a download: "qwen3-0.6b", "small-1024", "deep-512".
+// Shapes for speed measurements without a download: "qwen3-0.6b", "small-1024", "deep-512",
+// "llama-3.1-8b".
 Result<LlamaConfig> PresetConfig(std::string_view name);
 std::span<const std::string_view> PresetNames();
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/gguf/gguf_fingerprint.h"
+#include "runtime/llama/llama_on_gpu.h"
 #include "runtime/llama/llama_runner.h"
 #include "runtime/llama/llama_weights.h"
 #include "runtime/llama/woven_weights.h"
@@ -72,6 +73,11 @@ Result<std::shared_ptr<const DecoderModel>> LlamaModel::Repack(Executor& executo
   auto woven = std::make_unique<LlamaWeights>(*weights_);
   VARVE_RETURN_IF_ERROR(WeaveWeights(executor, *woven));
   return std::shared_ptr<const DecoderModel>(new LlamaModel(info(), config_, std::move(woven)));
+}
+
+Result<std::shared_ptr<const DecoderModel>> LlamaModel::PlaceOnGpu(int device_index,
+                                                                   Executor& executor) const {
+  return PlaceLlamaOnGpu(shared_from_this(), device_index, executor);
 }
 
 std::unique_ptr<DecoderRunner> LlamaModel::MakeRunner(Executor& executor,

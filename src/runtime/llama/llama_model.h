@@ -38,6 +38,8 @@ class LlamaModel final : public DecoderModel, public std::enable_shared_from_thi
                                             ProductPrecision precision) const override;
   uint64_t RepackBytes() const override;
   Result<std::shared_ptr<const DecoderModel>> Repack(Executor& executor) const override;
+  Result<std::shared_ptr<const DecoderModel>> PlaceOnGpu(int device_index,
+                                                         Executor& executor) const override;
 
  private:
   LlamaModel(DecoderInfo info, LlamaConfig config, std::unique_ptr<LlamaWeights> weights);

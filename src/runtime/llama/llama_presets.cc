@@ -29,6 +29,24 @@ LlamaConfig Qwen3Small() {
   return config;
 }
 
+// The shape of Llama-3.1-8B: 8.0 billion weights, 16 GB in F16.
+LlamaConfig Llama8B() {
+  LlamaConfig config;
+  config.architecture = "llama";
+  config.name = "llama-3.1-8b";
+  config.num_layers = 32;
+  config.width = 4096;
+  config.ffn_width = 14336;
+  config.num_heads = 32;
+  config.num_kv_heads = 8;
+  config.head_dim = 128;
+  config.vocab_size = 128256;
+  config.context = 131072;
+  config.rope.dims = config.head_dim;
+  config.rope.base = 5e5;
+  return config;
+}
+
 // Eight layers of width 1024 with few KV heads; the output matrix is one of its own.
 LlamaConfig Small1024() {
   LlamaConfig config;
@@ -66,12 +84,13 @@ LlamaConfig Deep512() {
 }  // namespace
 
 std::span<const std::string_view> PresetNames() {
-  static constexpr std::string_view kNames[] = {"qwen3-0.6b", "small-1024", "deep-512"};
+  static constexpr std::string_view kNames[] = {"qwen3-0.6b", "small-1024", "deep-512",
+                                                "llama-3.1-8b"};
   return kNames;
 }
 
 Result<LlamaConfig> PresetConfig(std::string_view name) {
-  for (const auto make : {Qwen3Small, Small1024, Deep512}) {
+  for (const auto make : {Qwen3Small, Small1024, Deep512, Llama8B}) {
     LlamaConfig config = make();
     if (config.name == name) return config;
   }

@@ -30,6 +30,11 @@ class RopeTable {
   // to the position with this index in Prepare.
   void Apply(size_t index, float* row, int num_heads, int head_dim) const;
 
+  // What Apply reads, for whoever rotates elsewhere.
+  RopeOrder order() const { return order_; }
+  int pairs() const { return static_cast<int>(frequencies_.size()); }
+  const float* cos_sin() const { return cos_sin_.data(); }  // [positions, 2, pairs]
+
  private:
   RopeOrder order_;
   float attention_factor_;

@@ -8,6 +8,13 @@ Result<std::shared_ptr<const DecoderModel>> DecoderModel::Repack(Executor&) cons
   return Unimplemented(fmt::format("{}: this architecture's weights cannot be repacked", name()));
 }
 
+Result<std::shared_ptr<const DecoderModel>> DecoderModel::PlaceOnGpu(int, Executor&) const {
+  return Unimplemented(
+      fmt::format("{}: architecture \"{}\" has no kernels for a GPU", name(), info_.architecture));
+}
+
+void DecoderModel::PlaceCache(int, CacheOptions*) const {}
+
 Result<std::unique_ptr<Tokenizer>> DecoderModel::MakeTokenizer() const {
   if (info_.source.empty()) {
     return FailedPrecondition(

@@ -68,6 +68,18 @@ class DecoderModel {
   // results agree to rounding.
   virtual Result<std::shared_ptr<const DecoderModel>> Repack(Executor& executor) const;
 
+  // The same model with its weights copied to a GPU: its runners compute there. Caches for them are
+  // made with the options of CacheOptionsFor (model_cache.h) and must not outlive it. Weights that
+  // are not f16 or bf16 are decoded and rounded to f16; results agree with the CPU's to that.
+  // kUnimplemented for a family without kernels there and in a build without CUDA, kNotFound
+  // without the device or cuBLASLt, kOutOfMemory if the device has no room.
+  virtual Result<std::shared_ptr<const DecoderModel>> PlaceOnGpu(int device_index,
+                                                                 Executor& executor) const;
+  // Sets what a cache must be told so that the model's runners can use it: device and stream.
+  // `sharers` caches, this one included, are to be made: on a GPU, where a cache takes its memory
+  // at once, max_bytes becomes its part of what is free; with 1 it stays (0: most of it).
+  virtual void PlaceCache(int sharers, CacheOptions* options) const;
+
   // The tokenizer that the model's file describes. Refuses one with more tokens than the model has
   // rows for. kFailedPrecondition for random weights. Errors name the file. A model need not have
   // one: whoever has token ids already does without.

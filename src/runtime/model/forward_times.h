@@ -11,7 +11,7 @@
 namespace varve {
 
 // Microseconds so far. The sum is the time inside Forward and Decode, less that of the caller's
-// `progress`.
+// `progress`. A model on a GPU knows the whole and cache_us: what is neither is in other_us.
 struct ForwardTimes {
   double linear_us = 0;
   double attention_us = 0;  // Append and Attend
