@@ -126,6 +126,29 @@ Status RepackModel(const std::string& when, Executor& executor,
   return Status();
 }
 
+void AddDeviceOption(CLI::App& command, std::string& device) {
+  command
+      .add_option("--device", device,
+                  "Where the model computes and the cache lives: cpu, or cuda, a GPU of NVIDIA's. "
+                  "There products have f16 inputs (bf16 where the weights are), and --precision "
+                  "and --repack mean nothing")
+      ->type_name("cpu|cuda")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+}
+
+Status PlaceModel(const std::string& device, Executor& executor,
+                  std::shared_ptr<const DecoderModel>& model) {
+  if (device != "cuda") return Status();
+  Result<std::shared_ptr<const DecoderModel>> placed = model->PlaceOnGpu(0, executor);
+  if (!placed.ok()) {
+    return Status(placed.status().code(),
+                  fmt::format("--device cuda: {}", placed.status().message()));
+  }
+  model = std::move(*placed);
+  return Status();
+}
+
 Result<std::string> ReadTextFile(const std::string& path) {
   const std::string name = path == "-" ? "stdin" : fmt::format("\"{}\"", path);
   const auto fail = [&](const char* what) {

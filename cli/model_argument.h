@@ -50,6 +50,13 @@ void AddRepackOption(CLI::App& command, std::string& when);
 Status RepackModel(const std::string& when, Executor& executor,
                    std::shared_ptr<const DecoderModel>& model);
 
+// --device cpu|cuda: where the model computes and its caches are.
+void AddDeviceOption(CLI::App& command, std::string& device);
+
+// Does what the option says: with "cuda", a model on the GPU takes the place of the CPU's.
+Status PlaceModel(const std::string& device, Executor& executor,
+                  std::shared_ptr<const DecoderModel>& model);
+
 // A check of --precision: bf16 needs oneDNN, which is loaded when it is asked for.
 const CLI::Validator& LoadablePrecision();
 

@@ -60,7 +60,8 @@ constexpr const char* kBenchDecodeFooter =
     "  varve bench decode -m model.gguf --kv 'k=q8_0,v=q4_0' --depths 8192 --threads 2\n"
     "  varve bench decode -m smollm2 --batch 8 --kv q8_0 --depths 2048\n"
     "  varve bench decode --random-model qwen3-0.6b --kv 'h2o,ratio=3.5' --depths "
-    "1024,4096,16384";
+    "1024,4096,16384\n"
+    "  varve bench decode --random-model llama-3.1-8b --weights f16 --device cuda --kv q8_0 t4";
 
 void AddAttention(CLI::App& bench, int* exit_code) {
   CLI::App* command =
@@ -127,6 +128,7 @@ void AddDecode(CLI::App& bench, int* exit_code) {
                                              varve::RandomModelNames())
                             ->excludes(model);
   varve::cli::AddRepackOption(*command, options->repack);
+  varve::cli::AddDeviceOption(*command, options->device);
   command->add_option("--weights", options->weights, "Weight type of --random-model")
       ->capture_default_str()
       ->needs(random);

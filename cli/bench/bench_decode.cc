@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -32,6 +33,7 @@ constexpr int kMinSteps = 8;
 constexpr int64_t kMaxDepth = 1 << 24;
 constexpr double kRepetitionUs = 1e6;
 constexpr size_t kMaxModelName = 80;
+constexpr uint64_t kGpuSlackBytes = uint64_t{256} << 20;
 
 double RelativeError(const std::vector<float>& values, const std::vector<float>& exact) {
   double square = 0;
@@ -56,11 +58,14 @@ class DecodeBench {
  private:
   // Candidates in groups that fit into memory beside the f16 cache, as indices of plans_.
   Result<std::vector<std::vector<size_t>>> Groups() const;
+  // Of each plan, at the largest depth, for all sequences.
+  Result<std::vector<uint64_t>> LaneBytes() const;
   Status ReadPlans();
   Status RunGroup(const std::vector<size_t>& group);
   Status RunDepth(int64_t depth, std::vector<std::unique_ptr<DecodeLane>>& lanes);
   Result<int> ChooseSteps(DecodeLane& baseline);
   Status TimeRow(DecodeRow& row, int64_t depth, int steps);
+  bool on_gpu() const { return options_.device == "cuda"; }
 
   const BenchDecodeOptions& options_;
   std::shared_ptr<const DecoderModel> model_;
@@ -74,8 +79,8 @@ class DecodeBench {
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<DecoderRunner> runner_;
   std::unique_ptr<SyntheticRows> synthetic_;
-  std::unique_ptr<ReadBandwidth> read_;
-  uint64_t resident_before_ = 0;  // with the model in use, before any cache
+  std::unique_ptr<ReadBandwidth> read_;  // null on a GPU
+  uint64_t resident_before_ = 0;         // with the model in use, before any cache
 };
 
 Status DecodeBench::ReadPlans() {
@@ -96,7 +101,7 @@ Status DecodeBench::ReadPlans() {
   return Status();
 }
 
-Result<std::vector<std::vector<size_t>>> DecodeBench::Groups() const {
+Result<std::vector<uint64_t>> DecodeBench::LaneBytes() const {
   const int64_t most = depths_.back() + std::max(kMaxSteps, options_.steps);
   std::vector<uint64_t> bytes;
   for (size_t i = 0; i < plans_.size(); ++i) {
@@ -106,6 +111,16 @@ Result<std::vector<std::vector<size_t>>> DecodeBench::Groups() const {
                     fmt::format("--kv \"{}\": {}", names_[i], estimate.status().message()));
     }
     bytes.push_back(*estimate * static_cast<uint64_t>(options_.batch));
+  }
+  return bytes;
+}
+
+Result<std::vector<std::vector<size_t>>> DecodeBench::Groups() const {
+  VARVE_ASSIGN_OR_RETURN(const std::vector<uint64_t> bytes, LaneBytes());
+  if (on_gpu()) {  // its memory is taken when a cache is made, and the error says what it has not
+    std::vector<size_t> all(plans_.size() - 1);
+    std::iota(all.begin(), all.end(), size_t{1});
+    return std::vector<std::vector<size_t>>{all};
   }
   const std::string depth =
       fmt::format("--depths {}{}", depths_.back(),
@@ -191,7 +206,7 @@ Status DecodeBench::RunDepth(int64_t depth, std::vector<std::unique_ptr<DecodeLa
   std::vector<double> bandwidths;
   for (int rep = 0; rep < options_.reps; ++rep) {
     if (InterruptScope::interrupted() && rep > 0) break;
-    bandwidths.push_back(read_->Measure(*executor_));
+    if (read_ != nullptr) bandwidths.push_back(read_->Measure(*executor_));
     for (DecodeRow& row : table) {
       VARVE_RETURN_IF_ERROR(TimeRow(row, depth, steps));
       if (!row.noise) progress.Update(done++, fmt::format("repetition {}", rep + 1));
@@ -203,10 +218,11 @@ Status DecodeBench::RunDepth(int64_t depth, std::vector<std::unique_ptr<DecodeLa
                          options_.batch,
                          steps,
                          executor_->num_threads(),
-                         Median(bandwidths),
+                         on_gpu() ? 0.0 : Median(bandwidths),
                          model_->weight_bytes_per_token(),
                          resident_before_,
-                         options_.breakdown};
+                         options_.breakdown,
+                         on_gpu()};
   ReportDecode(at, table, out_, rows_);
   return Status();
 }
@@ -215,7 +231,10 @@ Status DecodeBench::RunGroup(const std::vector<size_t>& group) {
   std::vector<std::unique_ptr<DecodeLane>> lanes;
   std::vector<size_t> indices = {0};
   indices.insert(indices.end(), group.begin(), group.end());
+  VARVE_ASSIGN_OR_RETURN(const std::vector<uint64_t> bytes, LaneBytes());
   for (const size_t i : indices) {
+    // A cache on a GPU takes its memory at once: what it will need, and some for the open pages.
+    if (on_gpu()) caches_[i].max_bytes = bytes[i] + bytes[i] / 4 + kGpuSlackBytes;
     VARVE_ASSIGN_OR_RETURN(std::unique_ptr<DecodeLane> lane,
                            DecodeLane::Make(names_[i], caches_[i], *model_, options_.batch));
     lanes.push_back(std::move(lane));
@@ -229,7 +248,8 @@ Status DecodeBench::RunGroup(const std::vector<size_t>& group) {
 Status DecodeBench::Run() {
   VARVE_RETURN_IF_ERROR(ReadPlans());
   executor_ = MakeThreadPool(options_.threads);
-  VARVE_RETURN_IF_ERROR(RepackModel(options_.repack, *executor_, model_));
+  VARVE_RETURN_IF_ERROR(RepackModel(on_gpu() ? "off" : options_.repack, *executor_, model_));
+  VARVE_RETURN_IF_ERROR(PlaceModel(options_.device, *executor_, model_));
   for (const Plan& plan : plans_) {
     VARVE_ASSIGN_OR_RETURN(CacheOptions options, LaneOptions(plan, *model_, *executor_));
     options.time_stages = options_.breakdown;
@@ -243,19 +263,21 @@ Status DecodeBench::Run() {
   VARVE_RETURN_IF_ERROR(trial->TimeSteps(*runner_, 1, &tokens).status());
   trial.reset();
   resident_before_ = ResidentBytes();  // before the buffer that only measures
-  read_ = std::make_unique<ReadBandwidth>(
-      std::max<uint64_t>(DescribeMachine().last_level_cache_bytes * 9 / 4, uint64_t{128} << 20));
-  read_->Measure(*executor_);  // warm up
+  if (!on_gpu()) {
+    read_ = std::make_unique<ReadBandwidth>(
+        std::max<uint64_t>(DescribeMachine().last_level_cache_bytes * 9 / 4, uint64_t{128} << 20));
+    read_->Measure(*executor_);  // warm up
+  }
 
   VARVE_ASSIGN_OR_RETURN(std::vector<std::vector<size_t>> groups, Groups());
   const CacheShape& shape = model_->cache_shape();
-  fmt::print(out_,
-             "{}: {} layers, width {}, {} heads on {} KV heads of {}; {} of weights per token; {} "
-             "threads, isa {}\n",
-             name_, shape.num_layers, model_->info().width, shape.num_kv_heads * shape.group_size,
-             shape.num_kv_heads, shape.key_dim,
-             HumanBytes(static_cast<double>(model_->weight_bytes_per_token())),
-             executor_->num_threads(), ActiveKernels().name);
+  fmt::print(
+      out_, "{}: {} layers, width {}, {} heads on {} KV heads of {}; {} of weights per token; {}\n",
+      name_, shape.num_layers, model_->info().width, shape.num_kv_heads * shape.group_size,
+      shape.num_kv_heads, shape.key_dim,
+      HumanBytes(static_cast<double>(model_->weight_bytes_per_token())),
+      on_gpu() ? "on a GPU"
+               : fmt::format("{} threads, isa {}", executor_->num_threads(), ActiveKernels().name));
   const InterruptScope scope;
   for (const std::vector<size_t>& group : groups) {
     if (!InterruptScope::interrupted()) VARVE_RETURN_IF_ERROR(RunGroup(group));

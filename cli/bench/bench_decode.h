@@ -26,6 +26,7 @@ struct BenchDecodeOptions {
   std::string random_model;  // in its place: a shape with random weights
   std::string weights = "q8_0";
   std::string repack = "auto";
+  std::string device = "cpu";  // or "cuda"
   std::vector<std::string> plans = {"f16", "q8_0", "q4_0r"};
   std::vector<int64_t> depths = {0, 4096, 16384, 32768};
   int batch = 1;  // sequences that are decoded together

@@ -61,7 +61,9 @@ DecodeFigures FiguresOf(const DecodeCase& at, const DecodeRow& baseline, const D
   figures.cache_bytes_read = stats.bytes_used;
   figures.resident_bytes = at.resident_before + row.lane->resident_growth();
   const uint64_t read_bytes = at.weight_bytes_per_token + stats.bytes_used;
-  figures.bandwidth_fraction = static_cast<double>(read_bytes) * steps_per_s / at.read_bandwidth;
+  if (at.read_bandwidth > 0) {
+    figures.bandwidth_fraction = static_cast<double>(read_bytes) * steps_per_s / at.read_bandwidth;
+  }
   const double all = row.times.total_us();
   if (all > 0) {
     figures.weights = row.times.linear_us / all;
@@ -76,8 +78,9 @@ DecodeFigures FiguresOf(const DecodeCase& at, const DecodeRow& baseline, const D
 std::vector<std::string> HeadersOf(const DecodeCase& at) {
   std::vector<std::string> headers = {"plan", ">tokens/s"};
   if (at.batch > 1) headers.emplace_back(">of each");
-  Extend(headers, {">x f16", ">p99", ">cache", ">resident", ">weights", ">attention", ">cache work",
-                   ">other", ">of read", ">logit error"});
+  Extend(headers, {">x f16", ">p99", ">cache", ">resident"});
+  if (!at.on_gpu) Extend(headers, {">weights", ">attention", ">cache work", ">other", ">of read"});
+  headers.emplace_back(">logit error");
   return headers;
 }
 
@@ -90,39 +93,46 @@ std::vector<std::string> CellsOf(const DecodeCase& at, const DecodeRow& row,
   Extend(cells, {fmt::format("{:.2f}", figures.ratio_to_f16),
                  fmt::format("{:.2f} ms", figures.p99_us / 1e3),
                  HumanBytes(static_cast<double>(figures.cache_bytes)),
-                 HumanBytes(static_cast<double>(figures.resident_bytes)), percent(figures.weights),
-                 percent(figures.attention), percent(figures.cache_work), percent(figures.other),
-                 fmt::format("{:.0f} %", 100 * figures.bandwidth_fraction),
-                 fmt::format("{:.1e}", row.logit_error)});
+                 HumanBytes(static_cast<double>(figures.resident_bytes))});
+  if (!at.on_gpu) {
+    Extend(cells,
+           {percent(figures.weights), percent(figures.attention), percent(figures.cache_work),
+            percent(figures.other), fmt::format("{:.0f} %", 100 * figures.bandwidth_fraction)});
+  }
+  cells.push_back(fmt::format("{:.1e}", row.logit_error));
   return cells;
 }
 
 nlohmann::ordered_json JsonOf(const DecodeCase& at, const DecodeRow& row, const char* role,
                               const DecodeFigures& figures) {
-  return {{"plan", row.lane->name()},
-          {"role", role},
-          {"model", at.model},
-          {"depth", at.depth},
-          {"batch", at.batch},
-          {"threads", at.threads},
-          {"steps", at.steps},
-          {"reps", row.us.size()},
-          {"tokens_per_s", figures.tokens_per_s},
-          {"tokens_per_s_each", figures.tokens_per_s / at.batch},
-          {"ratio_to_f16", figures.ratio_to_f16},
-          {"p50_us", figures.p50_us},
-          {"p99_us", figures.p99_us},
-          {"cache_bytes", figures.cache_bytes},
-          {"resident_bytes", figures.resident_bytes},
-          {"weight_bytes_per_token", at.weight_bytes_per_token},
-          {"cache_bytes_read", figures.cache_bytes_read},
-          {"share_weights", figures.weights},
-          {"share_attention", figures.attention},
-          {"share_cache", figures.cache_work},
-          {"share_other", figures.other},
-          {"read_bandwidth_gbps", at.read_bandwidth / 1e9},
-          {"bandwidth_fraction", figures.bandwidth_fraction},
-          {"logit_error", row.logit_error}};
+  nlohmann::ordered_json json = {{"plan", row.lane->name()},
+                                 {"role", role},
+                                 {"model", at.model},
+                                 {"device", at.on_gpu ? "cuda" : "cpu"},
+                                 {"depth", at.depth},
+                                 {"batch", at.batch},
+                                 {"threads", at.threads},
+                                 {"steps", at.steps},
+                                 {"reps", row.us.size()},
+                                 {"tokens_per_s", figures.tokens_per_s},
+                                 {"tokens_per_s_each", figures.tokens_per_s / at.batch},
+                                 {"ratio_to_f16", figures.ratio_to_f16},
+                                 {"p50_us", figures.p50_us},
+                                 {"p99_us", figures.p99_us},
+                                 {"cache_bytes", figures.cache_bytes},
+                                 {"resident_bytes", figures.resident_bytes},
+                                 {"weight_bytes_per_token", at.weight_bytes_per_token},
+                                 {"cache_bytes_read", figures.cache_bytes_read}};
+  if (!at.on_gpu) {
+    json["share_weights"] = figures.weights;
+    json["share_attention"] = figures.attention;
+    json["share_cache"] = figures.cache_work;
+    json["share_other"] = figures.other;
+    json["read_bandwidth_gbps"] = at.read_bandwidth / 1e9;
+    json["bandwidth_fraction"] = figures.bandwidth_fraction;
+  }
+  json["logit_error"] = row.logit_error;
+  return json;
 }
 
 // Policies, packing, folding, fallbacks: lines below the table, where a plan has them.
@@ -143,10 +153,12 @@ void PrintDetails(const DecodeCase& at, const std::vector<DecodeRow>& rows, std:
 
 void ReportDecode(const DecodeCase& at, const std::vector<DecodeRow>& rows, std::FILE* out,
                   nlohmann::ordered_json& json) {
-  fmt::print(out,
-             "\ndepth {}{}, {} steps x {} repetitions; read bandwidth {:.1f} GB/s in this run\n",
-             at.depth, at.batch == 1 ? "" : fmt::format(", {} sequences together", at.batch),
-             at.steps, rows[0].us.size(), at.read_bandwidth / 1e9);
+  fmt::print(
+      out, "\ndepth {}{}, {} steps x {} repetitions{}\n", at.depth,
+      at.batch == 1 ? "" : fmt::format(", {} sequences together", at.batch), at.steps,
+      rows[0].us.size(),
+      at.on_gpu ? ""
+                : fmt::format("; read bandwidth {:.1f} GB/s in this run", at.read_bandwidth / 1e9));
   TextTable table(HeadersOf(at));
   for (const DecodeRow& row : rows) {
     const DecodeFigures figures = FiguresOf(at, rows[0], row);

@@ -38,6 +38,7 @@ struct DecodeCase {
   uint64_t weight_bytes_per_token = 0;
   uint64_t resident_before = 0;  // with the model in use, before any cache
   bool breakdown = false;        // stages were timed: a second table
+  bool on_gpu = false;           // parts of a step and the read bandwidth are not known
 };
 
 // The first row is the f16 baseline. One table to `out`, one JSON row each to `json`.

@@ -65,6 +65,7 @@ void AddEvalOptions(CLI::App& command, EvalOptions& options) {
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "i16", "bf16"}))
       ->check(LoadablePrecision());
+  AddDeviceOption(command, options.device);
   command.add_option("--json", options.json, "Write the rows as JSON to FILE, or - for stdout");
 }
 
@@ -76,6 +77,8 @@ Result<EvalInputs> PrepareEval(const EvalOptions& options) {
   VARVE_ASSIGN_OR_RETURN(inputs.model, LoadModel(options.model));
   inputs.precision = FindPrecision(options.precision).value_or(ProductPrecision::kF32);
   inputs.executor = MakeThreadPool(options.threads);
+  VARVE_RETURN_IF_ERROR(PlaceModel(options.device, *inputs.executor, inputs.model.model));
+  inputs.products = options.device == "cuda" ? "CUDA" : NameOf(inputs.precision);
   inputs.out = options.json == "-" ? stderr : stdout;
   return inputs;
 }

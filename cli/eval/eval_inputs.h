@@ -36,14 +36,16 @@ struct EvalOptions {
   int64_t ctx = 0;                 // 0: what suits model and command
   int threads = 0;                 // 0: all cores
   std::string precision = "f32";   // of products with many tokens: f32, i16, bf16
+  std::string device = "cpu";      // or "cuda"
   std::string json;
 };
 
-// -m, -f, --kv, --ctx, --threads, --precision, --json.
+// -m, -f, --kv, --ctx, --threads, --precision, --device, --json.
 void AddEvalOptions(CLI::App& command, EvalOptions& options);
 
 struct EvalInputs {
-  LoadedModel model;
+  LoadedModel model;     // where --device says
+  std::string products;  // how they are computed, for people: "f32", "i16", "bf16", "CUDA"
   std::string text;
   std::string text_name;        // for people
   std::vector<EvalPlan> plans;  // without f16

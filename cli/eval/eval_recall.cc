@@ -134,7 +134,7 @@ Status EvalRecall(const EvalRecallOptions& options) {
                                         ShowEvalProgress("eval recall", "prompt")));
   fmt::print(inputs.out, "{}, {}: {} of up to {} tokens, {} each, {} products\n", inputs.model.name,
              inputs.text_name, Count(result.prompts, "prompt"), recall.ctx,
-             Count(recall.facts, "fact"), NameOf(inputs.precision));
+             Count(recall.facts, "fact"), inputs.products);
   const CacheShape shape = inputs.model.model->cache_shape();
   PrintTable(result, UsesOf(result.plans, inputs.plans, shape), recall, inputs.out);
   for (size_t i = 1; i < result.plans.size(); ++i) {

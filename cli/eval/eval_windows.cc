@@ -37,7 +37,7 @@ std::string Difference(const PlanQuality& plan) {
 void PrintHeader(const EvalInputs& inputs, const WindowEvalResult& result) {
   fmt::print(inputs.out, "{}, {}: {} of {} tokens, {} tokens scored, {} products\n",
              inputs.model.name, inputs.text_name, Count(result.windows, "window"), result.ctx,
-             result.tokens, NameOf(inputs.precision));
+             result.tokens, inputs.products);
   if (result.prompt_half) {
     fmt::print(inputs.out,
                "the first half of each window is the prompt; the second half is scored, for all "

@@ -178,12 +178,7 @@ void AddMachineOptions(CLI::App* command, RunOptions* options) {
       "Cap of the cache, such as 64MiB; 0: none. At the cap the text ends, what is done is shown "
       "and "
       "saved, and the exit code is 4. Side by side it holds for all but f16, the reference");
-  command
-      ->add_option("--device", options->device,
-                   "Where the cache lives and attention runs: cpu or cuda. The model's products "
-                   "are the CPU's")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"cpu", "cuda"}));
+  varve::cli::AddDeviceOption(*command, options->device);
   command
       ->add_option(
           "--precision", options->precision,

@@ -87,9 +87,12 @@ Result<RunSetup> PrepareRun(const RunOptions& options) {
   VARVE_ASSIGN_OR_RETURN(std::vector<Plan> plans, ReadPlans(options, *model.model));
   RunSetup setup;
   setup.executor = MakeThreadPool(options.threads);
-  VARVE_RETURN_IF_ERROR(RepackModel(options.repack, *setup.executor, model.model));
-  setup.runner = model.model->MakeRunner(
-      *setup.executor, FindPrecision(options.precision).value_or(FastestPrecision()));
+  const bool on_cpu = options.device == "cpu";
+  VARVE_RETURN_IF_ERROR(RepackModel(on_cpu ? options.repack : "off", *setup.executor, model.model));
+  std::shared_ptr<const DecoderModel> placed = model.model;
+  VARVE_RETURN_IF_ERROR(PlaceModel(options.device, *setup.executor, placed));
+  setup.runner = placed->MakeRunner(*setup.executor,
+                                    FindPrecision(options.precision).value_or(FastestPrecision()));
   setup.model = std::move(model);
   setup.plans = std::move(plans);
   setup.generate = std::move(generate);
@@ -97,17 +100,15 @@ Result<RunSetup> PrepareRun(const RunOptions& options) {
   setup.chat_name = options.chat_format.empty() ? "the model's chat template"
                                                 : "chat format " + options.chat_format;
   setup.max_bytes = options.max_bytes;
-  setup.device = options.device == "cuda" ? Device::kCuda : Device::kCpu;
   setup.out = options.json == "-" ? stderr : stdout;
   return setup;
 }
 
 Result<RunSetup::Lane> RunSetup::MakeLane(const Plan& plan, RetentionObserver* observer,
                                           bool has_cap) const {
-  CacheOptions cache_options = CacheOptionsFor(*model.model);
+  CacheOptions cache_options = CacheOptionsFor(runner->model(), static_cast<int>(plans.size()));
   cache_options.plan = plan;
-  cache_options.max_bytes = has_cap ? max_bytes : 0;
-  cache_options.device = device;
+  if (has_cap && max_bytes > 0) cache_options.max_bytes = max_bytes;
   cache_options.executor = executor.get();
   cache_options.retention_observer = observer;
   static StderrLog log;

@@ -65,17 +65,16 @@ struct RunOptions {
 
 // The model with everything that generating needs. Movable; owns all of it.
 struct RunSetup {
-  LoadedModel model;
+  LoadedModel model;  // on the CPU
   std::unique_ptr<Executor> executor;
-  std::unique_ptr<DecoderRunner> runner;
-  std::vector<Plan> plans;           // as options.plans
-  GenerateOptions generate;          // limits, sampler, end tokens
-  std::optional<ChatTemplate> chat;  // none: the prompt is text to continue
-  std::string chat_name;             // for people: a built-in format, or that it is the model's own
+  std::unique_ptr<DecoderRunner> runner;  // of the model, or of its copy on a GPU (--device)
+  std::vector<Plan> plans;                // as options.plans
+  GenerateOptions generate;               // limits, sampler, end tokens
+  std::optional<ChatTemplate> chat;       // none: the prompt is text to continue
+  std::string chat_name;  // for people: a built-in format, or that it is the model's own
   bool is_chat() const { return chat.has_value(); }
   uint64_t max_bytes = 0;
-  Device device = Device::kCpu;  // of caches
-  std::FILE* out = nullptr;      // where text goes: stdout, unless JSON goes there
+  std::FILE* out = nullptr;  // where text goes: stdout, unless JSON goes there
 
   // A cache with one empty sequence.
   struct Lane {

@@ -136,6 +136,16 @@ TEST_F(DecoderRunnerTest, SequencesOfADecodeStepHaveOneRowEach) {
   EXPECT_EQ(runner_.times().linear_us, 0.0);
 }
 
+TEST_F(DecoderRunnerTest, AFamilyWithoutKernelsForAGpuRefuses) {
+  const std::unique_ptr<Executor> executor = MakeThreadPool(1);
+  const Status status = model_->PlaceOnGpu(0, *executor).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_NE(status.message().find("has no kernels for a GPU"), std::string::npos);
+  CacheOptions options;
+  model_->PlaceCache(1, &options);
+  EXPECT_EQ(options.device, Device::kCpu);
+}
+
 TEST_F(DecoderRunnerTest, AnyFamilyGenerates) {
   const std::unique_ptr<Executor> executor = MakeThreadPool(1);
   const std::unique_ptr<DecoderRunner> runner =
