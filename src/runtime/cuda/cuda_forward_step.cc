@@ -32,7 +32,7 @@ CudaForwardStep::CudaForwardStep(const CudaLlamaModel& model, ForwardClock& cloc
 CudaForwardStep::~CudaForwardStep() {
   const cuda::DeviceGuard guard(model_.device_index());
   (void)cudaStreamSynchronize(stream_);
-  (void)cudaFreeHost(pinned_);
+  if (pinned_ != nullptr) (void)cudaFreeHost(pinned_);
 }
 
 // --- what the host sends ---
@@ -255,7 +255,7 @@ Status CudaForwardStep::Download(int rows, float* logits) {
   const size_t bytes =
       static_cast<size_t>(rows) * static_cast<size_t>(config_.vocab_size) * sizeof(float);
   if (bytes > pinned_bytes_) {
-    (void)cudaFreeHost(pinned_);
+    if (pinned_ != nullptr) (void)cudaFreeHost(pinned_);
     pinned_ = nullptr;
     pinned_bytes_ = 0;
     void* memory = nullptr;
