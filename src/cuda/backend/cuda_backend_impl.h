@@ -15,10 +15,10 @@
 
 #include "attention/backend.h"
 #include "cuda/backend/attend_batch.h"
-#include "cuda/memory/device_buffers.h"
 #include "cuda/backend/device_codebooks.h"
 #include "cuda/backend/device_memory.h"
 #include "cuda/device_attention.h"
+#include "cuda/memory/device_buffers.h"
 
 namespace varve::cuda {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "attention/backend.h"
-#include "cuda/memory/device_buffers.h"
 #include "cuda/device_attention.h"
+#include "cuda/memory/device_buffers.h"
 
 namespace varve::cuda {
 

@@ -258,7 +258,8 @@ TEST(LlamaPresets, HaveTheShapesThatTheirNamesPromise) {
   EXPECT_EQ(small->num_layers, 8);
   EXPECT_EQ(small->num_kv_heads, 4);
   EXPECT_EQ(PresetConfig("deep-512")->num_layers, 32);
-  ExpectRefusal(PresetConfig("gpt-5").status(), {"gpt-5", "qwen3-0.6b, small-1024, deep-512, llama-3.1-8b"});
+  ExpectRefusal(PresetConfig("gpt-5").status(),
+                {"gpt-5", "qwen3-0.6b, small-1024, deep-512, llama-3.1-8b"});
 }
 
 }  // namespace llama_config_test

@@ -60,7 +60,8 @@ TEST(OpenModel, NamesTheShapesOfRandomModels) {
   EXPECT_EQ(RandomModelNames(), "qwen3-0.6b, small-1024, deep-512, llama-3.1-8b");
   const Status status = RandomDecoderModel("gpt-5", WeightType::kQ8_0, 1).status();
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
-  EXPECT_EQ(status.message(), "random model \"gpt-5\": known are qwen3-0.6b, small-1024, deep-512, llama-3.1-8b");
+  EXPECT_EQ(status.message(),
+            "random model \"gpt-5\": known are qwen3-0.6b, small-1024, deep-512, llama-3.1-8b");
 }
 
 }  // namespace open_model_test
