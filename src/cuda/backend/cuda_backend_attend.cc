@@ -29,6 +29,19 @@ TensorRows OutputOf(const AttendRequest& request, int heads, int dim) {
           request.output_dtype};
 }
 
+// The tensors of all requests are dense and lie one behind the other: one array as it is, such as
+// a batch of single tokens.
+template <typename RowsOf>
+bool AreOneArray(std::span<const AttentionRequest> requests, RowsOf rows_of) {
+  const std::byte* next = nullptr;
+  for (const AttentionRequest& request : requests) {
+    const TensorRows rows = rows_of(*request.request);
+    if (!rows.IsDense() || (next != nullptr && rows.data != next)) return false;
+    next = rows.data + rows.bytes();
+  }
+  return true;
+}
+
 }  // namespace
 
 Status CudaBackend::Attend(int layer, const LayerSpaces&,
@@ -122,17 +135,18 @@ Status CudaBackend::SendBatch(const Run& run, DeviceAttention* call, const std::
 Status CudaBackend::PlaceQueries(const Run& run, const std::byte* sent, DeviceAttention* call) {
   call->queries = sent;
   if (run.on_host()) return Status();
+  const auto rows_of = [this](const AttendRequest& request) {
+    return QueriesOf(request, heads(), shape_.key_dim);
+  };
+  call->queries = run.first().queries;
+  if (AreOneArray(run.requests, rows_of)) return Status();
   size_t bytes = 0;
-  for (const AttentionRequest& request : run.requests)
-    bytes += QueriesOf(*request.request, heads(), shape_.key_dim).bytes();
-  const TensorRows first = QueriesOf(run.first(), heads(), shape_.key_dim);
-  call->queries = first.data;
-  if (run.requests.size() == 1 && first.IsDense()) return Status();
+  for (const AttentionRequest& request : run.requests) bytes += rows_of(*request.request).bytes();
   VARVE_RETURN_IF_ERROR(queries_.Reserve(bytes));
   auto* dense = queries_.as<std::byte>();
   call->queries = dense;
   for (const AttentionRequest& request : run.requests) {
-    const TensorRows rows = QueriesOf(*request.request, heads(), shape_.key_dim);
+    const TensorRows rows = rows_of(*request.request);
     VARVE_RETURN_IF_ERROR(GatherOnDevice(rows, dense, stream_.get()));
     dense += rows.bytes();
   }
@@ -150,15 +164,17 @@ Status CudaBackend::PlaceResults(const Run& run, DeviceAttention* call) {
       observed
           ? AlignUp(batch_.pages.size() * static_cast<size_t>(heads()) * sizeof(float), kSentAlign)
           : 0;
-  const TensorRows output = OutputOf(run.first(), heads(), shape_.value_dim);
-  const bool direct = !run.on_host() && run.requests.size() == 1 && output.IsDense();
+  const bool direct =
+      !run.on_host() && AreOneArray(run.requests, [this](const AttendRequest& request) {
+        return OutputOf(request, heads(), shape_.value_dim);
+      });
   const size_t output_bytes =
       direct ? 0 : rows * static_cast<size_t>(shape_.value_dim) * DTypeBytes(run.output_type());
   VARVE_RETURN_IF_ERROR(results_.Reserve(lse_bytes + mass_bytes + output_bytes));
   auto* base = results_.as<std::byte>();
   if (lse_bytes > 0) call->lse = reinterpret_cast<float*>(base);
   if (mass_bytes > 0) call->page_lse = reinterpret_cast<float*>(base + lse_bytes);
-  call->output = direct ? output.data : base + lse_bytes + mass_bytes;
+  call->output = direct ? run.first().output : base + lse_bytes + mass_bytes;
   return Status();
 }
 
