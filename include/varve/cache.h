@@ -90,6 +90,9 @@ struct CacheOptions {
   // CUDA. Results agree with the CPU's to the rounding of f16; files move between both.
   Device device = Device::kCpu;
   int device_index = 0;  // which GPU
+  // > 0: a GPU's memory is not taken at once, but in pieces of so many bytes when pages need them,
+  // and empty ones are given back. max_bytes is then a cap as on the CPU, and 0 is none.
+  uint64_t device_chunk_bytes = 0;
   // A cudaStream_t that all work goes to, in order; null: one of the cache's own. Calls with
   // tensors of the GPU do not wait for it, unless a policy or an observer wants to know the
   // attention mass.
@@ -239,6 +242,11 @@ class VARVE_API Cache {
   // ones) nothing has changed and the prompt stays open: call again once there is room, or with
   // fold = false, which needs no memory.
   virtual Status EndPrompt(SequenceId sequence, const EndPromptOptions& options = {}) = 0;
+
+  // A cache on a GPU goes on in another stream, a cudaStream_t (cudaStreamLegacy, not null, is the
+  // default one), behind what it has given to the one so far. For engines that change theirs; may
+  // be called inside a step. The stream must stay until the cache has another or is gone.
+  virtual Status SetStream(void* stream) = 0;
 
   // --- content ---
 

@@ -26,6 +26,9 @@ struct PoolHandle {
   std::shared_ptr<PagePool> pool;
 };
 
+// A GPU's memory is taken in pieces of so many: several slabs of the pool, little beside a model.
+constexpr uint64_t kChunkBytes = uint64_t{128} << 20;
+
 using CacheClass = py::class_<CacheHandle, std::shared_ptr<CacheHandle>>;
 
 constexpr const char* kCacheDoc =
@@ -36,6 +39,13 @@ hold; 0 is no cap. Caches with the same `pool` share their memory and its cap. `
 `on_retention` and `on_log` are functions that get an AttentionEvent, a RetentionEvent or a line
 (of plans with log_stats=1); they must not call into the cache. One thread at a time works on a
 cache; others wait. Work runs without the GIL.
+
+`device` is "cpu", "cuda" or "cuda:1". On a GPU, memory is taken in pieces of `device_chunk_bytes`
+as pages need it; 0 takes `max_bytes` at once (0: most of what is free). Calls with tensors of that
+GPU do not wait for it: work goes to torch's current stream, behind what torch has put there. For
+other libraries, and until tensors of torch come, it goes to `stream`: 1 is the default one of CUDA,
+2 that of the thread, others are handles (torch.cuda.Stream.cuda_stream). Arrays in the host's
+memory are copied, and waited for.
 
 >>> shape = varve.Shape(num_layers=2, num_kv_heads=2, key_dim=64, group_size=4)
 >>> cache = varve.Cache(shape, "age=f16:128/q8_0")
@@ -57,8 +67,10 @@ part is 'k' or 'v'; end=None is the next position. Gives [kv_heads, rows, dim].
 std::shared_ptr<CacheHandle> MakeCache(
     const CacheShape& shape, const Plan& plan, std::shared_ptr<Codebook> codebook,
     std::shared_ptr<Compressor> compressor, uint64_t model_fingerprint, uint64_t max_bytes,
-    int num_threads, const std::optional<PoolHandle>& pool, const py::object& on_attention,
+    int num_threads, const std::optional<PoolHandle>& pool, const py::object& device,
+    uint64_t device_chunk_bytes, uintptr_t stream, const py::object& on_attention,
     const py::object& on_retention, const py::object& on_log, bool time_stages) {
+  const Place place = PlaceOf(device, stream);
   CacheOptions options;
   options.plan = plan;
   options.codebook = std::move(codebook);
@@ -67,9 +79,11 @@ std::shared_ptr<CacheHandle> MakeCache(
   options.max_bytes = max_bytes;
   options.num_threads = num_threads;
   if (pool) options.pool = pool->pool;
+  if (place.device == Device::kCuda) options.device_chunk_bytes = device_chunk_bytes;
   options.time_stages = time_stages;
   return std::make_shared<CacheHandle>(
-      shape, std::move(options), std::make_unique<Observers>(on_attention, on_retention, on_log));
+      shape, std::move(options), place,
+      std::make_unique<Observers>(on_attention, on_retention, on_log));
 }
 
 Part PartOf(const std::string& part) {
@@ -111,7 +125,7 @@ py::object ReadRows(CacheHandle& handle, uint64_t sequence, int layer, const std
     return Status();
   });
   py::object array = EmptyFloats({shape.num_kv_heads, rows, dim});
-  const Tensor tensor = Tensor::Write(array, "rows");
+  const Tensor tensor = Tensor::Write(array, "rows", {});
   std::memcpy(tensor.data(), numbers.data(),
               static_cast<size_t>(shape.num_kv_heads) * static_cast<size_t>(rows) *
                   static_cast<size_t>(dim) * sizeof(float));
@@ -123,7 +137,7 @@ void ReadBatch(CacheHandle& handle, int layer, const std::string& part_name,
                const std::vector<uint64_t>& sequences, const py::object& out) {
   const Part part = PartOf(part_name);
   const CacheShape& shape = handle.shape();
-  const Tensor output = Tensor::Write(out, "out");
+  const Tensor output = Tensor::Write(out, "out", {});  // decoded on the host
   output.Expect({static_cast<int64_t>(sequences.size()), shape.num_kv_heads, -1,
                  part == Part::kKey ? shape.key_dim : shape.value_dim},
                 "[batch, kv_heads, tokens, dim]");
@@ -165,13 +179,13 @@ std::unique_ptr<StepHandle> BeginStep(
 py::object AttendOutside(CacheHandle& handle, int layer, uint64_t sequence,
                          const py::object& queries, const std::optional<py::object>& out,
                          float scale, float soft_cap, int64_t window, bool causal) {
-  const Tensor query_tensor = Tensor::Read(queries, "queries");
+  const Tensor query_tensor = handle.Read(queries, "queries");
   const CacheShape& shape = handle.shape();
   py::object result =
       out ? *out
           : EmptyLike(queries, {query_tensor.size(0), shape.num_kv_heads * shape.group_size,
                                 shape.value_dim});
-  const Tensor output = Tensor::Write(result, "out");
+  const Tensor output = handle.Write(result, "out");
   const AttendRequest request = RequestOf(query_tensor, output, {sequence}, shape);
   const AttendOptions options{
       .scale = scale, .soft_cap = soft_cap, .window = window, .causal = causal};
@@ -387,11 +401,15 @@ void RegisterCache(py::module_& module) {
       .def(py::init(&MakeCache), py::arg("shape"), py::arg("plan") = Plan(), py::kw_only(),
            py::arg("codebook") = nullptr, py::arg("compressor") = nullptr,
            py::arg("model_fingerprint") = 0, py::arg("max_bytes") = 0, py::arg("num_threads") = 0,
-           py::arg("pool") = py::none(), py::arg("on_attention") = py::none(),
-           py::arg("on_retention") = py::none(), py::arg("on_log") = py::none(),
-           py::arg("time_stages") = false)
+           py::arg("pool") = py::none(), py::arg("device") = "cpu",
+           py::arg("device_chunk_bytes") = kChunkBytes, py::arg("stream") = 0,
+           py::arg("on_attention") = py::none(), py::arg("on_retention") = py::none(),
+           py::arg("on_log") = py::none(), py::arg("time_stages") = false)
       .def_property_readonly("shape", &CacheHandle::shape, "The shape, page_tokens filled in.")
-      .def_property_readonly("plan", &CacheHandle::plan);
+      .def_property_readonly("plan", &CacheHandle::plan)
+      .def_property_readonly(
+          "device", [](const CacheHandle& handle) { return handle.place().name(); },
+          "'cpu', or the GPU: 'cuda:0'.");
   RegisterSequences(cache);
   RegisterCuts(cache);
   RegisterSteps(cache);

@@ -1,5 +1,6 @@
 // CacheHandle: a cache, the Python functions that it calls, and the lock that lets one thread at a
-// time use it. Work runs without the GIL.
+// time use it. Work runs without the GIL. On a GPU it goes on in the stream of whoever's tensors
+// come.
 
 #ifndef VARVE_PYTHON_NATIVE_CACHE_HANDLE_H_
 #define VARVE_PYTHON_NATIVE_CACHE_HANDLE_H_
@@ -15,17 +16,31 @@
 
 #include "errors.h"
 #include "observers.h"
+#include "tensor.h"
 #include "varve/cache.h"
 
 namespace varve::python {
 
 class CacheHandle {
  public:
-  CacheHandle(const CacheShape& shape, CacheOptions options, std::unique_ptr<Observers> observers)
-      : observers_(std::move(observers)) {
+  CacheHandle(const CacheShape& shape, CacheOptions options, const Place& place,
+              std::unique_ptr<Observers> observers)
+      : observers_(std::move(observers)), place_(place) {
     observers_->Attach(options);
+    options.device = place.device;
+    options.device_index = place.index;
+    options.stream = reinterpret_cast<void*>(place.stream);
     cache_ = Take(Cache::Create(shape, std::move(options)));
   }
+
+  // Tensors that one call is about to use. Those of a GPU may name a stream: work goes on there.
+  Tensor Read(const pybind11::handle& object, const char* what) {
+    return Follow(Tensor::Read(object, what, place_));
+  }
+  Tensor Write(const pybind11::handle& object, const char* what) {
+    return Follow(Tensor::Write(object, what, place_));
+  }
+  const Place& place() const { return place_; }
 
   // Gives what work(cache) gives: a Status, Result or other value. Other threads wait their turn; a
   // function that the cache has called is refused, since it would wait for itself.
@@ -61,7 +76,17 @@ class CacheHandle {
   const Plan& plan() const { return cache_->plan(); }
 
  private:
+  Tensor Follow(Tensor tensor) {
+    if (tensor.stream() && *tensor.stream() != place_.stream) {
+      const uintptr_t stream = *tensor.stream();
+      RunAndTake([&](Cache& cache) { return cache.SetStream(reinterpret_cast<void*>(stream)); });
+      place_.stream = stream;
+    }
+    return tensor;
+  }
+
   std::unique_ptr<Observers> observers_;  // outlives the cache
+  Place place_;
   std::unique_ptr<Cache> cache_;
   std::mutex mutex_;
   std::atomic<std::thread::id> user_;

@@ -29,7 +29,7 @@ const char* FateName(PageFate fate) {
 py::object MassArray(const AttentionMass& mass) {
   const auto pages = static_cast<int64_t>(mass.pages.size());
   py::object array = EmptyFloats({mass.num_queries, mass.num_heads, pages});
-  const Tensor tensor = Tensor::Write(array, "mass");
+  const Tensor tensor = Tensor::Write(array, "mass", {});
   const auto values = static_cast<size_t>(mass.num_queries) * static_cast<size_t>(mass.num_heads) *
                       mass.pages.size();
   if (values > 0) std::memcpy(tensor.data(), mass.mass, values * sizeof(float));

@@ -27,6 +27,7 @@ RowsView RowsOf(const Tensor& tensor, int num_kv_heads, int dim) {
   rows.token_stride = StrideOf(tensor, 0);
   rows.head_stride = StrideOr(tensor, 1, dim);
   rows.dtype = tensor.dtype();
+  rows.device = tensor.device();
   return rows;
 }
 
@@ -42,6 +43,7 @@ RowsView BatchRowsOf(const Tensor& tensor, const BatchEntry& entry) {
   rows.token_stride = StrideOr(tensor, 2, dim * tensor.size(1));
   rows.head_stride = StrideOr(tensor, 1, dim);
   rows.dtype = tensor.dtype();
+  rows.device = tensor.device();
   return rows;
 }
 
@@ -50,6 +52,7 @@ AttendRequest RequestOf(const Tensor& queries, const Tensor& output, SequenceId 
   const int heads = shape.num_kv_heads * shape.group_size;
   queries.Expect({-1, heads, shape.key_dim}, "[queries, query heads, key_dim]");
   output.Expect({queries.size(0), heads, shape.value_dim}, "[queries, query heads, value_dim]");
+  output.ExpectBeside(queries);
   AttendRequest request;
   request.sequence = sequence;
   request.num_queries = static_cast<int>(queries.size(0));
@@ -61,6 +64,7 @@ AttendRequest RequestOf(const Tensor& queries, const Tensor& output, SequenceId 
   request.output_token_stride = StrideOf(output, 0);
   request.output_head_stride = StrideOr(output, 1, shape.value_dim);
   request.output_dtype = output.dtype();
+  request.device = queries.device();
   return request;
 }
 
@@ -69,6 +73,7 @@ void ExpectBatchQueries(const Tensor& queries, const Tensor& output, const Cache
   queries.Expect({-1, heads, -1, shape.key_dim}, "[batch, query heads, tokens, key_dim]");
   output.Expect({queries.size(0), queries.size(2), heads, shape.value_dim},
                 "[batch, tokens, query heads, value_dim]");
+  output.ExpectBeside(queries);
 }
 
 AttendRequest BatchRequestOf(const Tensor& queries, const Tensor& output, const BatchEntry& entry) {
@@ -86,6 +91,7 @@ AttendRequest BatchRequestOf(const Tensor& queries, const Tensor& output, const 
   request.output_token_stride = StrideOr(output, 1, heads * value_dim);
   request.output_head_stride = StrideOr(output, 2, value_dim);
   request.output_dtype = output.dtype();
+  request.device = queries.device();
   return request;
 }
 

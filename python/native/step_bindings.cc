@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <pybind11/stl.h>
 
@@ -53,63 +54,108 @@ queries [batch, query heads, tokens, key_dim], out [batch, tokens, query heads, 
 is left as it is.
 )";
 
+constexpr const char* kAppendAttendBatchDoc = R"(append_batch and attend_batch, in one call.
+)";
+
 void Append(StepHandle& step, int layer, uint64_t sequence, const py::object& keys,
             const py::object& values) {
-  const Tensor key_tensor = Tensor::Read(keys, "keys");
-  const Tensor value_tensor = Tensor::Read(values, "values");
+  const Tensor key_tensor = step.cache().Read(keys, "keys");
+  const Tensor value_tensor = step.cache().Read(values, "values");
   const CacheShape& shape = step.shape();
   const RowsView key_rows = RowsOf(key_tensor, shape.num_kv_heads, shape.key_dim);
   const RowsView value_rows = RowsOf(value_tensor, shape.num_kv_heads, shape.value_dim);
   step.Run([&](Step& open) { return open.Append(layer, {sequence}, key_rows, value_rows); });
 }
 
+// The rows of a batch, checked: which tokens belong to which sequence.
+struct BatchRows {
+  Tensor keys;
+  Tensor values;
+  std::vector<BatchEntry> entries;
+
+  Status AppendTo(Step& step, int layer) const {
+    for (const BatchEntry& entry : entries) {
+      VARVE_RETURN_IF_ERROR(
+          step.Append(layer, entry.sequence, BatchRowsOf(keys, entry), BatchRowsOf(values, entry)));
+    }
+    return Status();
+  }
+};
+
+BatchRows OpenRows(StepHandle& step, const std::vector<uint64_t>& sequences, const py::object& keys,
+                   const py::object& values, const std::vector<int64_t>& starts,
+                   const std::vector<int64_t>& counts) {
+  BatchRows rows = {step.cache().Read(keys, "keys"), step.cache().Read(values, "values"), {}};
+  const CacheShape& shape = step.shape();
+  ExpectBatchRows(rows.keys, shape.num_kv_heads, shape.key_dim);
+  ExpectBatchRows(rows.values, shape.num_kv_heads, shape.value_dim);
+  rows.values.Expect({rows.keys.size(0), -1, rows.keys.size(2), -1}, "that of keys");
+  rows.values.ExpectBeside(rows.keys);
+  rows.keys.Expect({static_cast<int64_t>(sequences.size()), -1, -1, -1}, "a row per sequence");
+  rows.entries = MakeEntries(sequences, starts, counts, rows.keys.size(2));
+  return rows;
+}
+
 void AppendBatch(StepHandle& step, int layer, const std::vector<uint64_t>& sequences,
                  const py::object& keys, const py::object& values,
                  const std::vector<int64_t>& starts, const std::vector<int64_t>& counts) {
-  const Tensor key_tensor = Tensor::Read(keys, "keys");
-  const Tensor value_tensor = Tensor::Read(values, "values");
-  const CacheShape& shape = step.shape();
-  ExpectBatchRows(key_tensor, shape.num_kv_heads, shape.key_dim);
-  ExpectBatchRows(value_tensor, shape.num_kv_heads, shape.value_dim);
-  value_tensor.Expect({key_tensor.size(0), -1, key_tensor.size(2), -1}, "that of keys");
-  key_tensor.Expect({static_cast<int64_t>(sequences.size()), -1, -1, -1}, "a row per sequence");
-  const auto entries = MakeEntries(sequences, starts, counts, key_tensor.size(2));
-  step.Run([&](Step& open) {
-    for (const BatchEntry& entry : entries) {
-      VARVE_RETURN_IF_ERROR(open.Append(layer, entry.sequence, BatchRowsOf(key_tensor, entry),
-                                        BatchRowsOf(value_tensor, entry)));
-    }
-    return Status();
-  });
+  const BatchRows rows = OpenRows(step, sequences, keys, values, starts, counts);
+  step.Run([&](Step& open) { return rows.AppendTo(open, layer); });
 }
 
 py::object Attend(StepHandle& step, int layer, uint64_t sequence, const py::object& queries,
                   const std::optional<py::object>& out, const AttendOptions& options) {
-  const Tensor query_tensor = Tensor::Read(queries, "queries");
+  const Tensor query_tensor = step.cache().Read(queries, "queries");
   const CacheShape& shape = step.shape();
   py::object result =
       out ? *out
           : EmptyLike(queries, {query_tensor.size(0), shape.num_kv_heads * shape.group_size,
                                 shape.value_dim});
-  const Tensor output = Tensor::Write(result, "out");
+  const Tensor output = step.cache().Write(result, "out");
   const AttendRequest request = RequestOf(query_tensor, output, {sequence}, shape);
   step.Run([&](Step& open) { return open.Attend(layer, {&request, 1}, options); });
   return result;
+}
+
+std::vector<AttendRequest> RequestsOf(const CacheShape& shape, const Tensor& queries,
+                                      const Tensor& output, size_t batch,
+                                      const std::vector<BatchEntry>& entries) {
+  ExpectBatchQueries(queries, output, shape);
+  queries.Expect({static_cast<int64_t>(batch), -1, -1, -1}, "a row per sequence");
+  std::vector<AttendRequest> requests;
+  requests.reserve(entries.size());
+  for (const BatchEntry& entry : entries) {
+    requests.push_back(BatchRequestOf(queries, output, entry));
+  }
+  return requests;
 }
 
 void AttendBatch(StepHandle& step, int layer, const std::vector<uint64_t>& sequences,
                  const py::object& queries, const py::object& out,
                  const std::vector<int64_t>& starts, const std::vector<int64_t>& counts,
                  const AttendOptions& options) {
-  const Tensor query_tensor = Tensor::Read(queries, "queries");
-  const Tensor output = Tensor::Write(out, "out");
-  ExpectBatchQueries(query_tensor, output, step.shape());
-  query_tensor.Expect({static_cast<int64_t>(sequences.size()), -1, -1, -1}, "a row per sequence");
-  std::vector<AttendRequest> requests;
-  for (const BatchEntry& entry : MakeEntries(sequences, starts, counts, query_tensor.size(2))) {
-    requests.push_back(BatchRequestOf(query_tensor, output, entry));
-  }
+  const Tensor query_tensor = step.cache().Read(queries, "queries");
+  const Tensor output = step.cache().Write(out, "out");
+  query_tensor.Expect({-1, -1, -1, -1}, "[batch, query heads, tokens, key_dim]");
+  const auto requests = RequestsOf(step.shape(), query_tensor, output, sequences.size(),
+                                   MakeEntries(sequences, starts, counts, query_tensor.size(2)));
   step.Run([&](Step& open) { return open.Attend(layer, requests, options); });
+}
+
+void AppendAttendBatch(StepHandle& step, int layer, const std::vector<uint64_t>& sequences,
+                       const py::object& keys, const py::object& values, const py::object& queries,
+                       const py::object& out, const std::vector<int64_t>& starts,
+                       const std::vector<int64_t>& counts, const AttendOptions& options) {
+  const BatchRows rows = OpenRows(step, sequences, keys, values, starts, counts);
+  const Tensor query_tensor = step.cache().Read(queries, "queries");
+  const Tensor output = step.cache().Write(out, "out");
+  query_tensor.Expect({-1, -1, rows.keys.size(2), -1}, "[batch, query heads, tokens, key_dim]");
+  const auto requests =
+      RequestsOf(step.shape(), query_tensor, output, sequences.size(), rows.entries);
+  step.Run([&](Step& open) {
+    VARVE_RETURN_IF_ERROR(rows.AppendTo(open, layer));
+    return open.Attend(layer, requests, options);
+  });
 }
 
 // commit() unless the body raised, or has ended the step itself.
@@ -155,6 +201,19 @@ void RegisterStep(py::module_& module) {
           py::arg("starts"), py::arg("counts"), py::kw_only(), py::arg("scale") = 0.0f,
           py::arg("soft_cap") = 0.0f, py::arg("window") = 0, py::arg("causal") = true,
           kAttendBatchDoc)
+      .def(
+          "append_attend_batch",
+          [](StepHandle& step, int layer, const std::vector<uint64_t>& sequences,
+             const py::object& keys, const py::object& values, const py::object& queries,
+             const py::object& out, const std::vector<int64_t>& starts,
+             const std::vector<int64_t>& counts, float scale, float soft_cap, int64_t window) {
+            AppendAttendBatch(step, layer, sequences, keys, values, queries, out, starts, counts,
+                              {.scale = scale, .soft_cap = soft_cap, .window = window});
+          },
+          py::arg("layer"), py::arg("sequences"), py::arg("keys"), py::arg("values"),
+          py::arg("queries"), py::arg("out"), py::arg("starts"), py::arg("counts"),
+          py::arg("scale") = 0.0f, py::arg("soft_cap") = 0.0f, py::arg("window") = 0,
+          kAppendAttendBatchDoc)
       .def("commit", &StepHandle::Commit, "Keeps the tokens; every layer must have its rows.")
       .def("abort", &StepHandle::Abort, "Forgets the tokens.")
       .def_property_readonly("is_open", &StepHandle::is_open)

@@ -31,6 +31,7 @@ class StepHandle {
   StepHandle(const StepHandle&) = delete;
   StepHandle& operator=(const StepHandle&) = delete;
 
+  CacheHandle& cache() const { return *cache_; }
   const CacheShape& shape() const { return cache_->shape(); }
   bool is_open() const { return step_->is_open(); }
   void Commit() {

@@ -2,8 +2,12 @@
 //
 // Anything with the buffer protocol (NumPy) or DLPack (torch, JAX) will do: f32, f16, bf16. NumPy
 // has no bf16, so arrays of uint16 are taken as the bits of one. The last dimension must be dense;
-// the others have any strides. A Tensor keeps the object's memory alive and is used under the GIL;
-// its pointer may be read without it.
+// the others have any strides. A Tensor is used under the GIL and while its object lives; its
+// pointer may be read without the GIL.
+//
+// A tensor on a GPU belongs to a stream. Where its library tells the one that it works on (torch),
+// stream() has it, and the cache is to go on there. Otherwise the library has been asked, as DLPack
+// wants it, to let the cache's stream wait for what it has under way.
 
 #ifndef VARVE_PYTHON_NATIVE_TENSOR_H_
 #define VARVE_PYTHON_NATIVE_TENSOR_H_
@@ -11,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,14 +25,35 @@
 
 namespace varve::python {
 
+// Where a cache works. Streams are numbered as in DLPack: 1 is the default one of CUDA.
+struct Place {
+  Device device = Device::kCpu;
+  int index = 0;         // of the GPU
+  uintptr_t stream = 0;  // 0: none, on the CPU
+
+  std::string name() const {
+    return device == Device::kCpu ? "cpu" : "cuda:" + std::to_string(index);
+  }
+};
+inline constexpr uintptr_t kDefaultStream = 1;
+
+// "cpu", "cuda" or "cuda:1", as text or torch.device; others are refused. stream: 0 is 1.
+Place PlaceOf(const pybind11::handle& device, uintptr_t stream);
+
 class Tensor {
  public:
-  // `what` names the argument in messages.
-  static Tensor Read(const pybind11::handle& object, const std::string& what);
+  // `what` names the argument in messages. Refuses what is neither in the host's memory nor where
+  // `place` is.
+  static Tensor Read(const pybind11::handle& object, const char* what, const Place& place);
   // Memory that will be written to; a read-only array is refused.
-  static Tensor Write(const pybind11::handle& object, const std::string& what);
+  static Tensor Write(const pybind11::handle& object, const char* what, const Place& place);
 
   DType dtype() const { return dtype_; }
+  Device device() const { return device_; }
+  // That its library works on; nullopt in the host's memory, and where the library does not tell.
+  std::optional<uintptr_t> stream() const { return stream_; }
+  // Refuses another place than that of `other`.
+  void ExpectBeside(const Tensor& other) const;
   // Refuses another number of dimensions, and sizes other than those given; -1 is any.
   void Expect(const std::vector<int64_t>& sizes, const char* names) const;
   int64_t size(int dimension) const { return shape_[static_cast<size_t>(dimension)]; }
@@ -40,14 +66,19 @@ class Tensor {
   bool is_dense() const;
 
  private:
-  static Tensor Open(const pybind11::handle& object, const std::string& what, bool writable);
+  static Tensor Open(const pybind11::handle& object, const char* what, const Place& place,
+                     bool writable);
+  bool OpenExchange(const pybind11::handle& object, const Place& place);
   bool OpenBuffer(const pybind11::handle& object, bool writable);
-  void OpenDlpack(const pybind11::handle& object);
+  void OpenDlpack(const pybind11::handle& object, const Place& place);
+  void TakeView(const struct DlpackTensor& view, const Place& place);
   void CheckStrides() const;
 
-  std::string what_;
+  const char* what_ = "";
   std::byte* data_ = nullptr;
   DType dtype_ = DType::kF32;
+  Device device_ = Device::kCpu;
+  std::optional<uintptr_t> stream_;
   std::vector<int64_t> shape_;
   std::vector<ptrdiff_t> strides_;
   std::shared_ptr<void> owner_;

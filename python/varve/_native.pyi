@@ -308,6 +308,20 @@ class Step:
         window: int = 0,
         causal: bool = True,
     ) -> None: ...
+    def append_attend_batch(
+        self,
+        layer: int,
+        sequences: Sequence[int],
+        keys: _Tensor,
+        values: _Tensor,
+        queries: _Tensor,
+        out: _Tensor,
+        starts: Sequence[int],
+        counts: Sequence[int],
+        scale: float = 0.0,
+        soft_cap: float = 0.0,
+        window: int = 0,
+    ) -> None: ...
     def commit(self) -> None: ...
     def abort(self) -> None: ...
     @property
@@ -327,6 +341,9 @@ class Cache:
         max_bytes: int = 0,
         num_threads: int = 0,
         pool: PagePool | None = None,
+        device: Any = "cpu",
+        device_chunk_bytes: int = ...,
+        stream: int = 0,
         on_attention: Callable[[AttentionEvent], object] | None = None,
         on_retention: Callable[[RetentionEvent], object] | None = None,
         on_log: Callable[[str], object] | None = None,
@@ -336,6 +353,8 @@ class Cache:
     def shape(self) -> Shape: ...
     @property
     def plan(self) -> Plan: ...
+    @property
+    def device(self) -> str: ...
     def create_sequence(self) -> int: ...
     def fork(self, source: int) -> int: ...
     def free(self, sequence: int) -> None: ...

@@ -84,6 +84,10 @@ class Backend {
                         std::span<const AttentionRequest> requests, const AttendOptions& options,
                         AttentionObserver* observer) = 0;
   virtual size_t scratch_bytes() const = 0;
+  // Cache::SetStream.
+  virtual Status SetStream(void*) {
+    return FailedPrecondition("SetStream: the cache is in the memory of the CPU");
+  }
   // Values that Append has replaced since creation, in steps that were rolled back too. A device is
   // waited for.
   virtual uint64_t replaced_in_append() const = 0;
@@ -106,8 +110,9 @@ struct RungUse {
 struct DeviceSetup {
   CacheShape shape;
   int device_index = 0;
-  void* stream = nullptr;   // cudaStream_t of the caller; null: one of the back end's own
-  uint64_t pool_bytes = 0;  // for pages, taken at once; 0: most of what is free
+  void* stream = nullptr;    // cudaStream_t of the caller; null: one of the back end's own
+  uint64_t pool_bytes = 0;   // for pages, taken at once; 0: most of what is free
+  uint64_t chunk_bytes = 0;  // > 0: not at once, but in pieces of so many, as pages need them
   std::vector<RungUse> rungs;
 };
 

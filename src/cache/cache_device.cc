@@ -49,12 +49,15 @@ Result<std::unique_ptr<Backend>> MakeBackendOfDevice(const CacheShape& shape,
                            " is not 0 (CPU) or 1 (CUDA)");
   }
   if (make_cuda == nullptr) {
-    return Unimplemented("cache options: device 1 (CUDA): this build has no CUDA");
+    return Unimplemented(
+        "cache options: device 1 (CUDA): this build has no CUDA; build where nvcc is, or use "
+        "device "
+        "0 (CPU)");
   }
   VARVE_RETURN_IF_ERROR(CheckOptions(options));
   VARVE_RETURN_IF_ERROR(CheckClauses(layers));
-  return make_cuda(
-      {shape, options.device_index, options.stream, options.max_bytes, UsesOf(layers)});
+  return make_cuda({shape, options.device_index, options.stream, options.max_bytes,
+                    options.device_chunk_bytes, UsesOf(layers)});
 }
 
 }  // namespace varve

@@ -68,6 +68,7 @@ class CacheImpl final : public Cache {
                       const BlockRowsView& values) override;
   Status EndStep() override;
   void AbortStep() override;
+  Status SetStream(void* stream) override { return backend_->SetStream(stream); }
   Status BeginPrompt(SequenceId id) override;
   Status EndPrompt(SequenceId id, const EndPromptOptions& options) override;
 

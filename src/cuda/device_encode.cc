@@ -25,10 +25,11 @@ DeviceStatus Launch(const char* what, const void* kernel, int num_jobs, int kv_h
   return {StatusCode::kInternal, "%s: %s", what, cudaGetErrorString(error)};
 }
 
-DeviceStatus CheckJobs(const PageShape& shape, int num_jobs, const void* jobs) {
+// `most`: that there may be without an array of them.
+DeviceStatus CheckJobs(const PageShape& shape, int num_jobs, const void* jobs, int most) {
   VARVE_CUDA_RETURN_IF_ERROR(CheckShape(shape));
   if (num_jobs < 0) return {StatusCode::kInvalidArgument, "num_jobs %d < 0", num_jobs};
-  if (num_jobs > 0 && jobs == nullptr) {
+  if (num_jobs > most && jobs == nullptr) {
     return {StatusCode::kInvalidArgument, "num_jobs %d, but jobs is null", num_jobs};
   }
   return {};
@@ -37,7 +38,7 @@ DeviceStatus CheckJobs(const PageShape& shape, int num_jobs, const void* jobs) {
 }  // namespace
 
 DeviceStatus Append(const DeviceAppend& call, cudaStream_t stream) {
-  VARVE_CUDA_RETURN_IF_ERROR(CheckJobs(call.shape, call.num_jobs, call.jobs));
+  VARVE_CUDA_RETURN_IF_ERROR(CheckJobs(call.shape, call.num_jobs, call.jobs, 1));
   if (call.rung != DeviceRung::kF16 && call.rung != DeviceRung::kBF16) {
     return {StatusCode::kUnimplemented, "rung %s: open pages are f16 or bf16",
             DeviceRungName(call.rung)};
@@ -51,7 +52,7 @@ DeviceStatus Append(const DeviceAppend& call, cudaStream_t stream) {
 }
 
 DeviceStatus Encode(const DeviceEncode& call, cudaStream_t stream) {
-  VARVE_CUDA_RETURN_IF_ERROR(CheckJobs(call.shape, call.num_jobs, call.jobs));
+  VARVE_CUDA_RETURN_IF_ERROR(CheckJobs(call.shape, call.num_jobs, call.jobs, 0));
   VARVE_CUDA_RETURN_IF_ERROR(CheckPqShape(call.shape));
   if (call.num_jobs == 0) return {};
   EncodeParams params;

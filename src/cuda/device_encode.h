@@ -28,14 +28,20 @@ struct DeviceAppendJob {
   int32_t num_rows = 0;
 };
 
+struct RowStrides {  // in values
+  int64_t token = 0;
+  int64_t head = 0;
+};
+
 struct DeviceAppend {
   PageShape shape;
   DeviceRung rung = DeviceRung::kF16;     // of the pages, K and V; f16 or bf16
-  const DeviceAppendJob* jobs = nullptr;  // device memory
+  const DeviceAppendJob* jobs = nullptr;  // device memory; null: `job` is the only one
+  DeviceAppendJob job;
   int num_jobs = 0;
   TensorType type = TensorType::kF16;  // of the rows
-  int64_t token_stride = 0;            // in values
-  int64_t head_stride = 0;
+  RowStrides keys;                     // of the rows of a job
+  RowStrides values;
   // += finite values beyond the rung's range, which become the largest of their sign; or null.
   unsigned long long* replaced = nullptr;
 };

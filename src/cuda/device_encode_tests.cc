@@ -198,8 +198,7 @@ VARVE_CUDA_TEST(Append, WritesRowsOfEveryTypeBehindOthers) {
       call.jobs = jobs.data();
       call.num_jobs = 1;
       call.type = type;
-      call.token_stride = kHeads * kDim;
-      call.head_stride = kDim;
+      call.keys = call.values = {kHeads * kDim, kDim};
       DeviceBuffer<unsigned long long> count(std::vector<unsigned long long>{0});
       call.replaced = count.data();
       const DeviceStatus status = Append(call, nullptr);

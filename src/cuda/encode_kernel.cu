@@ -366,18 +366,18 @@ __device__ __forceinline__ float WidenTensor(TensorType type, const void* data, 
 __global__ void __launch_bounds__(kAppendThreads)
     AppendRows(VARVE_KERNEL_PARAMETER(AppendParams) params) {
   const DeviceAppend& call = params.call;
-  const DeviceAppendJob job = call.jobs[blockIdx.x];
+  const DeviceAppendJob job = call.jobs != nullptr ? call.jobs[blockIdx.x] : call.job;
   const bool key = blockIdx.z == 0;
   const int dim = call.shape.head_dim;
   const StripPlace at = {key, dim, call.shape.page_tokens};
   std::byte* strip =
       job.page + (2 * static_cast<size_t>(blockIdx.y) + (key ? 0 : 1)) * params.strip_bytes;
   const void* rows = key ? job.keys : job.values;
+  const RowStrides stride = key ? call.keys : call.values;
   int replaced = 0;
   for (int i = threadIdx.x; i < job.num_rows * dim; i += kAppendThreads) {
     const int row = i / dim, d = i % dim;
-    const float x =
-        WidenTensor(call.type, rows, row * call.token_stride + blockIdx.y * call.head_stride + d);
+    const float x = WidenTensor(call.type, rows, row * stride.token + blockIdx.y * stride.head + d);
     StoreHalf(strip, FloatIndex(at, job.first_row + row, d),
               NarrowSaturated(call.rung, x, &replaced));
   }

@@ -407,9 +407,17 @@ TEST(CudaCache, TakesTensorsOfTheDevice) {
   ASSERT_NO_FATAL_FAILURE(run.Begin(other, 70));
   const size_t heads = 4, dim = 64, gap = 80;
   for (int layer = 0; layer < 2; ++layer) {
-    const OnDevice<float> keys(work.keys[layer]), values(work.values[layer]);
-    ASSERT_OK(run.cache->Append(layer, other, {keys.data(), 70, 0, 0, DType::kF32, Device::kCuda},
-                                {values.data(), 70, 0, 0, DType::kF32, Device::kCuda}));
+    std::vector<float> wide(size_t{70} * 2 * gap);  // values lie otherwise than keys
+    for (size_t row = 0; row < 140; ++row) {
+      std::copy_n(work.values[layer].data() + row * dim, dim, wide.data() + row * gap);
+    }
+    const OnDevice<float> keys(work.keys[layer]), values(wide);
+    const auto rows = [](const OnDevice<float>& tensor, int first, int count, ptrdiff_t head) {
+      return RowsView{tensor.data() + 2 * head * first, count, 0, head, DType::kF32, Device::kCuda};
+    };
+    // One row, then rows of two pages.
+    ASSERT_OK(run.cache->Append(layer, other, rows(keys, 0, 1, 64), rows(values, 0, 1, 80)));
+    ASSERT_OK(run.cache->Append(layer, other, rows(keys, 1, 69, 64), rows(values, 1, 69, 80)));
     std::vector<float> spread(3 * heads * gap);
     for (size_t row = 0; row < 3 * heads; ++row) {
       std::copy_n(work.queries[layer].data() + (67 * heads + row) * dim, dim,
@@ -443,7 +451,43 @@ TEST(CudaCache, RefusesTensorsOfADeviceThatItIsNotOn) {
   EXPECT_EQ(run.cache->Append(0, id, rows, rows).code(), StatusCode::kUnimplemented);
 }
 
+TEST(CudaCache, GoesOnInAnotherStream) {
+  const CacheShape shape = SmallShape();
+  const RetentionWork work(shape, 150);
+  Pair pair(shape, "q8_0", work);
+  ASSERT_NO_FATAL_FAILURE(pair.Feed(70));
+  EXPECT_EQ(pair.gpu.cache->SetStream(nullptr).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(pair.cpu.cache->SetStream(cudaStreamLegacy).code(), StatusCode::kFailedPrecondition);
+  ASSERT_OK(pair.gpu.cache->SetStream(cudaStreamLegacy));
+  ASSERT_NO_FATAL_FAILURE(pair.Feed(150));
+  EXPECT_LT(pair.OutputError(), 2e-3);
+  ASSERT_NO_FATAL_FAILURE(pair.ExpectSameFiles("streams"));
+}
+
 // --- limits and failures ---
+
+TEST(CudaCache, GrowsByPiecesAndGivesThemBack) {
+  const CacheShape shape = SmallShape();
+  const RetentionWork work(shape, 3000);
+  CacheOptions options = OnGpu();
+  options.max_bytes = 0;
+  options.device_chunk_bytes = 1;  // a slab each
+  RetentionRun run(shape, "f16", work, options);
+  run.last_queries = 1;  // emulation is slow
+  const auto feed = [&] {
+    const SequenceId id = *run.cache->CreateSequence();
+    run.Feed(id, 3000, 1000);
+    return id;
+  };
+  for (int turn = 0; turn < 2; ++turn) {
+    const SequenceId first = feed(), second = feed();
+    EXPECT_GT(run.cache->Stats().bytes_held, uint64_t{5} << 20);
+    EXPECT_EQ(ReadAll(*run.cache, first), ReadAll(*run.cache, second));
+    ASSERT_OK(run.cache->Free(first));
+    ASSERT_OK(run.cache->Free(second));
+    EXPECT_LT(run.cache->Stats().bytes_held, uint64_t{1} << 20);
+  }
+}
 
 TEST(CudaCache, AFullPoolIsAStatusAndNothingIsLost) {
   const CacheShape shape = SmallShape();

@@ -74,7 +74,7 @@ def varve_attention(
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     rows = getattr(key, MARK, None)
     if rows is not None:
-        return rows.attend(module, query, attention_mask, scale, softcap or 0.0), None
+        return rows.attend(module, query, key, value, attention_mask, scale, softcap or 0.0), None
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     output = dense_attention(
         query, key, value, attention_mask, scale, softcap or 0.0, window=sliding_window or 0, causal=causal

@@ -19,12 +19,14 @@ from varve.transformers.store import Store
 class MarkedRows:
     """What a layer's new keys carry to the attention function."""
 
-    def __init__(self, store: Store, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
-        self.store, self.layer, self.key, self.value = store, layer, key, value
+    __slots__ = ("store", "layer")
 
-    def attend(self, module, query, mask, scale: float, soft_cap: float) -> torch.Tensor:
+    def __init__(self, store: Store, layer: int) -> None:
+        self.store, self.layer = store, layer
+
+    def attend(self, module, query, key, value, mask, scale: float, soft_cap: float) -> torch.Tensor:
         self.store.unattended = None
-        return self.store.attend(self.layer, module, query, self.key, self.value, mask, scale, soft_cap)
+        return self.store.attend(self.layer, module, query, key, value, mask, scale, soft_cap)
 
 
 class VarveLayer(CacheLayerMixin):
@@ -62,12 +64,13 @@ class VarveLayer(CacheLayerMixin):
 
     def update(self, key_states, value_states, *args, **kwargs) -> tuple[torch.Tensor, torch.Tensor]:
         """With varve attention: the new rows, marked. Otherwise: all rows, decoded."""
-        store = self._store
+        cache = self._cache
+        store = cache.store_for(key_states)
         store.check_rows(self._index, key_states, value_states)
-        if not self._cache.uses_varve_attention:
+        if not cache.uses_varve_attention:
             return store.append_and_decode(self._index, key_states, value_states)
-        marked = key_states.view_as(key_states)
-        setattr(marked, MARK, MarkedRows(store, self._index, key_states, value_states))
+        marked = key_states.detach()  # of its own, so that the caller's tensor has no mark
+        setattr(marked, MARK, MarkedRows(store, self._index))
         store.unattended = self._index
         return marked, value_states
 
@@ -88,7 +91,7 @@ class VarveLayer(CacheLayerMixin):
         self._cache.reset()
 
     def offload(self) -> None:
-        """Rows are in the memory of the CPU as it is."""
+        """Rows stay where they are; to have them elsewhere, make the cache there."""
 
     def prefetch(self) -> None:
         """Likewise."""
@@ -104,6 +107,9 @@ class VarveCache(Cache):
 
     config: of the model, which says shape and sliding windows. plan: text or varve.Plan (docs/plans.md). The rest is as
     in varve.Cache, which is `.native`. It holds one batch at a time; reset() makes it empty.
+
+    device: where rows are kept, "cpu", "cuda:0" or model.device. None: where the first rows come from; until then the native
+    cache is on the CPU. On a GPU its memory grows with the text, by device_chunk_bytes, up to max_bytes (0: no cap).
 
     key_pairs: store the channels of keys as GGUF files of Llama and Mistral have them, the pairs of RoPE side by side. Codebooks and
     compressors that `varve` made for such a file, and .varve files of it, fit no other order.
@@ -132,6 +138,8 @@ class VarveCache(Cache):
         max_bytes: int = 0,
         num_threads: int = 0,
         pool: _native.PagePool | None = None,
+        device: Any = None,
+        device_chunk_bytes: int | None = None,
         on_attention: Callable[[_native.AttentionEvent], object] | None = None,
         on_retention: Callable[[_native.RetentionEvent], object] | None = None,
         on_log: Callable[[str], object] | None = None,
@@ -146,13 +154,28 @@ class VarveCache(Cache):
             codebook=codebook, compressor=compressor, model_fingerprint=model_fingerprint, max_bytes=max_bytes,
             num_threads=num_threads, pool=pool, on_attention=on_attention, on_retention=on_retention, on_log=on_log,
         )
-        self.store = self._make_store(keep_windows=False)
+        if device_chunk_bytes is not None:
+            self._options["device_chunk_bytes"] = device_chunk_bytes
+        self._follows = device is None  # the device of the first rows
+        self._device = torch.device("cpu" if device is None else device)
+        self._keeps_windows = False
+        self.store = self._make_store()
         super().__init__(layers=[self.layer_class(self, i, window) for i, window in enumerate(self.store.windows)])
 
-    def _make_store(self, keep_windows: bool) -> Store:
+    def _make_store(self) -> Store:
         windows = windows_of(self._config)
-        plan = self.plan if keep_windows else plan_with_windows(self.plan, windows)
-        return self.store_class(_native.Cache(shape_of(self._config), plan, **self._options), windows, self.plan, self._key_pairs)
+        plan = self.plan if self._keeps_windows else plan_with_windows(self.plan, windows)
+        stream = torch.cuda.current_stream(self._device).cuda_stream if self._device.type == "cuda" else 0
+        native = _native.Cache(shape_of(self._config), plan, device=self._device, stream=stream, **self._options)
+        return self.store_class(native, windows, self.plan, self._key_pairs)
+
+    def store_for(self, rows: torch.Tensor) -> Store:
+        """The store, which an empty cache brings to the device of its first rows."""
+        store = self.store
+        if rows.device != store.device and self._follows and not store.sequences:
+            self._device = rows.device
+            store = self.store = self._make_store()
+        return store
 
     @property
     def native(self) -> _native.Cache:
@@ -215,4 +238,5 @@ class VarveCache(Cache):
     def activate_past_recording(self) -> None:
         """Keeps what sliding layers would drop, so that `crop` can go back. Before the first token."""
         if any(self.store.windows) and not self.store.sequences:
-            self.store = self._make_store(keep_windows=True)
+            self._keeps_windows = True
+            self.store = self._make_store()

@@ -17,13 +17,12 @@ from varve.transformers.store import Store
 class CrossRows:
     """What the keys of a cross-attention layer carry to the attention function. New rows come once, at the first token."""
 
-    def __init__(self, store: CrossStore, layer: int, rows: tuple[torch.Tensor, torch.Tensor] | None) -> None:
-        self.store, self.layer, self.rows = store, layer, rows
+    def __init__(self, store: CrossStore, layer: int, is_new: bool) -> None:
+        self.store, self.layer, self.is_new = store, layer, is_new
 
-    def attend(self, module, query, mask, scale: float, soft_cap: float) -> torch.Tensor:
+    def attend(self, module, query, key, value, mask, scale: float, soft_cap: float) -> torch.Tensor:
         self.store.unattended = None
-        if self.rows is not None:  # exact, as they are about to be stored
-            key, value = self.rows
+        if self.is_new:  # exact, as they are about to be stored
             output = dense_attention(query, key, value, mask, scale, soft_cap, causal=False)
             self.store.keep(self.layer, key, value)
             return output.transpose(1, 2).contiguous()
@@ -54,14 +53,14 @@ class CrossStore(Store):
         if len(self.waiting) != layer:
             raise _native.Error(f"layer {layer} of cross attention came before layer {len(self.waiting)}")
         self.waiting.append((key.detach(), value.detach()))
-        if layer + 1 < self.cache.shape.num_layers:
+        if layer + 1 < self.shape.num_layers:
             return
         batch, _, num_rows, _ = key.shape
         self.dtype = key.dtype
         for b in range(batch):
             twin = next((a for a in range(b) if self._equal(a, b)), None)
             self.sequences.append(self._fill(b, num_rows) if twin is None else self.cache.fork(self.sequences[twin]))
-        self.valid = torch.ones(batch, num_rows, dtype=torch.bool)
+        self.num_tokens = num_rows
         self.waiting = []
 
     def _equal(self, a: int, b: int) -> bool:
@@ -101,8 +100,8 @@ class VarveCrossLayer(VarveLayer):
             return None
         if not self._cache.uses_varve_attention:
             return self._store.decoded(self._index, self._store.dtype)[part]
-        handle = torch.empty(0, dtype=self._store.dtype)
-        setattr(handle, MARK, CrossRows(self._store, self._index, None))
+        handle = torch.empty(0, dtype=self._store.dtype, device=self._store.device)
+        setattr(handle, MARK, CrossRows(self._store, self._index, False))
         return handle
 
     @property
@@ -115,13 +114,13 @@ class VarveCrossLayer(VarveLayer):
         return self._rows(1)
 
     def update(self, key_states, value_states, *args, **kwargs) -> tuple[torch.Tensor, torch.Tensor]:
-        store = self._store
+        store = self._cache.store_for(key_states)
         store.check_rows(self._index, key_states, value_states)
         if not self._cache.uses_varve_attention:
             store.keep(self._index, key_states, value_states)
             return key_states, value_states
-        marked = key_states.view_as(key_states)
-        setattr(marked, MARK, CrossRows(store, self._index, (key_states, value_states)))
+        marked = key_states.detach()
+        setattr(marked, MARK, CrossRows(store, self._index, True))
         store.unattended = self._index
         return marked, value_states
 
@@ -132,8 +131,8 @@ class VarveCrossCache(VarveCache):
     layer_class = VarveCrossLayer
     store_class = CrossStore
 
-    def _make_store(self, keep_windows: bool) -> Store:
-        store = super()._make_store(keep_windows)
+    def _make_store(self) -> Store:
+        store = super()._make_store()
         if store.dropping:
             raise _native.Error(f"cross attention: the plan's {', '.join(c + '=' for c in store.dropping)} would leave rows out")
         return store

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 _QUERIES = 512  # at once, so that masks and scores stay small
 
@@ -31,24 +32,27 @@ def dense_attention(
     """query [batch, heads, queries, dim], key and value [batch, kv_heads, rows, dim]; gives the shape of query.
 
     mask: None, [batch, at least rows] (the last rows count), or [batch, 1, queries, rows], which is then all there is
-    to hide. The last query stands at the last row. positions [rows] are those of the rows, if some are missing.
+    to hide. The last query stands at the last row. positions [rows], on the CPU, are those of the rows, if some are missing.
     """
     num_queries, num_rows = query.shape[2], key.shape[2]
-    rows = torch.arange(num_rows) if positions is None else positions
-    first = int(rows[-1]) + 1 - num_queries if num_rows else 0
+    grouped = key.shape[1] != query.shape[1]
+    if mask is None and positions is None and not soft_cap and not window and num_queries == num_rows:
+        # A text from its beginning: torch needs no mask, and on a GPU has its fastest kernels for it.
+        return scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scale, enable_gqa=grouped)
+    first = (num_rows if positions is None else int(positions[-1]) + 1) - num_queries if num_rows else 0
+    rows = torch.arange(num_rows, device=query.device) if positions is None else positions.to(query.device)
     outputs = []
     for begin in range(0, num_queries, _QUERIES):
         end = min(begin + _QUERIES, num_queries)
         if mask is not None and mask.dim() == 4:
             visible = mask[:, :, begin:end, :num_rows]
         else:
-            visible = torch.ones(1, 1, end - begin, num_rows, dtype=torch.bool)
-            at = torch.arange(first + begin, first + end)[:, None]
+            visible = torch.ones(1, 1, end - begin, num_rows, dtype=torch.bool, device=query.device)
+            at = torch.arange(first + begin, first + end, device=query.device)[:, None]
             if causal:
                 visible = visible & (rows <= at)
             if window:
                 visible = visible & (rows > at - window)
-            visible = visible.to(query.device)
             if mask is not None:
                 visible = visible & mask[:, None, None, -num_rows:].bool()
         piece = query[:, :, begin:end]
@@ -56,8 +60,8 @@ def dense_attention(
             outputs.append(_scores_attention(piece, key, value, visible, scale, soft_cap))
         else:
             outputs.append(
-                torch.nn.functional.scaled_dot_product_attention(
-                    piece, key, value, attn_mask=visible, scale=scale, enable_gqa=key.shape[1] != query.shape[1]
+                scaled_dot_product_attention(
+                    piece, key, value, attn_mask=visible, scale=scale, enable_gqa=grouped
                 ).nan_to_num()
             )
     return torch.cat(outputs, 2)

@@ -16,6 +16,7 @@ class Spans:
     num_tokens: int
     starts: list[int]
     counts: list[int]
+    padded: bool = False
 
     @staticmethod
     def all(batch: int, num_tokens: int) -> Spans:
@@ -23,18 +24,14 @@ class Spans:
 
     @staticmethod
     def of_mask(mask: torch.Tensor) -> Spans:
-        """mask [batch, tokens] bool. Padding may be on either side."""
+        """mask [batch, tokens] bool, on the CPU. Padding may be on either side."""
         num_tokens = mask.shape[1]
         counts = mask.sum(1).tolist()
         starts = [int(row.argmax()) if count else 0 for row, count in zip(mask.int(), counts)]
         for b, (start, count) in enumerate(zip(starts, counts)):
             if not bool(mask[b, start : start + count].all()):
                 raise Error(f"attention_mask: row {b} hides tokens between others; only padding at an end can be left out")
-        return Spans(num_tokens, starts, counts)
-
-    @property
-    def padded(self) -> bool:
-        return any(count != self.num_tokens for count in self.counts)
+        return Spans(num_tokens, starts, counts, any(count != num_tokens for count in counts))
 
     def valid(self) -> torch.Tensor:
         """[batch, tokens] bool"""

@@ -58,6 +58,8 @@ def pair_order(dim: int) -> torch.Tensor:
 def windows_of(config: Any) -> list[int]:
     """The model's own sliding window of every layer; 0 is none."""
     types, arguments = get_layer_types_and_kwargs(config.get_text_config(decoder=True))
+    if isinstance(arguments, dict):  # up to transformers 5.17: the same for all layers
+        arguments = [arguments] * len(types)
     return [
         kwargs["sliding_window"] if kind == "sliding_attention" else 0 for kind, kwargs in zip(types, arguments)
     ]

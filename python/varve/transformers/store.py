@@ -19,8 +19,10 @@ class Store:
 
     def __init__(self, cache: Cache, windows: list[int], user_plan: Any, key_pairs: bool = False) -> None:
         self.cache = cache
+        self.shape = cache.shape
+        self.device = torch.device(cache.device)
         # Order in which the channels of keys and queries are stored; None: as they come.
-        self.order = pair_order(cache.shape.key_dim) if key_pairs else None
+        self.order = pair_order(cache.shape.key_dim).to(self.device) if key_pairs else None
         self.windows = windows
         self.dropping = drops_rows(user_plan)
         self.ranks = "evict" in self.dropping
@@ -32,8 +34,10 @@ class Store:
         for sequence in getattr(self, "sequences", []):
             self.cache.free(sequence)
         self.sequences: list[int] = []
-        self.valid = torch.zeros(0, 0, dtype=torch.bool)  # [batch, tokens seen]: what is no padding
+        self.num_tokens = 0  # seen, padding included
+        self.valid: torch.Tensor | None = None  # [batch, num_tokens] bool: what is no padding; None: all
         self.forward: Forward | None = None
+        self.rows_seen: tuple | None = None  # what rows of this forward are like, once checked
         self.unattended: int | None = None  # layer whose marked rows no attention function has seen
         self.prompt_ended = False
         self.dtype: torch.dtype | None = None
@@ -56,13 +60,8 @@ class Store:
 
     # --- lengths ---
 
-    @property
-    def num_tokens(self) -> int:
-        """Tokens seen, padding included."""
-        return self.valid.shape[1]
-
     def tokens_in(self, layer: int) -> int:
-        """The same, with those of an open forward that the layer has already."""
+        """Tokens seen, with those of an open forward that the layer has already."""
         if self.forward is not None and layer in self.forward.done:
             return self.num_tokens + self.forward.spans.num_tokens
         return self.num_tokens
@@ -77,10 +76,24 @@ class Store:
     # --- a forward ---
 
     def check_rows(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
+        """Once per forward: layers whose rows are like those of the one before pass at once."""
+        rows_seen = (key.shape, value.shape, key.dtype, key.device)
+        if rows_seen != self.rows_seen:
+            self.check_new_rows(layer, key, value)
+            self.rows_seen = rows_seen
+        if self.unattended is not None:
+            waiting, self.unattended = self.unattended, None
+            raise Error(
+                f"layer {waiting}: the model never called the attention function `varve`; its class computes attention "
+                'by itself. Use model.set_attn_implementation("sdpa") or "eager": then VarveCache hands out decoded rows'
+            )
+
+    def check_new_rows(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
         check_dtype(key.dtype)
-        if key.device.type != "cpu":
-            raise Error(f"rows are on {key.device}; caches of this build are in the memory of the CPU: model.to('cpu')")
-        shape = self.cache.shape
+        if key.device != self.device:
+            raise Error(f"layer {layer}: rows are on {key.device}, the cache is on {self.device}; a VarveCache has one "
+                        f"device: VarveCache(config, plan, device=\"{key.device}\"), with the whole model there")
+        shape = self.shape
         for rows, dim, name in ((key, shape.key_dim, "keys"), (value, shape.value_dim, "values")):
             if (rows.shape[1], rows.shape[3]) != (shape.num_kv_heads, dim):
                 raise Error(
@@ -94,12 +107,6 @@ class Store:
             )
         if self.dtype not in (None, key.dtype):
             raise Error(f"the cache was filled with {self.dtype}, these rows are {key.dtype}; call reset()")
-        if self.unattended is not None:
-            waiting, self.unattended = self.unattended, None
-            raise Error(
-                f"layer {waiting}: the model never called the attention function `varve`; its class computes attention "
-                'by itself. Use model.set_attn_implementation("sdpa") or "eager": then VarveCache hands out decoded rows'
-            )
 
     def begin(self, layer: int, batch: int, num_tokens: int, mask: torch.Tensor | None, dtype: torch.dtype) -> Forward:
         """The open forward, or a new one when its first layer comes."""
@@ -109,12 +116,11 @@ class Store:
             done = len(self.forward.done)
             self.abort()
             raise Error(
-                f"the forward before ended after {done} of {self.cache.shape.num_layers} layers; its tokens have been "
+                f"the forward before ended after {done} of {self.shape.num_layers} layers; its tokens have been "
                 "rolled back: run it again. A model that uses fewer layers needs a config that says so"
             )
         if not self.sequences:
             self.sequences = [self.cache.create_sequence() for _ in range(batch)]
-            self.valid = torch.zeros(batch, 0, dtype=torch.bool)
         self.dtype = dtype
         spans = self.spans_of(batch, num_tokens, mask)
         if num_tokens == 1 and self.num_tokens and not self.prompt_ended:
@@ -124,7 +130,7 @@ class Store:
 
     def spans_of(self, batch: int, num_tokens: int, mask: torch.Tensor | None) -> Spans:
         if mask is None:
-            if not bool(self.valid.all()):
+            if self.valid is not None:
                 raise Error("attention_mask is missing; this batch has padding, so pass the mask of all tokens so far")
             return Spans.all(batch, num_tokens)
         if mask.dim() != 2:
@@ -132,28 +138,38 @@ class Store:
                 f"attention_mask with {mask.dim()} dimensions: varve attention takes the 2-D padding mask; "
                 'for other masks use model.set_attn_implementation("sdpa")'
             )
-        mask = mask.bool()
         if mask.shape[1] != self.num_tokens + num_tokens:
             raise Error(
                 f"attention_mask has {mask.shape[1]} columns; the cache holds {self.num_tokens} tokens and "
                 f"{num_tokens} are new: pass the mask of all {self.num_tokens + num_tokens}"
             )
-        if not torch.equal(mask[:, : self.num_tokens], self.valid):
+        if self.valid is None and bool(mask.all()):  # on a GPU, the one time that a forward waits for it
+            return Spans.all(batch, num_tokens)
+        mask = mask.bool().cpu()
+        if not torch.equal(mask[:, : self.num_tokens], self.all_valid()):
             raise Error("attention_mask does not agree with the one that the cached tokens came with")
         return Spans.of_mask(mask[:, self.num_tokens :])
+
+    def all_valid(self) -> torch.Tensor:
+        """[batch, num_tokens] bool: what is no padding."""
+        if self.valid is None:
+            return torch.ones(len(self.sequences), self.num_tokens, dtype=torch.bool)
+        return self.valid
 
     def end_layer(self, layer: int) -> None:
         """Behind the last one the forward is kept."""
         forward = self.forward
         forward.done.add(layer)
-        if layer + 1 < self.cache.shape.num_layers:
+        if layer + 1 < self.shape.num_layers:
             return
         try:
             forward.finish(self.cache, self.sequences)
         except BaseException:
             self.abort()
             raise
-        self.valid = torch.cat([self.valid, forward.spans.valid()], 1)
+        if self.valid is not None or forward.spans.padded:
+            self.valid = torch.cat([self.all_valid(), forward.spans.valid()], 1)
+        self.num_tokens += forward.spans.num_tokens
         self.forward = None
 
     def abort(self) -> None:
@@ -170,7 +186,8 @@ class Store:
 
     def ordered(self, rows: torch.Tensor) -> torch.Tensor:
         """Keys or queries as they are stored. Scores do not change, since both are."""
-        return rows.detach() if self.order is None else rows.detach()[..., self.order]
+        rows = rows.detach() if rows.requires_grad else rows
+        return rows if self.order is None else rows[..., self.order]
 
     def attend(self, layer, module, query, key, value, mask, scale, soft_cap) -> torch.Tensor:
         """Appends the rows and attends on stored bytes: [batch, tokens, heads, dim]."""
@@ -178,18 +195,20 @@ class Store:
             if self.module() not in (None, module):
                 raise Error("the cache holds rows of another model; make a new VarveCache, or call reset()")
             self.module = weakref.ref(module)
-        query, key, value = self.ordered(query), self.ordered(key), value.detach()
-        batch, _, num_tokens, _ = query.shape
+        query, key = self.ordered(query), self.ordered(key)
+        value = value.detach() if value.requires_grad else value
+        batch, heads, num_tokens, _ = query.shape
         forward = self.begin(layer, batch, num_tokens, mask, key.dtype)
         spans = forward.spans
-        options = dict(scale=scale, soft_cap=soft_cap, window=self.windows[layer])
         make = query.new_zeros if spans.padded else query.new_empty
-        output = make(batch, num_tokens, query.shape[1], value.shape[3])
+        output = make((batch, num_tokens, heads, self.shape.value_dim))
         if forward.step is not None:
-            places = (spans.starts, spans.counts)
-            forward.step.append_batch(layer, self.sequences, key, value, *places)
-            forward.step.attend_batch(layer, self.sequences, query, output, *places, **options)
+            forward.step.append_attend_batch(
+                layer, self.sequences, key, value, query, output, spans.starts, spans.counts,
+                scale, soft_cap, self.windows[layer],
+            )
         elif forward.waits:
+            options = dict(scale=scale, soft_cap=soft_cap, window=self.windows[layer])
             for b in range(batch):
                 self.attend_dense(layer, b, spans, query, key, value, output, options)
             forward.waiting.append((key, value, query if self.ranks else None, options))
@@ -200,9 +219,12 @@ class Store:
         """Row b of a forward that is too long for a step: on what the cache has, decoded, and the new rows, exact."""
         span = slice(spans.starts[b], spans.starts[b] + spans.counts[b])
         sequence = self.sequences[b]
-        past = [torch.from_numpy(self.cache.read_rows(sequence, layer, part)).to(key.dtype) for part in "kv"]
-        positions = torch.cat([self.positions(sequence, layer), self.cache.next_position(sequence) + torch.arange(spans.counts[b])])
-        rows = [torch.cat([old, new[b, :, span]], 1)[None] for old, new in zip(past, (key, value))]
+        rows, positions = [new[b : b + 1, :, span] for new in (key, value)], None
+        first = self.cache.next_position(sequence)
+        if first:
+            past = [torch.from_numpy(self.cache.read_rows(sequence, layer, part)).to(key) for part in "kv"]
+            rows = [torch.cat([old[None], new], 2) for old, new in zip(past, rows)]
+            positions = torch.cat([self.positions(sequence, layer), first + torch.arange(spans.counts[b])])
         attended = dense_attention(
             query[b : b + 1, :, span], *rows, None, options["scale"], options["soft_cap"],
             window=options["window"], positions=positions,
@@ -240,16 +262,17 @@ class Store:
 
     def decoded(self, layer: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
         """All live rows, [batch, kv_heads, rows, dim]; sequences must have the same number."""
-        shape = self.cache.shape
+        shape = self.shape
         live = self.cache.describe(self.sequences[0], layer)["live_rows"]
         parts = []
         for part, dim in (("k", shape.key_dim), ("v", shape.value_dim)):
             out = torch.empty(len(self.sequences), shape.num_kv_heads, live, dim)
             if live:
                 self.cache.read_batch(layer, part, self.sequences, out)
+            out = out.to(self.device, dtype)
             if part == "k" and self.order is not None:
                 out = out[..., self.order.argsort()]
-            parts.append(out.to(dtype))
+            parts.append(out)
         return parts[0], parts[1]
 
     # --- between forwards ---
@@ -267,8 +290,9 @@ class Store:
             used.add(row)
         for row in set(range(len(self.sequences))) - used:
             self.cache.free(self.sequences[row])
-        self.sequences = chosen
-        self.valid = self.valid[torch.tensor(rows, dtype=torch.long)]
+        self.sequences, self.rows_seen = chosen, None
+        if self.valid is not None:
+            self.valid = self.valid[torch.tensor(rows, dtype=torch.long)]
 
     def crop(self, num_tokens: int) -> None:
         """Forgets the last num_tokens of every row: all rows or none."""
@@ -276,7 +300,7 @@ class Store:
         num_tokens = min(num_tokens, self.num_tokens)
         if not num_tokens:
             return
-        kept = self.valid[:, : self.num_tokens - num_tokens].sum(1).tolist()
+        kept = self.all_valid()[:, : self.num_tokens - num_tokens].sum(1).tolist()
         cuts = []
         for sequence, tokens in zip(self.sequences, kept):
             stay, position = self.cache.find_cut(sequence, tokens)
@@ -286,7 +310,9 @@ class Store:
             cuts.append((sequence, position))
         for sequence, position in cuts:
             self.cache.truncate(sequence, position)
-        self.valid = self.valid[:, : self.num_tokens - num_tokens]
+        self.num_tokens -= num_tokens
+        if self.valid is not None:
+            self.valid = self.valid[:, : self.num_tokens]
 
     def check_window(self, sequence: int, position: int) -> None:
         """Rows that a query at `position` sees in a sliding layer must still be there."""

@@ -18,6 +18,11 @@ DeviceRung RungOf(const Page& page, Part part) {
   return static_cast<DeviceRung>(page.rung(part).descriptor().id);
 }
 
+// Of rows on the device.
+DeviceAppendJob RecordOf(const AppendJob& job) {
+  return {job.page->raw(), job.keys.data, job.values.data, job.first_row, job.keys.num_tokens};
+}
+
 Status CheckSetup(const DeviceSetup& setup) {
   const CacheShape& shape = setup.shape;
   if (shape.key_dim != shape.value_dim) {
@@ -46,6 +51,31 @@ CudaBackend::~CudaBackend() {
   (void)cudaStreamSynchronize(stream_.get());
 }
 
+// --- streams ---
+
+Status Stream::MoveTo(cudaStream_t next) {
+  if (moved_ == nullptr) {
+    VARVE_RETURN_IF_ERROR(
+        CudaStatus(cudaEventCreateWithFlags(&moved_, cudaEventDisableTiming), "creating an event"));
+  }
+  VARVE_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(moved_, stream_), "leaving a stream"));
+  VARVE_RETURN_IF_ERROR(CudaStatus(cudaStreamWaitEvent(next, moved_, 0), "entering a stream"));
+  if (owned_) (void)cudaStreamDestroy(stream_);  // what is under way in it is done all the same
+  owned_ = false;
+  stream_ = next;
+  return Status();
+}
+
+Status CudaBackend::SetStream(void* stream) {
+  if (stream == nullptr) {
+    return InvalidArgument("SetStream: stream is null; the default one is cudaStreamLegacy");
+  }
+  const DeviceGuard guard(device_);
+  VARVE_RETURN_IF_ERROR(stream_.MoveTo(static_cast<cudaStream_t>(stream)));
+  memory_->SetStream(stream_.get());
+  return Status();
+}
+
 // --- creation ---
 
 Status CudaBackend::Create(const DeviceSetup& setup) {
@@ -70,7 +100,8 @@ Status CudaBackend::Create(const DeviceSetup& setup) {
   page_shape_.pq_subspaces = codebooks_.subspaces();
   page_shape_.pq_bits = codebooks_.bits();
   VARVE_RETURN_IF_ERROR(CheckPqShape(page_shape_).ToStatus());
-  VARVE_ASSIGN_OR_RETURN(memory_, DeviceMemory::Create(device_, setup.pool_bytes, stream_.get()));
+  VARVE_ASSIGN_OR_RETURN(
+      memory_, DeviceMemory::Create(device_, setup.pool_bytes, setup.chunk_bytes, stream_.get()));
   return Status();
 }
 
@@ -83,15 +114,16 @@ Status CudaBackend::Append(int, std::span<const AppendJob> jobs) {
 }
 
 Status CudaBackend::LaunchAppend(std::span<const AppendJob> jobs, const std::byte* device_jobs,
-                                 DType dtype, ptrdiff_t token_stride, ptrdiff_t head_stride) {
+                                 DType dtype, RowStrides keys, RowStrides values) {
   DeviceAppend call;
   call.shape = page_shape_;
   call.rung = RungOf(*jobs[0].page, Part::kKey);
   call.jobs = reinterpret_cast<const DeviceAppendJob*>(device_jobs);
+  if (device_jobs == nullptr) call.job = RecordOf(jobs[0]);
   call.num_jobs = static_cast<int>(jobs.size());
   call.type = TypeOf(dtype);
-  call.token_stride = token_stride;
-  call.head_stride = head_stride;
+  call.keys = keys;
+  call.values = values;
   call.replaced = appended_.as<unsigned long long>();
   return cuda::Append(call, stream_.get()).ToStatus();
 }
@@ -129,28 +161,32 @@ Status CudaBackend::AppendHostRows(std::span<const AppendJob> jobs) {
     at += 2 * part_bytes;
   }
   VARVE_RETURN_IF_ERROR(uplink_.Send(bytes, stream_.get()));
-  return LaunchAppend(jobs, device, DType::kF32,
-                      static_cast<ptrdiff_t>(shape_.num_kv_heads) * shape_.key_dim, shape_.key_dim);
+  const RowStrides dense = {int64_t{shape_.num_kv_heads} * shape_.key_dim, shape_.key_dim};
+  return LaunchAppend(jobs, device, DType::kF32, dense, dense);
 }
 
 Status CudaBackend::AppendDeviceRows(std::span<const AppendJob> jobs) {
   const RowsView& keys = jobs[0].keys;
   const RowsView& values = jobs[0].values;
-  if (keys.dtype != values.dtype || keys.token_stride != values.token_stride ||
-      keys.head_stride != values.head_stride) {
-    return Unimplemented("Append: keys and values on a GPU must have the same dtype and strides");
+  if (keys.dtype != values.dtype) {
+    return Unimplemented("Append: keys and values on a GPU must have the same dtype");
   }
-  const size_t bytes = jobs.size() * sizeof(DeviceAppendJob);
-  VARVE_RETURN_IF_ERROR(uplink_.ReserveDevice(bytes));
-  VARVE_ASSIGN_OR_RETURN(std::byte * host, uplink_.Begin(bytes));
-  for (size_t i = 0; i < jobs.size(); ++i) {
-    const DeviceAppendJob record = {jobs[i].page->raw(), jobs[i].keys.data, jobs[i].values.data,
-                                    jobs[i].first_row, jobs[i].keys.num_tokens};
-    std::memcpy(host + i * sizeof(record), &record, sizeof(record));
+  // The cache has filled the strides in. A single page, as for every token of a text, goes with the
+  // launch and needs no copy.
+  const std::byte* sent = nullptr;
+  if (jobs.size() > 1) {
+    const size_t bytes = jobs.size() * sizeof(DeviceAppendJob);
+    VARVE_RETURN_IF_ERROR(uplink_.ReserveDevice(bytes));
+    VARVE_ASSIGN_OR_RETURN(std::byte * host, uplink_.Begin(bytes));
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      const DeviceAppendJob record = RecordOf(jobs[i]);
+      std::memcpy(host + i * sizeof(record), &record, sizeof(record));
+    }
+    VARVE_RETURN_IF_ERROR(uplink_.Send(bytes, stream_.get()));
+    sent = uplink_.device();
   }
-  VARVE_RETURN_IF_ERROR(uplink_.Send(bytes, stream_.get()));
-  // The cache has filled the strides in.
-  return LaunchAppend(jobs, uplink_.device(), keys.dtype, keys.token_stride, keys.head_stride);
+  return LaunchAppend(jobs, sent, keys.dtype, {keys.token_stride, keys.head_stride},
+                      {values.token_stride, values.head_stride});
 }
 
 // --- encode ---

@@ -19,6 +19,7 @@
 #include "cuda/backend/device_memory.h"
 #include "cuda/device_attention.h"
 #include "cuda/memory/device_buffers.h"
+#include "cuda/device_encode.h"
 
 namespace varve::cuda {
 
@@ -28,6 +29,7 @@ inline constexpr size_t kSentAlign = 256;  // of arrays that are sent together
 class Stream {
  public:
   ~Stream() {
+    if (moved_ != nullptr) (void)cudaEventDestroy(moved_);
     if (owned_) (void)cudaStreamDestroy(stream_);
   }
   Status Create(void* given) {
@@ -38,11 +40,14 @@ class Stream {
     owned_ = true;
     return Status();
   }
+  // Goes on in `next`, behind what is under way here.
+  Status MoveTo(cudaStream_t next);
   cudaStream_t get() const { return stream_; }
   Status Wait() const { return CudaStatus(cudaStreamSynchronize(stream_), "waiting"); }
 
  private:
   cudaStream_t stream_ = nullptr;
+  cudaEvent_t moved_ = nullptr;  // the last thing in the stream before
   bool owned_ = false;
 };
 
@@ -56,6 +61,7 @@ class CudaBackend final : public Backend {
   DeviceBytes* device_bytes() override { return memory_.get(); }
   Status Append(int layer, std::span<const AppendJob> jobs) override;
   void Encode(std::span<EncodeJob> jobs) override;
+  Status SetStream(void* stream) override;
   Status Attend(int layer, const LayerSpaces& spaces, std::span<const AttentionRequest> requests,
                 const AttendOptions& options, AttentionObserver* observer) override;
   size_t scratch_bytes() const override {
@@ -68,8 +74,9 @@ class CudaBackend final : public Backend {
  private:
   Status AppendHostRows(std::span<const AppendJob> jobs);
   Status AppendDeviceRows(std::span<const AppendJob> jobs);
+  // device_jobs null: rows on the device, of a single job.
   Status LaunchAppend(std::span<const AppendJob> jobs, const std::byte* device_jobs, DType dtype,
-                      ptrdiff_t token_stride, ptrdiff_t head_stride);
+                      RowStrides keys, RowStrides values);
   Status EncodeLayer(std::span<EncodeJob> jobs);
 
   // Requests whose tensors are in one place and of one type.

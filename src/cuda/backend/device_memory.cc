@@ -1,5 +1,6 @@
 #include "cuda/backend/device_memory.h"
 
+#include <algorithm>
 #include <iterator>
 #include <string>
 
@@ -21,16 +22,11 @@ size_t MostOf(size_t free_bytes) {
 
 }  // namespace
 
-DeviceMemory::DeviceMemory(int device, std::byte* base, size_t bytes, uint64_t pool_bytes,
-                           cudaStream_t stream)
-    : device_(device), base_(base), bytes_(bytes), pool_bytes_(pool_bytes), stream_(stream) {
-  free_.emplace(0, bytes_);
-}
-
 Result<std::unique_ptr<DeviceMemory>> DeviceMemory::Create(int device, uint64_t pool_bytes,
+                                                           uint64_t chunk_bytes,
                                                            cudaStream_t stream) {
   const DeviceGuard guard(device);
-  if (pool_bytes == 0) {
+  if (pool_bytes == 0 && chunk_bytes == 0) {
     size_t free_bytes = 0;
     size_t total_bytes = 0;
     VARVE_RETURN_IF_ERROR(
@@ -41,41 +37,83 @@ Result<std::unique_ptr<DeviceMemory>> DeviceMemory::Create(int device, uint64_t 
                          std::to_string(free_bytes) + " bytes free: too few for pages");
     }
   }
-  const size_t bytes = AlignUp(pool_bytes, kSlabGranule) + kSlack;
-  void* base = nullptr;
-  VARVE_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&base, bytes), "memory for pages", bytes));
-  return std::unique_ptr<DeviceMemory>(
-      new DeviceMemory(device, static_cast<std::byte*>(base), bytes, pool_bytes, stream));
+  std::unique_ptr<DeviceMemory> memory(new DeviceMemory(device, pool_bytes, chunk_bytes, stream));
+  if (chunk_bytes == 0) {
+    VARVE_RETURN_IF_ERROR(memory->AddRange(AlignUp(pool_bytes, kSlabGranule) + kSlack));
+  }
+  return memory;
 }
 
 DeviceMemory::~DeviceMemory() {
   const DeviceGuard guard(device_);
-  (void)cudaFree(base_);
+  for (const Range& range : ranges_) (void)cudaFree(range.base);
 }
 
-std::byte* DeviceMemory::Map(size_t bytes) {
-  for (auto range = free_.begin(); range != free_.end(); ++range) {
-    const auto [offset, room] = *range;
-    if (room < bytes) continue;
-    free_.erase(range);
-    if (room > bytes) free_.emplace(offset + bytes, room - bytes);
-    return base_ + offset;
+Status DeviceMemory::AddRange(size_t bytes) {
+  const DeviceGuard guard(device_);
+  ranges_.reserve(ranges_.size() + 1);
+  void* base = nullptr;
+  const Status status = CudaStatus(cudaMalloc(&base, bytes), "memory for pages", bytes);
+  if (!status.ok()) {
+    (void)cudaGetLastError();  // or the next launch would report it
+    return status;
+  }
+  Range& range = ranges_.emplace_back();
+  range.base = static_cast<std::byte*>(base);
+  range.bytes = bytes;
+  range.free.emplace(0, bytes);
+  return Status();
+}
+
+std::byte* DeviceMemory::Range::Take(size_t wanted) {
+  for (auto hole = free.begin(); hole != free.end(); ++hole) {
+    const auto [offset, room] = *hole;
+    if (room < wanted) continue;
+    free.erase(hole);
+    if (room > wanted) free.emplace(offset + wanted, room - wanted);
+    return base + offset;
   }
   return nullptr;
 }
 
-void DeviceMemory::Unmap(std::byte* address, size_t bytes) {
-  auto range = free_.emplace(static_cast<size_t>(address - base_), bytes).first;
-  const auto next = std::next(range);
-  if (next != free_.end() && range->first + range->second == next->first) {
-    range->second += next->second;
-    free_.erase(next);
+void DeviceMemory::Range::GiveBack(size_t offset, size_t count) {
+  const auto hole = free.emplace(offset, count).first;
+  const auto next = std::next(hole);
+  if (next != free.end() && hole->first + hole->second == next->first) {
+    hole->second += next->second;
+    free.erase(next);
   }
-  if (range == free_.begin()) return;
-  const auto before = std::prev(range);
-  if (before->first + before->second != range->first) return;
-  before->second += range->second;
-  free_.erase(range);
+  if (hole == free.begin()) return;
+  const auto before = std::prev(hole);
+  if (before->first + before->second != hole->first) return;
+  before->second += hole->second;
+  free.erase(hole);
+}
+
+std::byte* DeviceMemory::Map(size_t bytes) {
+  for (Range& range : ranges_) {
+    if (std::byte* taken = range.Take(bytes)) return taken;
+  }
+  if (chunk_bytes_ == 0) return nullptr;
+  // Where the device has no room for a whole chunk, the slab alone may still fit.
+  const size_t chunk = AlignUp(std::max<size_t>(chunk_bytes_, bytes), kSlabGranule);
+  if (!AddRange(chunk).ok() && (chunk == bytes || !AddRange(bytes).ok())) return nullptr;
+  return ranges_.back().Take(bytes);
+}
+
+void DeviceMemory::Unmap(std::byte* address, size_t bytes) {
+  const auto range = std::find_if(ranges_.begin(), ranges_.end(), [&](const Range& candidate) {
+    return address >= candidate.base && address < candidate.base + candidate.bytes;
+  });
+  range->GiveBack(static_cast<size_t>(address - range->base), bytes);
+  if (chunk_bytes_ == 0 || !range->is_empty()) return;
+  const auto is_other_empty = [&](const Range& other) {
+    return &other != &*range && other.is_empty();
+  };
+  if (std::none_of(ranges_.begin(), ranges_.end(), is_other_empty)) return;
+  const DeviceGuard guard(device_);
+  (void)cudaFree(range->base);
+  ranges_.erase(range);
 }
 
 Status DeviceMemory::ToHost(const std::byte* from, size_t bytes, std::byte* to) {

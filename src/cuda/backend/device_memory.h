@@ -1,6 +1,7 @@
-// DeviceMemory: the memory of pages on a GPU: one range, taken when the cache is made and given
-// back with it. The page pool maps its slabs from it; nothing is allocated on the device later.
-// Also how the host reaches the bytes.
+// DeviceMemory: the memory of pages on a GPU, from which the page pool maps its slabs. It is one
+// range, taken when the cache is made and given back with it; or it grows: ranges are taken when
+// slabs need them, and one that has become empty is given back (one is kept, as taking and giving
+// back make the device wait). Also how the host reaches the bytes.
 
 #ifndef VARVE_CUDA_BACKEND_DEVICE_MEMORY_H_
 #define VARVE_CUDA_BACKEND_DEVICE_MEMORY_H_
@@ -10,8 +11,8 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <vector>
 
-#include "cuda/device_pages.h"
 #include "pages/device_bytes.h"
 #include "varve/page_memory.h"
 #include "varve/status.h"
@@ -20,17 +21,21 @@ namespace varve::cuda {
 
 class DeviceMemory final : public PageMemory, public DeviceBytes {
  public:
-  // pool_bytes 0: most of what is free. Copies go to `stream`, which outlives this.
+  // chunk_bytes 0: all at once, pool_bytes or, with 0, most of what is free. Otherwise ranges of so
+  // many are taken as they are needed; pool_bytes is then the caller's own cap. Copies go to
+  // `stream`, which outlives this.
   static Result<std::unique_ptr<DeviceMemory>> Create(int device, uint64_t pool_bytes,
-                                                      cudaStream_t stream);
+                                                      uint64_t chunk_bytes, cudaStream_t stream);
   ~DeviceMemory() override;
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
-  // What pages may take. The range has a little more: slabs of different page sizes have room left
-  // over.
+  // Copies go there from now on.
+  void SetStream(cudaStream_t stream) { stream_ = stream; }
+
+  // What pages may take; 0: no bound but the device's. A range that is taken at once has a little
+  // more: slabs of different page sizes have room left over.
   uint64_t pool_bytes() const { return pool_bytes_; }
-  DevicePool pool() const { return {base_, bytes_}; }
 
   std::byte* Map(size_t bytes) override;
   void Discard(std::byte*, size_t) override {}
@@ -41,14 +46,25 @@ class DeviceMemory final : public PageMemory, public DeviceBytes {
   Status Copy(const std::byte* from, size_t bytes, std::byte* to) override;
 
  private:
-  DeviceMemory(int device, std::byte* base, size_t bytes, uint64_t pool_bytes, cudaStream_t stream);
+  struct Range {
+    std::byte* base = nullptr;
+    size_t bytes = 0;
+    std::map<size_t, size_t> free;  // offset, bytes; no two touch
+
+    bool is_empty() const { return free.size() == 1 && free.begin()->second == bytes; }
+    std::byte* Take(size_t wanted);  // null: no room
+    void GiveBack(size_t offset, size_t count);
+  };
+
+  DeviceMemory(int device, uint64_t pool_bytes, uint64_t chunk_bytes, cudaStream_t stream)
+      : device_(device), pool_bytes_(pool_bytes), chunk_bytes_(chunk_bytes), stream_(stream) {}
+  Status AddRange(size_t bytes);
 
   int device_;
-  std::byte* base_;
-  size_t bytes_;
   uint64_t pool_bytes_;
+  uint64_t chunk_bytes_;  // 0: does not grow
   cudaStream_t stream_;
-  std::map<size_t, size_t> free_;  // offset, bytes; no two touch
+  std::vector<Range> ranges_;
 };
 
 }  // namespace varve::cuda

@@ -7,17 +7,35 @@
 namespace varve::cuda {
 namespace {
 
-// Pieces of a tensor that lie at one distance from each other: copy(offset in the tensor, offset in
-// the dense array, width, pitch in the tensor, height).
+// A part of a tensor whose rows lie at one distance from each other, there and in the dense array.
+// In bytes.
+struct Piece {
+  size_t offset;  // in the tensor
+  size_t dense_offset;
+  size_t width;
+  size_t pitch;  // in the tensor
+  size_t dense_pitch;
+  size_t height;
+};
+
+// As few pieces as there are tokens or heads; one, where heads lie side by side.
 template <typename CopyPiece>
 Status ForEachPiece(const TensorRows& rows, CopyPiece&& copy) {
   const size_t token_bytes = rows.heads * rows.row_bytes;
   if (rows.head_stride == rows.row_bytes) {
-    return copy(size_t{0}, size_t{0}, token_bytes, rows.token_stride, rows.tokens);
+    return copy(Piece{0, 0, token_bytes, rows.token_stride, token_bytes, rows.tokens});
+  }
+  if (rows.heads < rows.tokens) {
+    for (size_t head = 0; head < rows.heads; ++head) {
+      VARVE_RETURN_IF_ERROR(
+          copy(Piece{head * rows.head_stride, head * rows.row_bytes, rows.row_bytes,
+                     rows.token_stride, token_bytes, rows.tokens}));
+    }
+    return Status();
   }
   for (size_t token = 0; token < rows.tokens; ++token) {
-    VARVE_RETURN_IF_ERROR(copy(token * rows.token_stride, token * token_bytes, rows.row_bytes,
-                               rows.head_stride, rows.heads));
+    VARVE_RETURN_IF_ERROR(copy(Piece{token * rows.token_stride, token * token_bytes, rows.row_bytes,
+                                     rows.head_stride, rows.row_bytes, rows.heads}));
   }
   return Status();
 }
@@ -54,18 +72,20 @@ void Scatter(const std::byte* dense, const TensorRows& rows) {
 }
 
 Status GatherOnDevice(const TensorRows& rows, std::byte* dense, cudaStream_t stream) {
-  return ForEachPiece(rows, [&](size_t at, size_t to, size_t width, size_t pitch, size_t height) {
-    return CudaStatus(cudaMemcpy2DAsync(dense + to, width, rows.data + at, pitch, width, height,
-                                        cudaMemcpyDeviceToDevice, stream),
-                      "gathering a tensor", width * height);
+  return ForEachPiece(rows, [&](const Piece& piece) {
+    return CudaStatus(
+        cudaMemcpy2DAsync(dense + piece.dense_offset, piece.dense_pitch, rows.data + piece.offset,
+                          piece.pitch, piece.width, piece.height, cudaMemcpyDeviceToDevice, stream),
+        "gathering a tensor", piece.width * piece.height);
   });
 }
 
 Status ScatterOnDevice(const std::byte* dense, const TensorRows& rows, cudaStream_t stream) {
-  return ForEachPiece(rows, [&](size_t at, size_t from, size_t width, size_t pitch, size_t height) {
-    return CudaStatus(cudaMemcpy2DAsync(rows.data + at, pitch, dense + from, width, width, height,
-                                        cudaMemcpyDeviceToDevice, stream),
-                      "scattering a tensor", width * height);
+  return ForEachPiece(rows, [&](const Piece& piece) {
+    return CudaStatus(cudaMemcpy2DAsync(rows.data + piece.offset, piece.pitch,
+                                        dense + piece.dense_offset, piece.dense_pitch, piece.width,
+                                        piece.height, cudaMemcpyDeviceToDevice, stream),
+                      "scattering a tensor", piece.width * piece.height);
   });
 }
 

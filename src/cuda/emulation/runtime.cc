@@ -86,6 +86,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
 }
 cudaError_t cudaEventDestroy(cudaEvent_t) { return Answer(); }
 cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return Answer(); }
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return Answer(); }
 cudaError_t cudaEventSynchronize(cudaEvent_t) { return Answer(); }
 cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
                              size_t shared_bytes, cudaStream_t) {

@@ -1,0 +1,52 @@
+"""What is said about devices where there is none."""
+
+import numpy as np
+import pytest
+from feed import make_cache, make_rows
+from gpu import DeviceArray
+
+import varve
+
+
+def test_a_tensor_of_a_gpu_for_a_cache_on_the_cpu():
+    cache = make_cache()
+    sequence = cache.create_sequence()
+    with pytest.raises(varve.Error, match=r'keys: the tensor is on cuda:3, .*make the cache with device="cuda:3", or use .cpu\(\)'):
+        with cache.step(sequence, 4) as step:
+            step.append(0, sequence, DeviceArray(make_rows(4), index=3), make_rows(4))
+    assert cache.device == "cpu" and cache.next_position(sequence) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(device="gpu"), "device: 'gpu' is neither 'cpu' nor 'cuda' nor 'cuda:1'"),
+        (dict(device="cuda:"), "device: 'cuda:' is neither"),
+        (dict(stream=5), 'stream: a cache on the CPU has none; pass device="cuda"'),
+        (dict(device="cuda:77"), "has no CUDA; build where nvcc is|device 77 of"),
+    ],
+)
+def test_devices_that_are_none(options, message):
+    with pytest.raises(varve.Error, match=message):
+        make_cache(**options)
+
+
+def test_rows_and_queries_in_one_call():
+    shape = varve.Shape(num_layers=1, num_kv_heads=2, key_dim=64, group_size=3)
+    random = np.random.default_rng(3)
+    keys, values = random.normal(size=(2, 2, 2, 9, 64)).astype(np.float32)
+    queries = random.normal(size=(2, 6, 9, 64)).astype(np.float32)
+    outs = []
+    for joint in (False, True):
+        cache = varve.Cache(shape, "f32,open_rung=f32")
+        sequences = [cache.create_sequence() for _ in range(2)]
+        out = np.full((2, 9, 6, 64), 7, np.float32)
+        spans = ([0, 4], [9, 5])
+        with cache.step([(sequences[0], 9), (sequences[1], 5)]) as step:
+            if joint:
+                step.append_attend_batch(0, sequences, keys, values, queries, out, *spans, 0.1, 30.0, 4)
+            else:
+                step.append_batch(0, sequences, keys, values, *spans)
+                step.attend_batch(0, sequences, queries, out, *spans, scale=0.1, soft_cap=30.0, window=4)
+        outs.append(out)
+    np.testing.assert_array_equal(*outs)
