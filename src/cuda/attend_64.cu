@@ -3,7 +3,7 @@
 namespace varve::cuda {
 
 AttendKernel AttendKernel64(bool wide, bool tiles) {
-  if (tiles) return wide ? MakeAttendKernel<64, 2, 1, 3>() : MakeAttendKernel<64, 1, 1, 4>();
+  if (tiles) return wide ? MakeAttendKernel<64, 2, 1, 2>() : MakeAttendKernel<64, 1, 1, 3>();
   return wide ? MakeAttendKernel<64, 2, 4, 3>() : MakeAttendKernel<64, 1, 4, 4>();
 }
 

@@ -116,7 +116,7 @@ struct Row {
   Timing time;
   size_t bytes = 0;
   double error = 0;
-  int splits = 0;
+  int blocks = 0;
 };
 
 // Where pages lie in device memory: `sets` copies of all pages of a batch.
@@ -196,6 +196,7 @@ DeviceAttention CallOf(const Options& options, const BenchShape& bench, const Pa
   call.key_rungs = call.value_rungs = RungBit(rung);
   call.scale = 1.0f / std::sqrt(static_cast<float>(options.head_dim));
   call.splits = options.splits;
+  call.pure_pages = true;
   call.tiling = options.tiling;
   return call;
 }
@@ -249,7 +250,7 @@ Row RunShape(const Options& options, const BenchShape& bench, const BenchRung& b
   const DeviceLimits limits = Limits();
   Row row;
   row.bytes = layout.num_pages * layout.page_bytes;
-  row.splits = ChooseSplits(call, limits);
+  row.blocks = ChooseBlocks(call, limits);
   row.time = TimeCalls(call, limits, pages.data(), layout);
   row.error = ErrorOf(content, query_values, output.Download(), options.head_dim);
   return row;
@@ -326,7 +327,7 @@ int Main(int argc, char** argv) {
                "{\"command\": \"cuda_bench\", \"device\": \"%s\", \"read_gbps\": %.0f, \"rows\": [",
                properties.name, read_gbps);
   std::printf("%s, reads %.0f GB/s\n%-6s %5s %7s %7s %6s %9s %9s %7s %6s %9s\n", properties.name,
-              read_gbps, "rung", "batch", "heads", "ctx", "splits", "us", "min_us", "GB/s", "copy",
+              read_gbps, "rung", "batch", "heads", "ctx", "blocks", "us", "min_us", "GB/s", "copy",
               "error");
   const auto start = std::chrono::steady_clock::now();
   const char* comma = "";
@@ -338,17 +339,17 @@ int Main(int argc, char** argv) {
       const Row row = RunShape(options, shape, rung);
       const double gbps = static_cast<double>(row.bytes) / row.time.median_us * 1e-3;
       std::printf("%-6s %5d %3d/%-3d %7d %6d %9.1f %9.1f %7.0f %6.2f %9.2g\n", rung.name.c_str(),
-                  shape.batch, shape.query_heads, shape.kv_heads, shape.context, row.splits,
+                  shape.batch, shape.query_heads, shape.kv_heads, shape.context, row.blocks,
                   row.time.median_us, row.time.min_us, gbps, gbps / read_gbps, row.error);
       std::fflush(stdout);
       std::fprintf(options.out,
                    "%s\n  {\"rung\": \"%s\", \"batch\": %d, \"query_heads\": %d, \"kv_heads\": %d, "
                    "\"ctx\": %d, "
-                   "\"head_dim\": %d, \"page_tokens\": %d, \"splits\": %d, \"median_us\": %.2f, "
+                   "\"head_dim\": %d, \"page_tokens\": %d, \"blocks\": %d, \"median_us\": %.2f, "
                    "\"min_us\": %.2f, "
                    "\"bytes\": %zu, \"gbps\": %.1f, \"read_fraction\": %.4f, \"error\": %.3g}",
                    comma, rung.name.c_str(), shape.batch, shape.query_heads, shape.kv_heads,
-                   shape.context, options.head_dim, options.page_tokens, row.splits,
+                   shape.context, options.head_dim, options.page_tokens, row.blocks,
                    row.time.median_us, row.time.min_us, row.bytes, gbps, gbps / read_gbps,
                    row.error);
       comma = ",";

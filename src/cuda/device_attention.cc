@@ -1,6 +1,7 @@
 #include "cuda/device_attention.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 
 #include "base/align.h"
@@ -65,7 +66,8 @@ AttendKernel PqKernelOf(const DeviceAttention& call) {
   }
 }
 
-AttendKernel KernelOf(const DeviceAttention& call) {
+// The one for any mixture of rungs.
+AttendKernel MixedKernelOf(const DeviceAttention& call) {
   if (UsesPq(call)) return PqKernelOf(call);
   const bool wide = call.query_heads / call.shape.kv_heads > 8;
   const bool tiles = SharesPages(call);
@@ -79,6 +81,22 @@ AttendKernel KernelOf(const DeviceAttention& call) {
     default:
       return AttendKernel256(wide, tiles);
   }
+}
+
+// The one for the only rung besides floats, or for one kind of floats; without a function if there
+// is none.
+AttendKernel OneRungKernelOf(const DeviceAttention& call) {
+  const PageShape& shape = call.shape;
+  const bool fits = shape.page_tokens == 64 && call.query_heads / shape.kv_heads <= 8 &&
+                    call.tiling == Tiling::kAuto && call.pure_pages &&
+                    (shape.head_dim == 64 || shape.head_dim == 128);
+  uint32_t coded = call.key_rungs & ~kFloatRungs;
+  if (coded == 0) coded = call.key_rungs;
+  const uint32_t others = (call.key_rungs | call.value_rungs) & ~kFloatRungs & ~coded;
+  if (!fits || others != 0 || !std::has_single_bit(coded)) return {};
+  if ((coded & kFloatRungs) != 0 && call.value_rungs != coded) return {};
+  const auto rung = static_cast<DeviceRung>(std::countr_zero(coded));
+  return shape.head_dim == 64 ? OneRungKernel64(rung) : OneRungKernel128(rung);
 }
 
 // The largest strip that goes through a slot: where a warp takes pages of its own, those of
@@ -104,36 +122,83 @@ size_t PqTableBytes(const PageShape& shape) {
   return (size_t{256} << shape.pq_bits) * (shape.head_dim > 128 ? 2 : 1);
 }
 
-// How a launch uses shared memory.
-struct SharedPlan {
+// How a launch uses shared memory: tables of pq, BlockShared with its fragments, buffers of pq,
+// then K slots and V slots of the warps, where scratch shares the place of V; or scratch and the
+// ring.
+struct LaunchPlan {
+  AttendKernel kernel;
   uint32_t slot_bytes = 0;  // 0: strips are read where they lie
+  int ring_pages = 1;
+  int block_heads = 0;
   size_t table_bytes = 0;
   size_t scratch_offset = 0;
+  size_t buffer_offset = 0;
+  size_t slots_offset = 0;
   size_t bytes = 0;
   int blocks_per_sm = 1;
 };
 
-SharedPlan PlanShared(const DeviceAttention& call, const DeviceLimits& limits) {
-  const AttendKernel kernel = KernelOf(call);
-  constexpr size_t kReserved = 2048;  // of each block, by the system and the compiler
-  SharedPlan plan;
-  int orders = 0;
-  for (uint32_t rest = OrdersOf(call.key_rungs); rest != 0; rest &= rest - 1) ++orders;
-  plan.scratch_offset = AlignUp<size_t>(kernel.fixed_bytes + orders * kernel.order_bytes, 128);
+constexpr size_t kReservedShared = 1024;  // of each block, by the system
+
+// The ring has what is left of shared memory.
+void PlanRing(const DeviceLimits& limits, size_t scratch_bytes, size_t begin, LaunchPlan& plan) {
+  const size_t page_bytes = 2 * static_cast<size_t>(plan.slot_bytes);
+  plan.scratch_offset = begin;
+  plan.slots_offset = AlignUp<size_t>(begin + scratch_bytes, 128);
+  for (int blocks = plan.kernel.blocks_per_sm; blocks > 0; --blocks) {
+    const size_t bytes =
+        std::min(limits.shared_per_multiprocessor / static_cast<size_t>(blocks) - kReservedShared,
+                 limits.shared_per_block);
+    const size_t room = bytes < plan.slots_offset ? 0 : (bytes - plan.slots_offset) / page_bytes;
+    plan.ring_pages = static_cast<int>(std::min<size_t>(room, kMaxRingPages));
+    plan.blocks_per_sm = blocks;
+    plan.bytes = plan.slots_offset + static_cast<size_t>(plan.ring_pages) * page_bytes;
+    if (plan.ring_pages >= 2) return;
+  }
+}
+
+void PlanSlots(const DeviceLimits& limits, size_t scratch_bytes, size_t begin, LaunchPlan& plan) {
+  const auto lay_out = [&] {
+    const size_t slots =
+        static_cast<size_t>(plan.kernel.warps * plan.kernel.depth) * plan.slot_bytes;
+    plan.slots_offset = begin;
+    plan.scratch_offset = AlignUp<size_t>(begin + slots, 128);
+    plan.bytes = plan.scratch_offset + std::max(slots, scratch_bytes);
+  };
+  lay_out();
+  if (plan.bytes > limits.shared_per_block) {
+    plan.slot_bytes = 0;
+    lay_out();
+  }
+  const auto fitting =
+      static_cast<int>(limits.shared_per_multiprocessor / (plan.bytes + kReservedShared));
+  plan.blocks_per_sm = std::clamp(fitting, 1, plan.kernel.blocks_per_sm);
+}
+
+LaunchPlan PlanKernel(const DeviceAttention& call, const DeviceLimits& limits,
+                      const AttendKernel& kernel) {
+  LaunchPlan plan;
+  plan.kernel = kernel;
+  plan.block_heads = std::min(call.query_heads / call.shape.kv_heads, kernel.heads);
   plan.slot_bytes = LargestStrip(call);
   if (UsesPq(call)) plan.table_bytes = PqTableBytes(call.shape);
-  const auto bytes = [&] {
-    const size_t slots = 2 * static_cast<size_t>(kernel.readers) * plan.slot_bytes;
-    return plan.table_bytes + plan.scratch_offset +
-           std::max(
-               {slots + kernel.buffer_bytes, slots / 2 + kernel.row_bytes, kernel.merge_bytes});
-  };
-  if (bytes() > limits.shared_per_block) plan.slot_bytes = 0;
-  plan.bytes = bytes();
-  const auto fitting =
-      static_cast<int>(limits.shared_per_multiprocessor / (plan.bytes + kReserved));
-  plan.blocks_per_sm = std::clamp(fitting, 1, kernel.blocks_per_sm);
+  const size_t orders = static_cast<size_t>(std::popcount(OrdersOf(call.key_rungs)));
+  plan.buffer_offset =
+      AlignUp<size_t>(plan.table_bytes + kernel.fixed_bytes + orders * kernel.order_bytes, 128);
+  const size_t begin = AlignUp<size_t>(plan.buffer_offset + kernel.buffer_bytes, 128);
+  const size_t scratch = static_cast<size_t>(plan.block_heads) * kernel.scratch_head_bytes;
+  kernel.depth == 0 ? PlanRing(limits, scratch, begin, plan)
+                    : PlanSlots(limits, scratch, begin, plan);
   return plan;
+}
+
+LaunchPlan PlanLaunch(const DeviceAttention& call, const DeviceLimits& limits) {
+  const AttendKernel one_rung = OneRungKernelOf(call);
+  if (one_rung.function != nullptr) {
+    const LaunchPlan plan = PlanKernel(call, limits, one_rung);
+    if (plan.slot_bytes != 0) return plan;
+  }
+  return PlanKernel(call, limits, MixedKernelOf(call));
 }
 
 DeviceStatus CheckPq(const DeviceAttention& call) {
@@ -181,8 +246,22 @@ DeviceStatus CheckCall(const DeviceAttention& call) {
   return UsesPq(call) ? CheckPq(call) : DeviceStatus();
 }
 
-int HeadChunks(const DeviceAttention& call) {
-  return CeilDiv(call.query_heads / call.shape.kv_heads, KernelOf(call).heads);
+int HeadChunks(const DeviceAttention& call, const LaunchPlan& plan) {
+  return CeilDiv(call.query_heads / call.shape.kv_heads, plan.kernel.heads);
+}
+
+// As many as run at once, unless some would have fewer pages than can be worked on at a time.
+int BlocksOf(const DeviceAttention& call, const DeviceLimits& limits, const LaunchPlan& plan) {
+  const int64_t heads = std::max<int64_t>(
+      static_cast<int64_t>(call.num_sequences) * call.shape.kv_heads * HeadChunks(call, plan), 1);
+  if (call.splits > 0) return static_cast<int>(heads * call.splits);
+  const int64_t least = plan.kernel.depth == 0 ? 1 : 4;  // warps share pages, or have their own
+  const int64_t useful = CeilDiv<int64_t>(heads * std::max(call.max_pages, 1), least);
+  const int64_t slots = static_cast<int64_t>(limits.multiprocessors) * plan.blocks_per_sm;
+  // Where sequences are equally long and blocks a multiple of heads, no block begins in the middle
+  // of one: that saves a second set-up of queries, which is worth some idle blocks.
+  const int64_t whole = slots / heads * heads;
+  return static_cast<int>(std::min(useful, whole * 10 >= slots * 9 ? whole : slots));
 }
 
 // The work space: counters, then references and sums, then sums of values; each at a multiple of
@@ -193,10 +272,11 @@ struct WorkspaceLayout {
   size_t bytes;
 };
 
-WorkspaceLayout LayoutOf(const DeviceAttention& call, int splits) {
-  const size_t sequences = static_cast<size_t>(call.num_sequences);
-  const size_t parts = sequences * call.query_heads * splits;
-  const size_t counters = sequences * call.shape.kv_heads * HeadChunks(call) * sizeof(uint32_t);
+WorkspaceLayout LayoutOf(const DeviceAttention& call, const LaunchPlan& plan, int blocks) {
+  const size_t parts = 2 * static_cast<size_t>(blocks) * static_cast<size_t>(plan.block_heads);
+  const size_t counters = static_cast<size_t>(call.num_sequences) *
+                          static_cast<size_t>(call.shape.kv_heads * HeadChunks(call, plan)) *
+                          sizeof(uint32_t);
   WorkspaceLayout layout;
   layout.max_offset = AlignUp(counters, 256);
   layout.sums_offset = layout.max_offset + AlignUp(parts * sizeof(float2), 256);
@@ -205,20 +285,20 @@ WorkspaceLayout LayoutOf(const DeviceAttention& call, int splits) {
 }
 
 // All but the work space.
-AttendParams ParamsOf(const DeviceAttention& call, const DeviceLimits& limits,
-                      const SharedPlan& plan) {
+AttendParams ParamsOf(const DeviceAttention& call, const LaunchPlan& plan) {
   AttendParams params;
   params.call = call;
   params.group = call.query_heads / call.shape.kv_heads;
-  params.head_chunks = HeadChunks(call);
-  params.splits = ChooseSplits(call, limits);
+  params.head_chunks = HeadChunks(call, plan);
+  params.block_heads = plan.block_heads;
   params.orders = OrdersOf(call.key_rungs);
   params.spaces = SpacesOf(call.value_rungs);
-  params.floats_apart = (call.value_rungs & kPlainBlocks) == 0;
+  params.ring_pages = plan.ring_pages;
   params.slot_bytes = plan.slot_bytes;
   params.table_bytes = static_cast<uint32_t>(plan.table_bytes);
   params.scratch_offset = static_cast<uint32_t>(plan.scratch_offset);
-  params.rows_offset = static_cast<uint32_t>(KernelOf(call).readers) * plan.slot_bytes;
+  params.slots_offset = static_cast<uint32_t>(plan.slots_offset);
+  params.buffer_offset = static_cast<uint32_t>(plan.buffer_offset);
   for (int id = 0; id < kNumRungIds; ++id) {
     const auto rung = static_cast<DeviceRung>(id);
     params.key_bytes[id] = static_cast<uint32_t>(DeviceStripBytes(rung, true, call.shape));
@@ -247,14 +327,13 @@ DeviceStatus CheckLaunch(const char* what) {
   return {StatusCode::kInternal, "%s: %s", what, cudaGetErrorString(error)};
 }
 
-DeviceStatus Launch(const AttendKernel& kernel, AttendParams& params, const DeviceLimits& limits,
-                    size_t shared_bytes, cudaStream_t stream) {
+DeviceStatus Launch(const LaunchPlan& plan, AttendParams& params, int blocks,
+                    const DeviceLimits& limits, cudaStream_t stream) {
+  const AttendKernel& kernel = plan.kernel;
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(params.splits),
-                        static_cast<unsigned>(params.call.shape.kv_heads * params.head_chunks),
-                        static_cast<unsigned>(params.call.num_sequences));
-  config.blockDim = dim3(static_cast<unsigned>(kernel.warps * 32));
-  config.dynamicSmemBytes = shared_bytes;
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(kernel.threads));
+  config.dynamicSmemBytes = plan.bytes;
   config.stream = stream;
   // Blocks may start while the kernel before ends; they wait for it before they read (AttendPages).
   cudaLaunchAttribute overlap = {};
@@ -289,35 +368,14 @@ DeviceStatus QueryDevice(int device, DeviceLimits* limits) {
   return {};
 }
 
-int ChooseSplits(const DeviceAttention& call, const DeviceLimits& limits) {
-  if (call.splits > 0) return call.splits;
-  const AttendKernel kernel = KernelOf(call);
-  const int64_t heads =
-      static_cast<int64_t>(call.num_sequences) * call.shape.kv_heads * HeadChunks(call);
-  // More blocks than there are pages for their readers stand idle.
-  const int64_t useful = CeilDiv<int64_t>(call.max_pages, kernel.readers);
-  const int64_t most = std::clamp<int64_t>(useful, 1, kMaxSplits);
-  const int64_t slots =
-      static_cast<int64_t>(limits.multiprocessors) * PlanShared(call, limits).blocks_per_sm;
-  // Time in units of one page: full rounds of blocks, and what a block costs besides its pages.
-  constexpr int64_t kBlockCost = 3;
-  int64_t best = 1;
-  int64_t best_time = INT64_MAX;
-  for (int64_t splits = 1; splits <= most; ++splits) {
-    const int64_t rounds = CeilDiv(std::max<int64_t>(heads, 1) * splits, slots);
-    const int64_t pages = CeilDiv(CeilDiv<int64_t>(call.max_pages, splits), kernel.readers);
-    const int64_t time = rounds * (pages + kBlockCost);
-    if (time < best_time) {
-      best_time = time;
-      best = splits;
-    }
-  }
-  return static_cast<int>(best);
+int ChooseBlocks(const DeviceAttention& call, const DeviceLimits& limits) {
+  return BlocksOf(call, limits, PlanLaunch(call, limits));
 }
 
 size_t AttentionWorkspaceBytes(const DeviceAttention& call, const DeviceLimits& limits) {
   if (!CheckCall(call).ok()) return 0;
-  return LayoutOf(call, ChooseSplits(call, limits)).bytes;
+  const LaunchPlan plan = PlanLaunch(call, limits);
+  return LayoutOf(call, plan, BlocksOf(call, limits, plan)).bytes;
 }
 
 DeviceStatus InitAttentionWorkspace(void* workspace, size_t bytes, cudaStream_t stream) {
@@ -330,9 +388,10 @@ DeviceStatus Attend(const DeviceAttention& call, const DeviceLimits& limits, voi
                     size_t workspace_bytes, cudaStream_t stream) {
   VARVE_CUDA_RETURN_IF_ERROR(CheckCall(call));
   if (call.num_sequences == 0) return {};
-  const SharedPlan plan = PlanShared(call, limits);
-  AttendParams params = ParamsOf(call, limits, plan);
-  const WorkspaceLayout layout = LayoutOf(call, params.splits);
+  const LaunchPlan plan = PlanLaunch(call, limits);
+  const int blocks = BlocksOf(call, limits, plan);
+  AttendParams params = ParamsOf(call, plan);
+  const WorkspaceLayout layout = LayoutOf(call, plan, blocks);
   if (workspace_bytes < layout.bytes) {
     return {StatusCode::kInvalidArgument, "workspace_bytes %zu < %zu", workspace_bytes,
             layout.bytes};
@@ -341,9 +400,8 @@ DeviceStatus Attend(const DeviceAttention& call, const DeviceLimits& limits, voi
   params.arrived = reinterpret_cast<uint32_t*>(base);
   params.part_max = reinterpret_cast<float2*>(base + layout.max_offset);
   params.part_sums = reinterpret_cast<float*>(base + layout.sums_offset);
-  const AttendKernel kernel = KernelOf(call);
-  VARVE_CUDA_RETURN_IF_ERROR(ReserveShared(kernel, plan.bytes));
-  return Launch(kernel, params, limits, plan.bytes, stream);
+  VARVE_CUDA_RETURN_IF_ERROR(ReserveShared(plan.kernel, plan.bytes));
+  return Launch(plan, params, blocks, limits, stream);
 }
 
 }  // namespace varve::cuda

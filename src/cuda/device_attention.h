@@ -1,11 +1,11 @@
 // Decode attention on the stored bytes of pages in device memory: one query per sequence, all
 // sequences and heads of a layer in one call.
 //
-// Each (sequence, KV head) is cut into splits of its pages; a block works on one split, for all
-// query heads of the group together, and the last block of a head joins the splits by their
-// log-sum-exp. A call is one launch on the caller's stream: it allocates nothing, copies nothing to
-// the host and never waits, so it can be captured in a CUDA graph. The work space belongs to the
-// caller; calls that may run at once need one each.
+// All pages of the call are shared out evenly over blocks; a block works on pages of one (sequence,
+// KV head), or of several behind one another, for all query heads of the group together. The last
+// block of a head joins its parts by their log-sum-exp. A call is one launch on the caller's
+// stream: it allocates nothing, copies nothing to the host and never waits, so it can be captured
+// in a CUDA graph. The work space belongs to the caller; calls that may run at once need one each.
 //
 // Products are of f16 (bf16 pages: of bf16, in two parts), sums in f32. Queries are rounded to f16.
 
@@ -63,6 +63,8 @@ struct DeviceAttention {
   // shows as NaN in the output.
   uint32_t key_rungs = 0;
   uint32_t value_rungs = 0;
+  // No page has floats in one part and codes in the other: there are faster kernels for that.
+  bool pure_pages = false;
   DeviceCodebook key_codebook;
   DeviceCodebook value_codebook;
 
@@ -77,14 +79,15 @@ struct DeviceAttention {
   float soft_cap = 0.0f;      // 0: none
 
   Tiling tiling = Tiling::kAuto;
-  int splits = 0;  // 0: chosen from lengths, batch and the number of multiprocessors; at most 64
+  // Blocks for each (sequence, KV head) on average, at most 64; 0: as many as run at once.
+  int splits = 0;
 };
 
 inline constexpr uint32_t RungBit(DeviceRung rung) { return 1u << static_cast<int>(rung); }
 inline constexpr int kMaxSplits = 64;
 
-// How many splits a call would have.
-int ChooseSplits(const DeviceAttention& call, const DeviceLimits& limits);
+// How many blocks a call would have.
+int ChooseBlocks(const DeviceAttention& call, const DeviceLimits& limits);
 
 // Bytes of work space for that call; the same for all lengths up to max_pages.
 size_t AttentionWorkspaceBytes(const DeviceAttention& call, const DeviceLimits& limits);

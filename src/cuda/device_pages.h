@@ -30,6 +30,9 @@ enum class DeviceRung : uint8_t {
 inline constexpr int kNumRungIds = 12;
 
 const char* DeviceRungName(DeviceRung rung);
+constexpr bool IsFloat(DeviceRung rung) {
+  return rung == DeviceRung::kF16 || rung == DeviceRung::kBF16;
+}
 
 // One page of one sequence. 32 bytes; the kernels read it as two vectors.
 struct alignas(16) DevicePage {

@@ -1,9 +1,10 @@
-// Joining by log-sum-exp: the warps of a block, then the splits of a head.
+// Joining by log-sum-exp: the warps of a block, then the blocks that share a head.
 
 #ifndef VARVE_CUDA_JOIN_STATES_CUH_
 #define VARVE_CUDA_JOIN_STATES_CUH_
 
 #include "cuda/attend_params.h"
+#include "cuda/block_share.cuh"
 #include "cuda/hadamard.cuh"
 #include "cuda/query_setup.cuh"
 #include "cuda/softmax_state.cuh"
@@ -12,9 +13,9 @@ namespace varve::cuda {
 
 // A warp's state to shared memory, where the others find it.
 template <int D, int NT, class Shared>
-__device__ __forceinline__ void ShareState(int warp, const LanePlace& at,
-                                           const WarpState<D, NT>& state, Shared& shared,
-                                           typename Shared::Merge& merge) {
+__device__ __forceinline__ void ShareState(const AttendParams& params, int num_heads, int warp,
+                                           const LanePlace& at, const WarpState<D, NT>& state,
+                                           Shared& shared) {
 #pragma unroll
   for (int nt = 0; nt < NT; ++nt) {
 #pragma unroll
@@ -29,7 +30,9 @@ __device__ __forceinline__ void ShareState(int warp, const LanePlace& at,
 #pragma unroll
       for (int k = 0; k < 8; ++k) {
         const int m = k / 4, c = k % 4;
-        merge[warp][8 * nt + 2 * at.i + c % 2][32 * block + 2 * at.g + m + 16 * (c / 2)] =
+        const int head = 8 * nt + 2 * at.i + c % 2;
+        if (head >= num_heads) continue;
+        shared.WarpSums(params, warp, head)[32 * block + 2 * at.g + m + 16 * (c / 2)] =
             state.o[block][m][nt][c];
       }
     }
@@ -54,14 +57,13 @@ __device__ __forceinline__ void ToPlainSpace(const AttendParams& params, int kv_
 
 // The warps' states of one space into the block's total, which is in the plain space.
 template <int D, int NT, int kWarps, class Shared>
-__device__ __forceinline__ void JoinWarps(const AttendParams& params, int kv_head, int space,
-                                          int warp, const LanePlace& at, Shared& shared,
+__device__ __forceinline__ void JoinWarps(const AttendParams& params, int kv_head, int num_heads,
+                                          int space, int warp, const LanePlace& at, Shared& shared,
                                           const WarpState<D, NT>& state) {
-  auto& merge = *shared.template Scratch<typename Shared::Merge>(params);
-  __syncthreads();  // all pages have been read
-  ShareState<D, NT>(warp, at, state, shared, merge);
-  __syncthreads();
-  for (int head = warp; head < Shared::kHeads; head += kWarps) {
+  shared.Sync();  // what scratch has held before has been read
+  ShareState<D, NT>(params, num_heads, warp, at, state, shared);
+  shared.Sync();
+  for (int head = warp; head < num_heads; head += kWarps) {
     float reference = kLeast;
     for (int w = 0; w < kWarps; ++w) reference = fmaxf(reference, shared.warp_max[0][w][head].x);
     float v[D / 32] = {};
@@ -71,7 +73,7 @@ __device__ __forceinline__ void JoinWarps(const AttendParams& params, int kv_hea
       sum = fmaf(shared.warp_max[0][w][head].y, weight, sum);
 #pragma unroll
       for (int k = 0; k < D / 32; ++k) {
-        v[k] = fmaf(merge[w][head][32 * k + at.lane], weight, v[k]);
+        v[k] = fmaf(shared.WarpSums(params, w, head)[32 * k + at.lane], weight, v[k]);
       }
     }
     ToPlainSpace<D>(params, kv_head, space, at.lane, v);
@@ -103,64 +105,65 @@ __device__ __forceinline__ void WriteOutput(const AttendParams& params, int64_t 
   }
 }
 
-// The splits of one head, by one warp.
+// The parts of one head, by one warp. `head` is that of the block.
 template <int D>
-__device__ __forceinline__ void JoinSplits(const AttendParams& params, int64_t row, int lane) {
-  const float2* parts = params.part_max + row * params.splits;
-  float2 mine[kMaxSplits / 32];
-  float reference = kLeast;
-#pragma unroll
-  for (int k = 0; k < kMaxSplits / 32; ++k) {
-    const int split = 32 * k + lane;
-    mine[k] = split < params.splits ? __ldcg(parts + split) : make_float2(kLeast, 0.0f);
-    reference = fmaxf(reference, mine[k].x);
+__device__ __forceinline__ void JoinParts(const AttendParams& params, const Segment& segment,
+                                          int head, int64_t row, int lane) {
+  const int count = segment.num_blocks;
+  const auto place = [&](int which) { return segment.PartOf(which) * params.block_heads + head; };
+  const auto load = [&](int which) {
+    return which < count ? __ldcg(params.part_max + place(which)) : make_float2(kLeast, 0.0f);
+  };
+  const float2 firsts = load(lane);
+  float reference = firsts.x;
+  for (int which = 32 + lane; which < count; which += 32) {
+    reference = fmaxf(reference, load(which).x);
   }
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) {
     reference = fmaxf(reference, __shfl_xor_sync(0xFFFFFFFFu, reference, step));
   }
   float sum = 0.0f;
-  float weight[kMaxSplits / 32];
+  float v[D / 32] = {};
+  // Many loads at once: one part after the other would wait for memory as often, which took a
+  // quarter of a microsecond per part.
+  constexpr int kBatch = 512 / D * 4 < 16 ? 512 / D * 4 : 16;  // 8 … 16, divides 32
+  for (int first = 0; first < count; first += 32) {
+    const float2 mine = first == 0 ? firsts : load(first + lane);
+    const float weight = Exp2(mine.x - reference);
+    sum = fmaf(mine.y, weight, sum);
+    for (int begin = 0; begin < 32 && first + begin < count; begin += kBatch) {
+      float part[kBatch][D / 32];
 #pragma unroll
-  for (int k = 0; k < kMaxSplits / 32; ++k) {
-    weight[k] = Exp2(mine[k].x - reference);
-    sum = fmaf(mine[k].y, weight[k], sum);
+      for (int i = 0; i < kBatch; ++i) {
+        const int which = first + begin + i;
+        const float* sums = params.part_sums + place(which) * D + lane;
+#pragma unroll
+        for (int d = 0; d < D / 32; ++d) part[i][d] = which < count ? __ldcg(sums + 32 * d) : 0.0f;
+      }
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const float factor = __shfl_sync(0xFFFFFFFFu, weight, begin + i);
+#pragma unroll
+        for (int d = 0; d < D / 32; ++d) v[d] = fmaf(part[i][d], factor, v[d]);
+      }
+    }
   }
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
-  float v[D / 32] = {};
-  const float* sums = params.part_sums + row * params.splits * D + lane;
-  // Many loads at once: one split after the other would wait for memory as often, which took a
-  // quarter of a microsecond per split.
-  constexpr int kBatch = 512 / D * 4 < 16 ? 512 / D * 4 : 16;  // 8 … 16, divides 32
-  for (int first = 0; first < params.splits; first += kBatch) {
-    float part[kBatch][D / 32];
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-#pragma unroll
-      for (int d = 0; d < D / 32; ++d) {
-        part[i][d] = first + i < params.splits
-                         ? __ldcg(sums + static_cast<int64_t>(first + i) * D + 32 * d)
-                         : 0.0f;
-      }
-    }
-    const float weights = first < 32 ? weight[0] : weight[1];
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      const float factor = __shfl_sync(0xFFFFFFFFu, weights, (first + i) % 32);
-#pragma unroll
-      for (int d = 0; d < D / 32; ++d) v[d] = fmaf(part[i][d], factor, v[d]);
-    }
-  }
   WriteOutput<D>(params, row, lane, reference, sum, v);
 }
 
-// The block's total goes to the output or, with other splits, to the work space; the block that
-// comes last joins them.
+// The block's total goes to the output or, where other blocks share the head, to the work space;
+// the block that comes last joins them.
 template <int D, int kWarps, class Shared>
-__device__ __forceinline__ void Finish(const AttendParams& params, int sequence, int first_head,
-                                       int num_heads, int warp, int lane, Shared& shared) {
-  const int64_t first_row = static_cast<int64_t>(sequence) * params.call.query_heads + first_head;
+__device__ __forceinline__ void Finish(const AttendParams& params, const Segment& segment,
+                                       int first_head, int num_heads, int warp, int lane,
+                                       Shared& shared) {
+  const int64_t first_row =
+      static_cast<int64_t>(segment.sequence) * params.call.query_heads + first_head;
+  const int64_t part =
+      (2 * static_cast<int64_t>(blockIdx.x) + (segment.starts_block ? 0 : 1)) * params.block_heads;
   for (int head = warp; head < num_heads; head += kWarps) {
     float v[D / 32];
     const float2 most = shared.total_max[head];
@@ -168,27 +171,45 @@ __device__ __forceinline__ void Finish(const AttendParams& params, int sequence,
     for (int k = 0; k < D / 32; ++k) {
       v[k] = most.x == kLeast ? 0.0f : shared.total[head][32 * k + lane];
     }
-    if (params.splits == 1) {
+    if (segment.num_blocks == 1) {
       WriteOutput<D>(params, first_row + head, lane, most.x, most.y, v);
       continue;
     }
-    const int64_t part = (first_row + head) * params.splits + blockIdx.x;
 #pragma unroll
-    for (int k = 0; k < D / 32; ++k) __stcg(params.part_sums + part * D + 32 * k + lane, v[k]);
-    if (lane == 0) __stcg(params.part_max + part, most);
+    for (int k = 0; k < D / 32; ++k) {
+      __stcg(params.part_sums + (part + head) * D + 32 * k + lane, v[k]);
+    }
+    if (lane == 0) __stcg(params.part_max + part + head, most);
   }
-  if (params.splits == 1) return;
-  __syncthreads();
-  __shared__ bool is_last;
-  uint32_t* arrived = params.arrived + static_cast<size_t>(sequence) * gridDim.y + blockIdx.y;
-  if (threadIdx.x == 0) {
-    is_last = Arrive(arrived) + 1 == static_cast<uint32_t>(params.splits);
-    if (is_last) *arrived = 0;  // for the next call
+  if (segment.num_blocks == 1) return;
+  shared.Sync();
+  if (warp == 0 && lane == 0) {
+    uint32_t* arrived =
+        params.arrived + segment.head +
+        static_cast<size_t>(segment.sequence) * params.call.shape.kv_heads * params.head_chunks;
+    shared.is_last = Arrive(arrived) + 1 == static_cast<uint32_t>(segment.num_blocks) ? 1 : 0;
+    if (shared.is_last != 0) *arrived = 0;  // for the next call
   }
-  __syncthreads();
-  if (!is_last) return;
+  shared.Sync();
+  if (shared.is_last == 0) return;
   for (int head = warp; head < num_heads; head += kWarps) {
-    JoinSplits<D>(params, first_row + head, lane);
+    JoinParts<D>(params, segment, head, first_row + head, lane);
+  }
+}
+
+// Zeros for sequences without pages.
+template <int D, int kWarps>
+__device__ __forceinline__ void WriteEmptySequences(const AttendParams& params, int warp,
+                                                    int lane) {
+  const DeviceAttention& call = params.call;
+  for (int s = static_cast<int>(blockIdx.x); s < call.num_sequences;
+       s += static_cast<int>(gridDim.x)) {
+    if (call.page_begin[s] != call.page_begin[s + 1]) continue;
+    for (int head = warp; head < call.query_heads; head += kWarps) {
+      const float zeros[D / 32] = {};
+      WriteOutput<D>(params, static_cast<int64_t>(s) * call.query_heads + head, lane, 0.0f, 0.0f,
+                     zeros);
+    }
   }
 }
 

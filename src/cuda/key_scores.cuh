@@ -128,7 +128,6 @@ __device__ __forceinline__ void BlockKeyScores(const std::byte* strip, int page_
   constexpr int kBlockBytes = 256 * kWords;                        // of a tile
   constexpr int kGroup = kWords == 2 || kBlocks % 2 != 0 ? 1 : 2;  // blocks loaded together
   const uint32_t magic = kPermuteWords.magic;
-  ClearScores<NT, kTiles>(s);
   const std::byte* scales = strip + first_tile * (kBlocks * 32) + at.g * 4;
   const std::byte* codes = strip + 2 * page_tokens * kBlocks +
                            first_tile * (kBlocks * kBlockBytes) + at.i * 64 + at.g * 8;
@@ -169,10 +168,12 @@ __device__ __forceinline__ void BlockKeyScores(const std::byte* strip, int page_
           float sum[4];
           MultiplyAdd(sum, a[0], q[nt][0], start);
           Multiply(sum, a[1], q[nt][1]);
-          s[tile][nt][0] = fmaf(sum[0], factor.x, s[tile][nt][0]);
-          s[tile][nt][1] = fmaf(sum[1], factor.x, s[tile][nt][1]);
-          s[tile][nt][2] = fmaf(sum[2], factor.y, s[tile][nt][2]);
-          s[tile][nt][3] = fmaf(sum[3], factor.y, s[tile][nt][3]);
+#pragma unroll
+          for (int c = 0; c < 4; ++c) {
+            const float x = c < 2 ? factor.x : factor.y;
+            float& score = s[tile][nt][c];
+            score = first + k == 0 ? sum[c] * x : fmaf(sum[c], x, score);
+          }
         }
       }
     }
@@ -181,21 +182,44 @@ __device__ __forceinline__ void BlockKeyScores(const std::byte* strip, int page_
 
 // --- t4, t3, t2 ---
 
-// Query times the mean of the page's keys, the same in all rows: c[0] and c[1] are this lane's
-// heads.
+// Query times the mean of the page's keys: mean[nt] has this lane's heads. A lane loads eight
+// channels of a block of 32, four words: as rows of A two of them are one half of the channels, two
+// the other. Each product is with the queries of one half, so of its results one half of the rows
+// counts.
 template <int D, int NT>
 __device__ __forceinline__ void MeanScores(const std::byte* strip, const LanePlace& at,
-                                           const QuerySet<D, NT>& query, float (&mean)[NT][4]) {
-  uint2 w[D / 16];
+                                           const QuerySet<D, NT>& query, float (&mean)[NT][2]) {
+  float sums[2][NT][4] = {};
 #pragma unroll
-  for (int step = 0; step < D / 16; ++step) w[step] = Load2(strip + step * 32 + at.i * 8);
-#pragma unroll
-  for (int step = 0; step < D / 16; ++step) {
-    const uint32_t a[4] = {w[step].x, w[step].x, w[step].y, w[step].y};
+  for (int block = 0; block < D / 32; ++block) {
+    const uint4 w = *reinterpret_cast<const uint4*>(strip + block * 64 + at.i * 16);
+    const uint32_t a[4] = {w.x, w.y, w.z, w.w};
 #pragma unroll
     for (int nt = 0; nt < NT; ++nt) {
-      Multiply(mean[nt], a, query.Fragment(nt, step));
+      Multiply(sums[0][nt], a, query.Fragment(nt, 2 * block));
+      Multiply(sums[1][nt], a, query.Fragment(nt, 2 * block + 1));
     }
+  }
+#pragma unroll
+  for (int nt = 0; nt < NT; ++nt) {
+    mean[nt][0] = sums[0][nt][0] + sums[1][nt][2];
+    mean[nt][1] = sums[0][nt][1] + sums[1][nt][3];
+  }
+}
+
+// Sums of bytes start here: their bits are then those of the f32 number 1.5 * 2^23 + sum, where
+// |sum| < 2^22.
+inline constexpr int kScoreSumBits = 0x4B400000;
+inline constexpr float kScoreSumZero = 12582912.0f;
+
+// sum = a x b, from the start, or sum += a x b.
+__device__ __forceinline__ void AddScoreProduct(bool first, const uint32_t (&a)[4], uint2 b,
+                                                int (&sum)[4]) {
+  constexpr int kStart[4] = {kScoreSumBits, kScoreSumBits, kScoreSumBits, kScoreSumBits};
+  if (first) {
+    MultiplyAddBytes<true>(sum, a, b, kStart);
+  } else {
+    MultiplyAddBytes<true>(sum, a, b, sum);
   }
 }
 
@@ -206,7 +230,7 @@ __device__ __forceinline__ void FinishTurnedScores(
     const std::byte* strip, int first_tile, const LanePlace& at, const QuerySet<D, NT>& query,
     const float* inverse_units, const QuerySet<D, NT>& mean_query, const int (&sums)[kTiles][NT][4],
     Scores<NT, kTiles>& s) {
-  float mean[NT][4] = {};
+  float mean[NT][2];
   MeanScores<D, NT>(strip, at, mean_query, mean);
 #pragma unroll
   for (int nt = 0; nt < NT; ++nt) {
@@ -219,12 +243,12 @@ __device__ __forceinline__ void FinishTurnedScores(
     const float2 scale = __half22float2(AsHalf2(Load1(scales + tile * 32)));
 #pragma unroll
     for (int nt = 0; nt < NT; ++nt) {
+      // Exact but for the half in offsets of odd sums, a 10^-5 of what scores are.
       const float2 offset = query.Offset(nt, 0);
+      const float zero[2] = {offset.x - kScoreSumZero, offset.y - kScoreSumZero};
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        // |sum + offset| < 2^22, and a half: exact.
-        const float sum =
-            static_cast<float>(sums[tile][nt][c]) + (c % 2 == 0 ? offset.x : offset.y);
+        const float sum = __uint_as_float(static_cast<uint32_t>(sums[tile][nt][c])) + zero[c % 2];
         s[tile][nt][c] = fmaf(sum, c < 2 ? scale.x : scale.y, mean[nt][c % 2]);
       }
     }
@@ -262,8 +286,7 @@ __device__ __forceinline__ void Turned4KeyScores(const std::byte* strip, int pag
         const ByteLanes y = table.LookUp(w[tile][k].y);
         const uint32_t a[4] = {x.low, y.low, x.high, y.high};
 #pragma unroll
-        for (int nt = 0; nt < NT; ++nt)
-          MultiplyAddBytes<true>(sums[tile][nt], a, q[nt], sums[tile][nt]);
+        for (int nt = 0; nt < NT; ++nt) AddScoreProduct(first + k == 0, a, q[nt], sums[tile][nt]);
       }
     }
   }
@@ -310,8 +333,8 @@ __device__ __forceinline__ void CellKeyScores(const std::byte* strip, int page_t
         const uint32_t a[4] = {x.low, y.low, x.high, y.high};
 #pragma unroll
         for (int nt = 0; nt < NT; ++nt) {
-          MultiplyAddBytes<true>(sums[tile][nt], a, query.Fragment(nt, 4 * round + word),
-                                 sums[tile][nt]);
+          AddScoreProduct(round + word == 0, a, query.Fragment(nt, 4 * round + word),
+                          sums[tile][nt]);
         }
       }
     }

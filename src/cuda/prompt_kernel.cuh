@@ -369,7 +369,7 @@ __global__ void __launch_bounds__(kPromptWarps * 32, 2)
                                 static_cast<int>(threadIdx.x % 32),
                                 SharedPlaceOf(queries)};
   if (threadIdx.x == 0) {
-    for (int i = 0; i < 4; ++i) InitBarrier(barriers + i);
+    for (int i = 0; i < 4; ++i) InitBarrier(barriers + i, 1);
   }
   LoadPromptQueries<D>(block, queries);
   FenceCopies();

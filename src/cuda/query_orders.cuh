@@ -42,7 +42,9 @@ __device__ __forceinline__ int ChannelOf(int order, int step, int i, int j) {
     case kOrderBlock:
     case kOrderBlockTurned:  // bytes 0, 2, 1, 3 of a word
       return 32 * block + 16 * half + 4 * i + (j == 1 ? 2 : j == 2 ? 1 : j);
-    default:  // mean and pq: as they lie
+    case kOrderMean:  // words 0 and 2 of four, or 1 and 3 (MeanScores)
+      return 32 * block + 8 * i + 4 * (j / 2) + 2 * half + j % 2;
+    default:  // pq: as they lie
       return 16 * step + 4 * i + j;
   }
 }

@@ -6,6 +6,7 @@
 
 #include "cuda/attend_params.h"
 #include "cuda/hadamard.cuh"
+#include "cuda/page_ring.cuh"
 #include "cuda/pq_rotation.cuh"
 #include "cuda/pq_strip.cuh"
 #include "cuda/query_orders.cuh"
@@ -32,17 +33,19 @@ enum OffsetSet : int {
   kNumOffsetSets
 };
 
-// Shared memory of a block: this, the fragments of the orders in use, and a scratch area, which
-// holds strips on their way (strip_slots.cuh), first the queries in the place of V strips (Rows),
-// and at the end the warps' sums (Merge).
+// Shared memory of a block: this, the fragments of the orders in use, strips on their way, and a
+// scratch area for the queries (Row) and later the warps' sums (WarpSums). Where warps have slots
+// of their own, scratch is in the place of V strips.
 template <int D, int NT, int kWarps>
 struct BlockShared {
   static constexpr int kHeads = 8 * NT;
-  static constexpr int kStride = D + 4;    // floats from head to head, against bank conflicts
-  using Rows = float[4][kHeads][kStride];  // queries: plain, turned, turned in bytes, of pq
-  using Merge = float[kWarps][kHeads][kStride];
+  static constexpr int kStride = D + 4;  // floats from head to head, against bank conflicts
+  static constexpr int kRowKinds = 4;    // queries: plain, turned, turned in bytes, of pq
+  static constexpr size_t kScratchHeadBytes =
+      static_cast<size_t>(kWarps > kRowKinds ? kWarps : kRowKinds) * kStride * sizeof(float);
 
   uint64_t barriers[kMaxBarriers];
+  PageEntry entries[kMaxRingPages];  // of the ring
   float offsets[kNumOffsetSets][D / 32][kHeads];
   float pq_step[kHeads];  // of queries for pq
   // Of scores, to units of log2. Scores of turned keys come in units of their own, for which the
@@ -53,7 +56,8 @@ struct BlockShared {
   float total[kHeads][D];    // plain space
   float2 total_max[kHeads];  // reference and sum; kLeast: there is no total
   float2 warp_max[2][kWarps][kHeads];
-  int met_floats;  // not 0: some warp has left a page of floats
+  int is_last;              // of the blocks that share a head
+  int met[kNumSpaces + 1];  // not 0: there are pages of that space, or floats (kMetFloats)
   // Where the fragments of an order begin. Read anew for every page: kept in registers, the places
   // of all orders would cost more than they do here.
   volatile int set_begin[kNumQueryOrders];
@@ -63,11 +67,17 @@ struct BlockShared {
   __device__ __forceinline__ uint2* Set(int order) { return fragments + set_begin[order]; }
   template <class T>
   __device__ __forceinline__ T* Scratch(const AttendParams& params) {
-    return reinterpret_cast<T*>(reinterpret_cast<unsigned char*>(this) + params.scratch_offset);
+    return reinterpret_cast<T*>(reinterpret_cast<unsigned char*>(this) + params.scratch_offset -
+                                params.table_bytes);
   }
-  __device__ __forceinline__ Rows& QueryRows(const AttendParams& params) {
-    return *reinterpret_cast<Rows*>(Scratch<unsigned char>(params) + params.rows_offset);
+  __device__ __forceinline__ float* Row(const AttendParams& params, int kind, int head) {
+    return Scratch<float>(params) + (kind * params.block_heads + head) * kStride;
   }
+  __device__ __forceinline__ float* WarpSums(const AttendParams& params, int warp, int head) {
+    return Scratch<float>(params) + (warp * params.block_heads + head) * kStride;
+  }
+  // Of the warps that read pages; the one that sends for them goes its own way.
+  __device__ __forceinline__ static void Sync() { SyncSome(1, kWarps * 32); }
 };
 
 // Values at, at + 32, at + 64 …: all loads before the first use.
@@ -151,7 +161,7 @@ __device__ __forceinline__ void LoadPqQuery(const AttendParams& params, int kv_h
 #pragma unroll
   for (int k = 0; k < D / 32; ++k) {
     v[k] *= PowerOfTwo(shift);
-    shared.QueryRows(params)[3][head][32 * k + lane] = v[k];
+    shared.Row(params, 3, head)[32 * k + lane] = v[k];
     sum += __half2float(__float2half_rn(v[k]));
   }
 #pragma unroll
@@ -165,11 +175,10 @@ __device__ __forceinline__ void LoadPqQuery(const AttendParams& params, int kv_h
 template <int D, class Shared>
 __device__ __forceinline__ void LoadTurnedQuery(const AttendParams& params, int head, int lane,
                                                 float factor, float (&v)[D / 32], Shared& shared) {
-  auto& rows = shared.QueryRows(params);
   ApplySigns<D>(v, lane);
   Hadamard<D>(v, lane);
 #pragma unroll
-  for (int k = 0; k < D / 32; ++k) rows[1][head][32 * k + lane] = v[k];
+  for (int k = 0; k < D / 32; ++k) shared.Row(params, 1, head)[32 * k + lane] = v[k];
   if ((params.orders >> kOrderBlockTurned & 1) != 0) {
     WriteOffsets<D>(v, head, lane, kOffsetsQ8r, kOffsetsQ4r, shared);
   }
@@ -183,7 +192,7 @@ __device__ __forceinline__ void LoadTurnedQuery(const AttendParams& params, int 
 #pragma unroll
   for (int k = 0; k < D / 32; ++k) {
     const float byte = rintf(v[k] * inverse);
-    rows[2][head][32 * k + lane] = byte;
+    shared.Row(params, 2, head)[32 * k + lane] = byte;
     sum += static_cast<int>(byte);
   }
 #pragma unroll
@@ -201,7 +210,6 @@ template <int D, class Shared>
 __device__ void LoadQueries(const AttendParams& params, int sequence, int kv_head, int first_head,
                             int num_heads, int warp, int num_warps, int lane, Shared& shared) {
   const DeviceAttention& call = params.call;
-  auto& rows = shared.QueryRows(params);
   for (int head = warp; head < num_heads; head += num_warps) {
     float v[D / 32];
     const int64_t row = (static_cast<int64_t>(sequence) * call.query_heads + first_head + head) * D;
@@ -212,7 +220,7 @@ __device__ void LoadQueries(const AttendParams& params, int sequence, int kv_hea
 #pragma unroll
     for (int k = 0; k < D / 32; ++k) {
       v[k] *= PowerOfTwo(shift);
-      rows[0][head][32 * k + lane] = v[k];
+      shared.Row(params, 0, head)[32 * k + lane] = v[k];
     }
     if ((params.orders >> kOrderBlock & 1) != 0) {
       WriteOffsets<D>(v, head, lane, kOffsetsQ8, kOffsetsQ4, shared);
@@ -239,7 +247,7 @@ __device__ __forceinline__ void ClearQueries(int num_heads, int thread, int num_
     if (at % Shared::kHeads >= num_heads) offsets[at] = 0.0f;
   }
   if (thread < Shared::kHeads) shared.total_max[thread] = {kLeast, 0.0f};
-  if (thread == 0) shared.met_floats = 0;
+  if (thread <= kNumSpaces) shared.met[thread] = 0;
   if (thread >= num_heads && thread < Shared::kHeads) {
     shared.factor[thread] = shared.turned_factor[thread] = shared.inverse_unit[thread] = 0.0f;
     shared.pq_step[thread] = 0.0f;
@@ -247,10 +255,11 @@ __device__ __forceinline__ void ClearQueries(int num_heads, int thread, int num_
 }
 
 // One value of a query in an order, before rounding.
-template <int D, class Rows>
-__device__ __forceinline__ float QueryValue(const Rows& rows, int order, int head, int channel) {
-  const int space = order == kOrderPq ? 3 : order == kOrderBlockTurned ? 1 : 0;
-  const float x = rows[space][head][channel];
+template <int D, class Shared>
+__device__ __forceinline__ float QueryValue(const AttendParams& params, Shared& shared, int order,
+                                            int head, int channel) {
+  const int kind = order == kOrderPq ? 3 : order == kOrderBlockTurned ? 1 : 0;
+  const float x = shared.Row(params, kind, head)[channel];
   if (order == kOrderBF16Low) return x - __bfloat162float(__float2bfloat16_rn(x));
   return x;
 }
@@ -268,7 +277,6 @@ template <int D, int NT, class Shared>
 __device__ void MakeFragments(const AttendParams& params, int num_heads, int thread,
                               int num_threads, Shared& shared) {
   const uint32_t orders = params.orders;
-  const auto& rows = shared.QueryRows(params);
   for (int order = 0; order < kNumQueryOrders; ++order) {
     if ((orders >> order & 1) == 0) continue;
     uint2* set = shared.fragments + __popc(orders & ((1u << order) - 1)) * Shared::kSetSize;
@@ -284,7 +292,7 @@ __device__ void MakeFragments(const AttendParams& params, int num_heads, int thr
         uint32_t bytes[2] = {0, 0};
         for (int j = 0; j < 8; ++j) {
           const int channel = ByteChannelOf<D>(order, step, lane % 4, j);
-          const int byte = channel < D ? static_cast<int>(rows[2][head][channel]) : 0;
+          const int byte = channel < D ? static_cast<int>(shared.Row(params, 2, head)[channel]) : 0;
           bytes[j / 4] |= (static_cast<uint32_t>(byte) & 255u) << (j % 4 * 8);
         }
         set[at] = {bytes[0], bytes[1]};
@@ -293,7 +301,7 @@ __device__ void MakeFragments(const AttendParams& params, int num_heads, int thr
       float x[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        x[j] = QueryValue<D>(rows, order, head, ChannelOf<D>(order, step, lane % 4, j));
+        x[j] = QueryValue<D>(params, shared, order, head, ChannelOf<D>(order, step, lane % 4, j));
       }
       set[at] = {PackQuery(order, x[0], x[1]), PackQuery(order, x[2], x[3])};
     }

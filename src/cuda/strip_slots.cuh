@@ -1,7 +1,7 @@
-// Strips on their way into shared memory. A *reader* is a warp that takes whole pages, or all warps
-// of a block that take a tile of each page. It has a slot for K and one for V. As soon as the K
-// strip of a page has been read, that of the next page is sent for, and likewise V: while one of
-// them is worked on, the other is on its way. A strip that is larger than a slot is read where it
+// Strips on their way to a warp that takes pages of its own. It has kDepth slots for K and as many
+// for V. With one of each, the K strip of the next page is sent for as soon as that of this page
+// has been read, and likewise V: while one is worked on, the other is on its way. With two, K runs
+// three pages ahead of the sums and V two. A strip that is larger than a slot is read where it
 // lies.
 
 #ifndef VARVE_CUDA_STRIP_SLOTS_CUH_
@@ -11,139 +11,115 @@
 #include <cstdint>
 
 #include "cuda/attend_params.h"
+#include "cuda/page_ring.cuh"
 #include "cuda/warp_ops.cuh"
 
 namespace varve::cuda {
-
-__device__ __forceinline__ int SpaceOf(DeviceRung value_rung) {
-  switch (value_rung) {
-    case DeviceRung::kF16:
-    case DeviceRung::kBF16:
-    case DeviceRung::kQ8_0:
-    case DeviceRung::kQ4_0:
-      return kSpacePlain;
-    case DeviceRung::kPq:
-      return kSpacePq;
-    default:
-      return kSpaceTurned;
-  }
-}
 
 __device__ __forceinline__ ulonglong2 LoadLive(const DevicePage* page) {
   const auto* words = reinterpret_cast<const unsigned long long*>(page);
   return {__ldg(words + 1), __ldg(words + 2)};
 }
 
-// A page of a reader, the same in all lanes.
+// A page of a warp, the same in all lanes.
 struct PageHead {
-  static constexpr uint32_t kFull = 1u << 31;                            // all rows are live
-  static constexpr uint32_t kKeysLie = 1u << 30, kValuesLie = 1u << 29;  // are read where they lie
+  uint32_t bits;            // as those of PageEntry
+  int index;                // of its record
+  const std::byte* strips;  // K, V behind it
 
-  uint32_t bits;  // rungs as they lie in the record, K in the lowest byte, and flags
-  int index;      // of its record
-  int owner;      // the lane that has its place
-
-  __device__ __forceinline__ DeviceRung key_rung() const {
-    return static_cast<DeviceRung>(bits & 255);
-  }
-  __device__ __forceinline__ DeviceRung value_rung() const {
-    return static_cast<DeviceRung>(bits >> 8 & 255);
-  }
+  __device__ __forceinline__ DeviceRung key_rung() const { return PageEntry::KeyRung(bits); }
+  __device__ __forceinline__ DeviceRung value_rung() const { return PageEntry::ValueRung(bits); }
 };
 
-__device__ __forceinline__ bool IsFloatRung(DeviceRung rung) {
-  return rung == DeviceRung::kF16 || rung == DeviceRung::kBF16;
-}
 // K and V are floats, too large for slots.
 __device__ __forceinline__ bool IsLyingFloats(uint32_t bits) {
-  const PageHead page = {bits, 0, 0};
-  return (bits & PageHead::kKeysLie) != 0 && (bits & PageHead::kValuesLie) != 0 &&
-         IsFloatRung(page.key_rung()) && IsFloatRung(page.value_rung());
+  return (bits & PageEntry::kKeysLie) != 0 && (bits & PageEntry::kValuesLie) != 0 &&
+         IsFloat(PageEntry::KeyRung(bits)) && IsFloat(PageEntry::ValueRung(bits));
 }
 
-// The pages of a reader, one after the other: those of a space. Each lane reads one of the next 32
-// records, so that their latency is paid once and the lane that sends a strip has its place.
+inline constexpr uint32_t kMetFloats = 1u << kNumSpaces;
+
+// The pages of a warp, one after the other: those of a space, but for floats that do not fit. Each
+// lane reads one of the next 32
+// records, so that their latency is paid once.
 struct PageWindow {
   const AttendParams* params;
   int kv_head;
   int first;  // record of lane 0
   int step;
   int end;
-  bool leaves_floats;       // pages of floats that are read where they lie are another's
-  bool met_floats = false;  // this lane has seen one
-  uint32_t left = 0;        // lanes whose pages are still to come
+  uint32_t met = 0;   // spaces of the pages that this lane has seen
+  uint32_t left = 0;  // lanes whose pages are still to come
   // This lane's page.
-  const std::byte* strips = nullptr;  // K, V behind it
-  uint32_t key_bytes = 0;
-  uint32_t value_bytes = 0;
+  const std::byte* strips = nullptr;
   uint32_t bits = 0;
 
   __device__ __forceinline__ void Load(int space, int lane) {
-    static_assert(offsetof(DevicePage, key_rung) == 24 && offsetof(DevicePage, value_rung) == 25);
     const int page = first + lane * step;
     bool mine = false;
     if (page < end) {
-      const auto* record = reinterpret_cast<const ulonglong2*>(params->call.pages + page);
-      const ulonglong2 low = __ldg(record), high = __ldg(record + 1);
-      const auto rungs = static_cast<uint32_t>(high.y) & 0xFFFF;
-      key_bytes = params->key_bytes[rungs & 255];
-      value_bytes = params->value_bytes[rungs >> 8];
-      strips = reinterpret_cast<const std::byte*>(low.x) +
-               static_cast<size_t>(kv_head) * (key_bytes + value_bytes);
-      const bool full = low.y == ~0ull && (params->call.shape.page_tokens == 64 || high.x == ~0ull);
-      bits = rungs | (full ? PageHead::kFull : 0) |
-             (key_bytes > params->slot_bytes ? PageHead::kKeysLie : 0) |
-             (value_bytes > params->slot_bytes ? PageHead::kValuesLie : 0);
-      if ((bits & PageHead::kKeysLie) != 0) Prefetch(strips, key_bytes);
-      if ((bits & PageHead::kValuesLie) != 0) Prefetch(strips + key_bytes, value_bytes);
-      mine = SpaceOf(static_cast<DeviceRung>(rungs >> 8)) == space;
-      if (leaves_floats && mine && IsLyingFloats(bits)) {
-        mine = false;
-        met_floats = true;
-      }
+      const PageRecord record(*params, page);
+      bits = record.bits;
+      strips =
+          record.bytes + static_cast<size_t>(kv_head) * (record.key_bytes + record.value_bytes);
+      record.PrefetchLying(strips);
+      const int of_page = SpaceOf(PageEntry::ValueRung(bits));
+      const bool floats = IsLyingFloats(bits);  // are for WalkFloats
+      mine = of_page == space && !floats;
+      met |= floats ? kMetFloats : 1u << of_page;
     }
     left = __ballot_sync(0xFFFFFFFFu, mine);
   }
-  // The next page, if there is one. What lanes have of it stays until the next call.
+  // The next page, if there is one.
   __device__ __forceinline__ bool Take(int space, int lane, PageHead* page) {
     while (left == 0) {
       first += 32 * step;
       if (first >= end) return false;
       Load(space, lane);
     }
-    page->owner = __ffs(left) - 1;
+    const int owner = __ffs(left) - 1;
     left &= left - 1;
-    page->bits = __shfl_sync(0xFFFFFFFFu, bits, page->owner);
-    page->index = first + page->owner * step;
+    page->bits = __shfl_sync(0xFFFFFFFFu, bits, owner);
+    page->index = first + owner * step;
+    page->strips = reinterpret_cast<const std::byte*>(
+        __shfl_sync(0xFFFFFFFFu, reinterpret_cast<unsigned long long>(strips), owner));
     return true;
-  }
-  // Where the strips of that page lie, in all lanes.
-  __device__ __forceinline__ const std::byte* PlaceOf(const PageHead& page, bool value) const {
-    const std::byte* mine = strips + (value ? key_bytes : 0);
-    return reinterpret_cast<const std::byte*>(
-        __shfl_sync(0xFFFFFFFFu, reinterpret_cast<unsigned long long>(mine), page.owner));
   }
 };
 
-// The slots of a reader.
+// The slots of a warp. Its pages are counted from the kernel's start. kOnly: the one rung that
+// comes here, or 0.
+template <int kDepth, int kOnly>
 struct StripSlots {
-  uint64_t* barriers;  // of K and V
-  std::byte* slots[2];
+  static_assert(kDepth == 1 || kDepth == 2);
+  const AttendParams* params;
+  uint64_t* barriers;   // [K, V][kDepth]
+  std::byte* slots[2];  // [kDepth] of K and V
+  int lane;
 
-  // All lanes of the warp that sends.
-  __device__ __forceinline__ void Send(const PageWindow& window, const PageHead& page, bool value,
-                                       int lane) const {
-    if ((page.bits & (value ? PageHead::kValuesLie : PageHead::kKeysLie)) != 0) {
-      SkipCopy(barriers + value, lane);
+  __device__ __forceinline__ std::byte* Slot(bool value, uint32_t page) const {
+    return slots[value] + page % kDepth * params->slot_bytes;
+  }
+  // Page number `count`. All lanes of the warp.
+  __device__ __forceinline__ void Send(const PageHead& page, bool value, uint32_t count) const {
+    uint64_t* barrier = Barrier(value, count);
+    if (kOnly == 0 && (page.bits & (value ? PageEntry::kValuesLie : PageEntry::kKeysLie)) != 0) {
+      ArriveBarrier(barrier, lane);
       return;
     }
-    StartCopy(barriers + value, slots[value], window.strips + (value ? window.key_bytes : 0),
-              value ? window.value_bytes : window.key_bytes, lane, page.owner);
+    const int key_rung = kOnly != 0 ? kOnly : static_cast<int>(page.key_rung());
+    const int value_rung = kOnly != 0 ? kOnly : static_cast<int>(page.value_rung());
+    const uint32_t key_bytes = params->key_bytes[key_rung];
+    StartCopy(barrier, Slot(value, count), page.strips + (value ? key_bytes : 0),
+              value ? params->value_bytes[value_rung] : key_bytes, lane, 0);
   }
-  // The strip, once it is there.
-  __device__ __forceinline__ const std::byte* Wait(bool value, uint32_t phase) const {
-    WaitCopy(barriers + value, phase);
-    return slots[value];
+  __device__ __forceinline__ void Wait(bool value, uint32_t count) const {
+    WaitCopy(Barrier(value, count), count / kDepth % 2);
+  }
+
+ private:
+  __device__ __forceinline__ uint64_t* Barrier(bool value, uint32_t count) const {
+    return barriers + (value ? kDepth : 0) + count % kDepth;
   }
 };
 

@@ -38,14 +38,17 @@ constexpr PermuteWords MakePermuteWords() {
 }
 static __constant__ PermuteWords kPermuteWords = MakePermuteWords();
 
-// The table of a width.
+// The table of a width, in registers: left to itself the compiler copies a word from a uniform
+// register for every permutation.
 template <int kBits>
 struct LevelTable {
   uint32_t word[4];
 
   __device__ __forceinline__ LevelTable() {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) word[i] = kPermuteWords.levels[kBits - 2][i];
+    for (int i = 0; i < (kBits == 4 ? 4 : 2); ++i) {
+      word[i] = InRegister(kPermuteWords.levels[kBits - 2][i]);
+    }
   }
 
   // Codes in nibbles. Of four bits: a selector with its top bit set gives copies of the chosen

@@ -119,6 +119,13 @@ __device__ __forceinline__ uint32_t PermuteBytes(uint32_t a, uint32_t b, uint32_
   return d;
 }
 
+// The same number, of which the compiler knows nothing: a constant kept in a register.
+__device__ __forceinline__ uint32_t InRegister(uint32_t x) {
+  uint32_t y;
+  asm volatile("mov.b32 %0, %1;" : "=r"(y) : "r"(x));
+  return y;
+}
+
 __device__ __forceinline__ float Exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -134,6 +141,11 @@ __device__ __forceinline__ float Reciprocal(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+}
+
+// Barrier `id` (1 … 15) of some warps of a block.
+__device__ __forceinline__ void SyncSome(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 // Launches may overlap (device_attention.cc). Before the first read or write of device memory: all
@@ -172,21 +184,17 @@ __device__ __forceinline__ const T* InShared(const T* pointer) {
 __device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
-__device__ __forceinline__ void InitBarrier(uint64_t* barrier) {
+// A phase is complete when that many warps have started a copy, which is done, or arrived.
+__device__ __forceinline__ void InitBarrier(uint64_t* barrier, int warps) {
 #if __CUDA_ARCH__ >= 900
-  constexpr uint32_t kArrivals = 1;  // the lane that starts the copy
+  const int arrivals = warps;  // one lane of each
 #else
-  constexpr uint32_t kArrivals = 32;
+  const int arrivals = 32 * warps;
 #endif
-  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(SharedAddress(barrier)), "r"(kArrivals)
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(SharedAddress(barrier)), "r"(arrivals)
                : "memory");
 }
-// Before the memory of a barrier is used for another.
-__device__ __forceinline__ void DropBarrier(uint64_t* barrier) {
-  asm volatile("mbarrier.inval.shared.b64 [%0];" ::"r"(SharedAddress(barrier)) : "memory");
-}
-// By all threads, after barriers have been made and before copies overwrite what threads have
-// written.
+// By all threads, after barriers have been made.
 __device__ __forceinline__ void FenceCopies() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -225,10 +233,11 @@ __device__ __forceinline__ void Prefetch([[maybe_unused]] const std::byte* from,
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 #endif
 }
-// Completes a phase without a copy.
-__device__ __forceinline__ void SkipCopy(uint64_t* barrier, int lane) {
+// A warp's part of a phase without a copy. What lane `owner` has written before is seen by those
+// that wait; what others have, if a barrier of the warp lies between.
+__device__ __forceinline__ void ArriveBarrier(uint64_t* barrier, int lane, int owner = 0) {
 #if __CUDA_ARCH__ >= 900
-  if (lane != 0) return;
+  if (lane != owner) return;
 #endif
   asm volatile(
       "{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(SharedAddress(barrier))

@@ -50,6 +50,7 @@ void AddQuery(std::span<const TableEntry> table, const Visible& visible, AttendB
   for (auto entry = first; entry != table.end(); ++entry) {
     if (entry->rows == 0 || entry->page->RowPosition(0) >= visible.end) break;
     const DevicePage& record = batch->pages.emplace_back(RecordOf(*entry, visible));
+    batch->pure_pages = batch->pure_pages && IsFloat(record.key_rung) == IsFloat(record.value_rung);
     batch->key_rungs |= RungBit(record.key_rung);
     batch->value_rungs |= RungBit(record.value_rung);
   }
@@ -101,6 +102,7 @@ void Clear(AttendBatch* batch) {
   batch->visible.clear();
   batch->max_pages = 0;
   batch->key_rungs = batch->value_rungs = 0;
+  batch->pure_pages = true;
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ struct AttendBatch {
   int max_pages = 0;                 // of a query
   uint32_t key_rungs = 0;            // bits of DeviceRung
   uint32_t value_rungs = 0;
+  bool pure_pages = true;  // as DeviceAttention::pure_pages
 
   bool is_prompt() const { return !visible.empty(); }
   int num_queries() const {

@@ -80,6 +80,7 @@ Status CudaBackend::AttendRun(const Run& run) {
   call.query_heads = heads();
   call.max_pages = batch_.max_pages;
   call.key_rungs = batch_.key_rungs;
+  call.pure_pages = batch_.pure_pages;
   call.value_rungs = batch_.value_rungs;
   call.key_codebook = codebooks_.Of(run.layer, Part::kKey);
   call.value_codebook = codebooks_.Of(run.layer, Part::kValue);

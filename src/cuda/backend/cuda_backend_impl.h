@@ -18,8 +18,8 @@
 #include "cuda/backend/device_codebooks.h"
 #include "cuda/backend/device_memory.h"
 #include "cuda/device_attention.h"
-#include "cuda/memory/device_buffers.h"
 #include "cuda/device_encode.h"
+#include "cuda/memory/device_buffers.h"
 
 namespace varve::cuda {
 

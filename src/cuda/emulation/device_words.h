@@ -31,11 +31,12 @@ struct Place {
   uint3 block;
   dim3 grid;
 };
-const Place& Here();                // of the running fiber
-unsigned char* DynamicShared();     // of the running block
-void SyncThreads();                 // all fibers of the block
-void Yield();                       // lets the others run
-uint64_t* Exchange(uint64_t mine);  // the values of the 32 lanes; all of them call
+const Place& Here();                 // of the running fiber
+unsigned char* DynamicShared();      // of the running block
+void SyncThreads();                  // all fibers of the block
+void SyncSome(int id, int threads);  // that many of them, by barrier `id` (1 … 15)
+void Yield();                        // lets the others run
+uint64_t* Exchange(uint64_t mine);   // the values of the 32 lanes; all of them call
 
 }  // namespace varve::cuda::emulation
 
@@ -93,6 +94,7 @@ void __stcg(T* at, T value) {
 }
 
 inline int __ffs(uint32_t x) { return x == 0 ? 0 : std::countr_zero(x) + 1; }
+inline int __clz(int x) { return std::countl_zero(static_cast<uint32_t>(x)); }
 inline int __popc(uint32_t x) { return std::popcount(x); }
 inline uint32_t __float_as_uint(float x) { return std::bit_cast<uint32_t>(x); }
 inline float __uint_as_float(uint32_t x) { return std::bit_cast<float>(x); }

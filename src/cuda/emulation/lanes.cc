@@ -32,6 +32,12 @@ struct Fiber {
   bool done = false;
 };
 
+// A barrier of some fibers of a block.
+struct SomeBarrier {
+  int arrived = 0;
+  uint64_t round = 0;
+};
+
 struct Block {
   std::vector<Fiber> fibers;
   std::vector<Warp> warps;
@@ -39,6 +45,7 @@ struct Block {
   int alive = 0;
   int arrived = 0;
   uint64_t round = 0;
+  SomeBarrier some[16];
   jmp_buf scheduler;
   size_t running = 0;
   void (*kernel)(const void*) = nullptr;
@@ -100,6 +107,17 @@ void SyncThreads() {
   while (g_block->round == round) Yield();
 }
 
+void SyncSome(int id, int threads) {
+  SomeBarrier& barrier = g_block->some[id];
+  const uint64_t round = barrier.round;
+  if (++barrier.arrived == threads) {
+    barrier.arrived = 0;
+    ++barrier.round;
+    return;
+  }
+  while (barrier.round == round) Yield();
+}
+
 uint64_t* Exchange(uint64_t mine) {
   Warp& warp = g_block->warps[g_block->running / 32];
   const uint64_t round = warp.round;
@@ -142,6 +160,7 @@ void RunKernel(void (*kernel)(const void*), const void* argument, dim3 grid, dim
         }
         state.alive = static_cast<int>(block.x);
         state.arrived = 0;
+        for (SomeBarrier& barrier : state.some) barrier = {};
         RunBlock(state);
       }
     }

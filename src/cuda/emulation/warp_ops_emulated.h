@@ -134,6 +134,7 @@ inline uint32_t PermuteBytes(uint32_t a, uint32_t b, uint32_t selector) {
   return d;
 }
 
+inline uint32_t InRegister(uint32_t x) { return x; }
 inline float Exp2(float x) { return std::exp2(x); }
 inline void WaitForEarlierKernels() {}
 inline void LetNextKernelStart() {}
@@ -145,23 +146,43 @@ const T* InShared(const T* pointer) {
   return pointer;
 }
 
-// Copies are done at once, so nothing ever waits. A slot that is still read shows as a wrong
-// result.
-inline void InitBarrier(uint64_t* barrier) { *barrier = 0; }
-inline void DropBarrier(uint64_t*) {}
+inline void SyncSome(int id, int threads) { emulation::SyncSome(id, threads); }
+
+// Copies are done at once, so nothing ever waits for one. A slot that is still read shows as a
+// wrong result. A barrier has its phase, what is missing in it, and what a phase has.
+namespace emulation {
+struct BarrierBits {
+  uint32_t phase;
+  uint16_t missing;
+  uint16_t arrivals;
+};
+inline void CountIn(uint64_t* barrier) {
+  auto bits = std::bit_cast<BarrierBits>(*barrier);
+  if (--bits.missing == 0) {
+    ++bits.phase;
+    bits.missing = bits.arrivals;
+  }
+  *barrier = std::bit_cast<uint64_t>(bits);
+}
+}  // namespace emulation
+
+inline void InitBarrier(uint64_t* barrier, int warps) {
+  const auto arrivals = static_cast<uint16_t>(warps);
+  *barrier = std::bit_cast<uint64_t>(emulation::BarrierBits{0, arrivals, arrivals});
+}
 inline void FenceCopies() {}
 inline void StartCopy(uint64_t* barrier, std::byte* to, const std::byte* from, uint32_t bytes,
                       int lane, int owner) {
   if (lane != owner) return;
   std::memcpy(to, from, bytes);
-  ++*barrier;
+  emulation::CountIn(barrier);
 }
 inline void Prefetch(const std::byte*, uint32_t) {}
-inline void SkipCopy(uint64_t* barrier, int lane) {
-  if (lane == 0) ++*barrier;
+inline void ArriveBarrier(uint64_t* barrier, int lane, int owner = 0) {
+  if (lane == owner) emulation::CountIn(barrier);
 }
 inline void WaitCopy(uint64_t* barrier, uint32_t parity) {
-  while (*barrier % 2 == parity) emulation::Yield();
+  while (std::bit_cast<emulation::BarrierBits>(*barrier).phase % 2 == parity) emulation::Yield();
 }
 
 }  // namespace varve::cuda

@@ -82,6 +82,7 @@ StepCache::StepCache(const ModelShape& shape, int batch, int context, DeviceRung
   call_.query_heads = shape.heads;
   call_.max_pages = pages_each_;
   call_.key_rungs = call_.value_rungs = RungBit(rung) | RungBit(DeviceRung::kF16);
+  call_.pure_pages = true;
   call_.scale = 1.0f / std::sqrt(static_cast<float>(kHeadDim));
   book_ = testing::MakePqBook(kHeadDim, kHeadDim / 2, std::max(pq_bits, 4), kPageTokens, false, 5);
   centroids_ = std::make_unique<DeviceBuffer<uint8_t>>(book_.centroids);

@@ -341,6 +341,10 @@ CaseResult RunCase(const CaseSpec& spec) {
   call.soft_cap = spec.soft_cap;
   call.splits = spec.splits;
   call.tiling = spec.tiling;
+  call.pure_pages = true;
+  for (const DevicePage& page : batch.pages) {
+    if (IsFloat(page.key_rung) != IsFloat(page.value_rung)) call.pure_pages = false;
+  }
   DeviceBuffer<std::byte> workspace(AttentionWorkspaceBytes(call, Limits()));
   const DeviceStatus ready = InitAttentionWorkspace(workspace.data(), workspace.size(), nullptr);
   CHECK_THAT(ready.ok(), "%s", ready.message());
