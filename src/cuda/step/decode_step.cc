@@ -161,8 +161,7 @@ void StepCache::Append(int layer, const float* keys, const float* values, cudaSt
   call.jobs = reinterpret_cast<const DeviceAppendJob*>(jobs_[index]->data());
   call.num_jobs = batch_;
   call.type = TensorType::kF32;
-  call.token_stride = row_stride;
-  call.head_stride = kHeadDim;
+  call.keys = call.values = {row_stride, kHeadDim};
   MustBeOk(cuda::Append(call, stream));
 }
 
