@@ -3,7 +3,7 @@
 namespace varve::cuda {
 
 // Blocks a multiprocessor and warps were chosen by measuring (docs/decisions/0010).
-AttendKernel OneRungKernel128(DeviceRung rung) {
+AttendKernel OneRungKernel128(DeviceRung rung, bool few) {
   using enum DeviceRung;
   switch (rung) {
     case kF16:
@@ -19,9 +19,11 @@ AttendKernel OneRungKernel128(DeviceRung rung) {
     case kT4:
       return MakeOneRungKernel<128, kT4, 4, 3, 4>();
     case kT3:
-      return MakeOneRungKernel<128, kT3, 4, 1, 12, true>();
+      return few ? MakeOneRungKernel<128, kT3, 4, 3, 4>()
+                 : MakeOneRungKernel<128, kT3, 4, 1, 12, true>();
     case kT2:
-      return MakeOneRungKernel<128, kT2, 4, 1, 12, true>();
+      return few ? MakeOneRungKernel<128, kT2, 4, 3, 4>()
+                 : MakeOneRungKernel<128, kT2, 4, 1, 12, true>();
     default:
       return {};
   }

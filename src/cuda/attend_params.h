@@ -69,9 +69,10 @@ AttendKernel PqAttendKernel96();
 AttendKernel PqAttendKernel128();
 AttendKernel PqAttendKernel256();
 // For pages of 64 tokens whose keys and values are of one rung or of floats, at most 8 query heads.
-// Without a function where there is none.
+// Without a function where there is none. `few`: pages of all heads, so that setting up a block
+// counts.
 AttendKernel OneRungKernel64(DeviceRung rung);
-AttendKernel OneRungKernel128(DeviceRung rung);
+AttendKernel OneRungKernel128(DeviceRung rung, bool few);
 
 }  // namespace varve::cuda
 

@@ -31,6 +31,12 @@ struct Segment {
   }
 };
 
+// Most numbers are small, and a division of 64 bits takes ten times as long.
+__device__ __forceinline__ uint64_t Divide(uint64_t a, uint64_t b) {
+  if (((a | b) >> 32) == 0) return static_cast<uint32_t>(a) / static_cast<uint32_t>(b);
+  return a / b;
+}
+
 // The segments of a block, one after the other; all lanes of a warp call.
 class BlockShare {
  public:
@@ -43,8 +49,8 @@ class BlockShare {
     blocks_ = total_ < gridDim.x ? static_cast<uint32_t>(total_) : gridDim.x;
     at_ = end_ = 0;
     if (blockIdx.x >= blocks_) return;
-    at_ = start_ = total_ * blockIdx.x / blocks_;
-    end_ = total_ * (blockIdx.x + 1) / blocks_;
+    at_ = start_ = Divide(total_ * blockIdx.x, blocks_);
+    end_ = Divide(total_ * (blockIdx.x + 1), blocks_);
   }
 
   __device__ __forceinline__ bool Next(Segment* segment) {
@@ -53,7 +59,7 @@ class BlockShare {
     const auto first = static_cast<uint32_t>(page_begin_[sequence]);
     const uint32_t pages = static_cast<uint32_t>(page_begin_[sequence + 1]) - first;
     const uint64_t line = static_cast<uint64_t>(heads_) * first;
-    const auto head = static_cast<uint32_t>((at_ - line) / pages);
+    const auto head = static_cast<uint32_t>(Divide(at_ - line, pages));
     const uint64_t from = line + static_cast<uint64_t>(head) * pages;
     const uint64_t to = from + pages;
     const uint64_t until = to < end_ ? to : end_;
@@ -65,7 +71,7 @@ class BlockShare {
     segment->first_block = BlockOf(from);
     segment->num_blocks = BlockOf(to - 1) - segment->first_block + 1;
     segment->first_part =
-        total_ * static_cast<uint32_t>(segment->first_block) / blocks_ == from ? 0 : 1;
+        Divide(total_ * static_cast<uint32_t>(segment->first_block), blocks_) == from ? 0 : 1;
     at_ = until;
     return true;
   }
@@ -87,7 +93,7 @@ class BlockShare {
     return low;
   }
   __device__ __forceinline__ int BlockOf(uint64_t at) const {
-    return static_cast<int>(((at + 1) * blocks_ - 1) / total_);
+    return static_cast<int>(Divide((at + 1) * blocks_ - 1, total_));
   }
 
   const int32_t* page_begin_;

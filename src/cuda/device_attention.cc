@@ -96,7 +96,10 @@ AttendKernel OneRungKernelOf(const DeviceAttention& call) {
   if (!fits || others != 0 || !std::has_single_bit(coded)) return {};
   if ((coded & kFloatRungs) != 0 && call.value_rungs != coded) return {};
   const auto rung = static_cast<DeviceRung>(std::countr_zero(coded));
-  return shape.head_dim == 64 ? OneRungKernel64(rung) : OneRungKernel128(rung);
+  if (shape.head_dim == 64) return OneRungKernel64(rung);
+  constexpr int64_t kFewPages = 4096;
+  return OneRungKernel128(
+      rung, static_cast<int64_t>(call.num_sequences) * shape.kv_heads * call.max_pages < kFewPages);
 }
 
 // The largest strip that goes through a slot: where a warp takes pages of its own, those of
@@ -255,7 +258,7 @@ int BlocksOf(const DeviceAttention& call, const DeviceLimits& limits, const Laun
   const int64_t heads = std::max<int64_t>(
       static_cast<int64_t>(call.num_sequences) * call.shape.kv_heads * HeadChunks(call, plan), 1);
   if (call.splits > 0) return static_cast<int>(heads * call.splits);
-  const int64_t least = plan.kernel.depth == 0 ? 1 : 4;  // warps share pages, or have their own
+  const int64_t least = plan.kernel.depth == 0 ? 2 : 4;  // warps share pages, or have their own
   const int64_t useful = CeilDiv<int64_t>(heads * std::max(call.max_pages, 1), least);
   const int64_t slots = static_cast<int64_t>(limits.multiprocessors) * plan.blocks_per_sm;
   // Where sequences are equally long and blocks a multiple of heads, no block begins in the middle
