@@ -155,9 +155,10 @@ struct OwnPages {
                                         int kv_head, int space, int warp) {
     window = {&params, kv_head, segment.begin + warp, C::kWarps, segment.end};
     window.Load(space, slots.lane);
-    more = window.Take(space, slots.lane, &page);
+    more = window.template Take<C::kOnly == 0>(space, slots.lane, &page);
     if (more) slots.Send(page, false, count);
-    more_next = C::kDepth == 2 && more && window.Take(space, slots.lane, &next);
+    more_next =
+        C::kDepth == 2 && more && window.template Take<C::kOnly == 0>(space, slots.lane, &next);
     if (more_next) slots.Send(next, false, count + 1);
   }
   // Their V strips, once nothing else is in the place of slots.
@@ -184,7 +185,7 @@ __device__ __forceinline__ void WalkPages(const AttendParams& params, const Bloc
     return C::kOnly != 0 ? static_cast<DeviceRung>(C::kOnly) : rung;
   };
   for (PageHead next; own.more; page = next, ++own.count) {
-    const bool more = own.window.Take(space, at.lane, &next);
+    const bool more = own.window.template Take<C::kOnly == 0>(space, at.lane, &next);
     const auto release = [&](bool value) {  // all have read the strip: the next may come
       __syncwarp();
       if (more) slots.Send(next, value, own.count + 1);
@@ -199,7 +200,7 @@ __device__ __forceinline__ void WalkPages(const AttendParams& params, const Bloc
     } else {
       if ((page.bits & PageEntry::kKeysLie) != 0) keys = page.strips;
       if ((page.bits & PageEntry::kValuesLie) != 0) {
-        values = page.strips + params.key_bytes[static_cast<int>(page.key_rung())];
+        values = page.strips + page.key_bytes();
       }
     }
     slots.Wait(false, own.count);
@@ -250,7 +251,8 @@ __device__ __forceinline__ void WalkAhead(const AttendParams& params, const Bloc
   ScoreKeys<D, NT, 4, false, C::kOnly>(kRung, slots.Slot(false, n), 64, 0, at, no_pq, shared, s);
   __syncwarp();
   PageHead later = {};
-  bool more_later = own.more_next && own.window.Take(space, at.lane, &later);
+  bool more_later =
+      own.more_next && own.window.template Take<C::kOnly == 0>(space, at.lane, &later);
   if (more_later) slots.Send(later, false, n + 2);
   for (;;) {
     float page_sum[NT][2] = {};
@@ -274,7 +276,7 @@ __device__ __forceinline__ void WalkAhead(const AttendParams& params, const Bloc
     own.page = own.next;
     own.next = later;
     own.more_next = more_later;
-    more_later = more_later && own.window.Take(space, at.lane, &later);
+    more_later = more_later && own.window.template Take<C::kOnly == 0>(space, at.lane, &later);
     if (more_later) slots.Send(later, false, n + 2);
 #pragma unroll
     for (int k = 0; k < 16 * NT; ++k) {
@@ -311,9 +313,10 @@ __device__ __forceinline__ void AddFloatTile(const AttendParams& params, const L
 // so four share each page, a tile each.
 template <class C>
 __device__ __forceinline__ void WalkFloats(const AttendParams& params, const BlockPlace& place,
-                                           const Segment& segment, typename C::Shared& shared,
+                                           typename C::Shared& shared,
                                            WarpState<C::D, C::NT>& state) {
   constexpr int D = C::D, NT = C::NT;
+  const Segment& segment = shared.segment;
   const int team = place.warp / 4, tile = place.warp % 4;
   if (team >= C::kTeams) return;
   uint32_t round = 0;
@@ -428,8 +431,8 @@ template <class C>
 __device__ __forceinline__ void SendShares(const AttendParams& params, const PageRing& ring,
                                            int lane) {
   PageSender sender(params, ring, lane);
-  BlockShare share(params, lane);
-  for (Segment segment; share.Next(&segment);) {
+  BlockShare share;
+  for (Segment segment; share.Next(params, lane, &segment);) {
     uint32_t met = 0;
     bool is_first = true;
     for (int space = kNumSpaces - 1; space >= 0; --space) {
@@ -446,14 +449,15 @@ __device__ __forceinline__ void SendShares(const AttendParams& params, const Pag
 // The queries of a segment, in shared memory.
 template <class C>
 __device__ __forceinline__ void SetUpQueries(const AttendParams& params, const BlockPlace& place,
-                                             int sequence, std::byte* shared_bytes,
+                                             const Segment& segment, std::byte* shared_bytes,
                                              typename C::Shared& shared) {
   constexpr int kThreads = C::kWarps * 32;
   const int thread = place.warp * 32 + place.at.lane;
   shared.Sync();  // what was there before has been read
+  if (thread == 0) shared.segment = segment;
   ClearQueries(place.num_heads, thread, kThreads, shared);
-  LoadQueries<C::D>(params, sequence, place.kv_head, place.first_head, place.num_heads, place.warp,
-                    C::kWarps, place.at.lane, shared);
+  LoadQueries<C::D>(params, segment.sequence, place.kv_head, place.first_head, place.num_heads,
+                    place.warp, C::kWarps, place.at.lane, shared);
   if constexpr (C::kPq) FillPqTables<C::D>(params, place.kv_head, thread, kThreads, shared_bytes);
   shared.Sync();
   MakeFragments<C::D, C::NT>(params, place.num_heads, thread, kThreads, shared);
@@ -465,9 +469,8 @@ __device__ __forceinline__ void SetUpQueries(const AttendParams& params, const B
 // pages are on their way.
 template <class C>
 __device__ __forceinline__ void WalkOwn(const AttendParams& params, const BlockPlace& place,
-                                        const Segment& segment, int space, std::byte* shared_bytes,
-                                        OwnPages<C>& own, typename C::Shared& shared,
-                                        WarpState<C::D, C::NT>& state) {
+                                        int space, std::byte* shared_bytes, OwnPages<C>& own,
+                                        typename C::Shared& shared, WarpState<C::D, C::NT>& state) {
   own.StartValues();
   if constexpr (C::kAhead) {
     WalkAhead<C>(params, place, space, own, shared, state);
@@ -479,7 +482,7 @@ __device__ __forceinline__ void WalkOwn(const AttendParams& params, const BlockP
   }
   shared.Sync();
   if (space == kSpacePlain && shared.met[kNumSpaces] != 0) {
-    WalkFloats<C>(params, place, segment, shared, state);
+    WalkFloats<C>(params, place, shared, state);
   }
 }
 
@@ -491,22 +494,17 @@ __device__ __forceinline__ void ReadOwnPages(const AttendParams& params, int war
   place.warp = warp;
   place.at = {lane, lane / 4, lane % 4};
   OwnPages<C> own;
-  const uint32_t first_slot = static_cast<uint32_t>(warp * C::kDepth) * params.slot_bytes;
-  own.slots = {&params,
-               shared.barriers + 2 * C::kDepth * warp,
-               {shared_bytes + params.slots_offset + first_slot,
-                shared_bytes + params.scratch_offset + first_slot},
-               lane};
-  BlockShare share(params, lane);
-  for (Segment segment; share.Next(&segment);) {
+  own.slots = {&params, shared_bytes, shared.barriers, warp, lane};
+  BlockShare share;
+  for (Segment segment; share.Next(params, lane, &segment);) {
     place.Take<C>(params, segment);
     int space = 31 - __clz(static_cast<int>(params.spaces));
     own.Start(params, segment, place.kv_head, space, warp);
-    SetUpQueries<C>(params, place, segment.sequence, shared_bytes, shared);
+    SetUpQueries<C>(params, place, segment, shared_bytes, shared);
     for (;;) {
       WarpState<C::D, C::NT> state;
       Reset<C::D, C::NT>(state);
-      WalkOwn<C>(params, place, segment, space, shared_bytes, own, shared, state);
+      WalkOwn<C>(params, place, space, shared_bytes, own, shared, state);
       JoinWarps<C::D, C::NT, C::kWarps>(params, place.kv_head, place.num_heads, space, warp,
                                         place.at, shared, state);
       do {
@@ -517,11 +515,11 @@ __device__ __forceinline__ void ReadOwnPages(const AttendParams& params, int war
       if (space < 0) break;
       FenceCopies();
       shared.Sync();  // scratch memory has been read
-      own.Start(params, segment, place.kv_head, space, warp);
+      own.Start(params, shared.segment, place.kv_head, space, warp);
     }
     LetNextKernelStart();
     shared.Sync();
-    Finish<C::D, C::kWarps>(params, segment, place.first_head, place.num_heads, warp, lane, shared);
+    Finish<C::D, C::kWarps>(params, place.first_head, place.num_heads, warp, lane, shared);
   }
   WriteEmptySequences<C::D, C::kWarps>(params, warp, lane);
 }
@@ -536,10 +534,10 @@ __device__ __forceinline__ void ReadSharedPages(const AttendParams& params, cons
   place.at = {lane, lane / 4, lane % 4};
   RingReader in = {ring, {}, lane};
   in.at.Advance(warp / 4, ring.pages);
-  BlockShare share(params, lane);
-  for (Segment segment; share.Next(&segment);) {
+  BlockShare share;
+  for (Segment segment; share.Next(params, lane, &segment);) {
     place.Take<C>(params, segment);
-    SetUpQueries<C>(params, place, segment.sequence, shared_bytes, shared);
+    SetUpQueries<C>(params, place, segment, shared_bytes, shared);
     uint32_t met = ~0u;
     for (int space = kNumSpaces - 1; space >= 0; --space) {
       if (((params.spaces & met) >> space & 1) == 0) continue;
@@ -551,7 +549,7 @@ __device__ __forceinline__ void ReadSharedPages(const AttendParams& params, cons
     }
     LetNextKernelStart();
     shared.Sync();
-    Finish<C::D, C::kWarps>(params, segment, place.first_head, place.num_heads, warp, lane, shared);
+    Finish<C::D, C::kWarps>(params, place.first_head, place.num_heads, warp, lane, shared);
   }
   WriteEmptySequences<C::D, C::kWarps>(params, warp, lane);
 }

@@ -12,8 +12,12 @@ AttendKernel OneRungKernel128(DeviceRung rung, bool few) {
       return MakeOneRungKernel<128, kBF16, 1, 2, 4>();
     case kQ8_0:
       return MakeOneRungKernel<128, kQ8_0, 4, 1, 6, true>();
+    case kQ8_0r:
+      return MakeOneRungKernel<128, kQ8_0r, 4, 1, 6, true>();
     case kQ4_0:
       return MakeOneRungKernel<128, kQ4_0, 4, 3, 4>();
+    case kQ4_0r:
+      return MakeOneRungKernel<128, kQ4_0r, 4, 3, 4>();
     case kPq:
       return MakeOneRungKernel<128, kPq, 4, 1, 8>();
     case kT4:

@@ -12,8 +12,12 @@ AttendKernel OneRungKernel64(DeviceRung rung) {
       return MakeOneRungKernel<64, kBF16, 1, 2, 4>();
     case kQ8_0:
       return MakeOneRungKernel<64, kQ8_0, 4, 4, 4>();
+    case kQ8_0r:
+      return MakeOneRungKernel<64, kQ8_0r, 4, 4, 4>();
     case kQ4_0:
       return MakeOneRungKernel<64, kQ4_0, 4, 4, 4>();
+    case kQ4_0r:
+      return MakeOneRungKernel<64, kQ4_0r, 4, 4, 4>();
     case kPq:
       return MakeOneRungKernel<64, kPq, 4, 1, 8>();
     case kT4:

@@ -37,72 +37,73 @@ __device__ __forceinline__ uint64_t Divide(uint64_t a, uint64_t b) {
   return a / b;
 }
 
-// The segments of a block, one after the other; all lanes of a warp call.
+// The segments of a block, one after the other; all lanes of a warp call. Keeps only how far it has
+// come: registers are for pages.
 class BlockShare {
  public:
-  __device__ __forceinline__ BlockShare(const AttendParams& params, int lane)
-      : page_begin_(params.call.page_begin),
-        sequences_(params.call.num_sequences),
-        heads_(static_cast<uint32_t>(params.call.shape.kv_heads * params.head_chunks)),
-        lane_(lane) {
-    total_ = static_cast<uint64_t>(heads_) * static_cast<uint32_t>(page_begin_[sequences_]);
-    blocks_ = total_ < gridDim.x ? static_cast<uint32_t>(total_) : gridDim.x;
-    at_ = end_ = 0;
-    if (blockIdx.x >= blocks_) return;
-    at_ = start_ = Divide(total_ * blockIdx.x, blocks_);
-    end_ = Divide(total_ * (blockIdx.x + 1), blocks_);
-  }
-
-  __device__ __forceinline__ bool Next(Segment* segment) {
-    if (at_ >= end_) return false;
-    const int sequence = FindSequence();
-    const auto first = static_cast<uint32_t>(page_begin_[sequence]);
-    const uint32_t pages = static_cast<uint32_t>(page_begin_[sequence + 1]) - first;
-    const uint64_t line = static_cast<uint64_t>(heads_) * first;
-    const auto head = static_cast<uint32_t>(Divide(at_ - line, pages));
-    const uint64_t from = line + static_cast<uint64_t>(head) * pages;
+  __device__ __forceinline__ bool Next(const AttendParams& params, int lane, Segment* segment) {
+    const int32_t* page_begin = params.call.page_begin;
+    const int sequences = params.call.num_sequences;
+    const auto heads = static_cast<uint32_t>(params.call.shape.kv_heads * params.head_chunks);
+    const Line line(static_cast<uint64_t>(heads) * static_cast<uint32_t>(page_begin[sequences]));
+    if (blockIdx.x >= line.blocks) return false;
+    const uint64_t start = line.StartOf(blockIdx.x), end = line.StartOf(blockIdx.x + 1);
+    const uint64_t at = start + done_;
+    if (at >= end) return false;
+    const int sequence = FindSequence(page_begin, sequences, heads, at, lane);
+    const auto first = static_cast<uint32_t>(page_begin[sequence]);
+    const uint32_t pages = static_cast<uint32_t>(page_begin[sequence + 1]) - first;
+    const uint64_t before = static_cast<uint64_t>(heads) * first;
+    const auto head = static_cast<uint32_t>(Divide(at - before, pages));
+    const uint64_t from = before + static_cast<uint64_t>(head) * pages;
     const uint64_t to = from + pages;
-    const uint64_t until = to < end_ ? to : end_;
+    const uint64_t until = to < end ? to : end;
     segment->sequence = sequence;
     segment->head = static_cast<int>(head);
-    segment->begin = static_cast<int>(first + static_cast<uint32_t>(at_ - from));
+    segment->begin = static_cast<int>(first + static_cast<uint32_t>(at - from));
     segment->end = static_cast<int>(first + static_cast<uint32_t>(until - from));
-    segment->starts_block = at_ == start_;
-    segment->first_block = BlockOf(from);
-    segment->num_blocks = BlockOf(to - 1) - segment->first_block + 1;
-    segment->first_part =
-        Divide(total_ * static_cast<uint32_t>(segment->first_block), blocks_) == from ? 0 : 1;
-    at_ = until;
+    segment->starts_block = done_ == 0;
+    segment->first_block = line.BlockOf(from);
+    segment->num_blocks = line.BlockOf(to - 1) - segment->first_block + 1;
+    segment->first_part = line.StartOf(static_cast<uint32_t>(segment->first_block)) == from ? 0 : 1;
+    done_ += static_cast<uint32_t>(until - at);
     return true;
   }
 
  private:
-  // The last one that begins at or before `at_`, so one that has pages.
-  __device__ __forceinline__ int FindSequence() const {
-    int low = 0, high = sequences_;  // in [low, high)
+  // All pages times heads, and the blocks that have some.
+  struct Line {
+    uint64_t total;
+    uint32_t blocks;
+
+    __device__ __forceinline__ explicit Line(uint64_t all)
+        : total(all), blocks(all < gridDim.x ? static_cast<uint32_t>(all) : gridDim.x) {}
+    __device__ __forceinline__ uint64_t StartOf(uint32_t block) const {
+      return Divide(total * block, blocks);
+    }
+    __device__ __forceinline__ int BlockOf(uint64_t at) const {
+      return static_cast<int>(Divide((at + 1) * blocks - 1, total));
+    }
+  };
+
+  // The last one that begins at or before `at`, so one that has pages.
+  __device__ __forceinline__ static int FindSequence(const int32_t* page_begin, int sequences,
+                                                     uint32_t heads, uint64_t at, int lane) {
+    int low = 0, high = sequences;  // in [low, high)
     while (high - low > 1) {
       const int step = (high - low + 31) / 32;
-      const int mine = low + lane_ * step;
+      const int mine = low + lane * step;
       const bool before =
           mine < high &&
-          static_cast<uint64_t>(heads_) * static_cast<uint32_t>(page_begin_[mine]) <= at_;
+          static_cast<uint64_t>(heads) * static_cast<uint32_t>(page_begin[mine]) <= at;
       const int count = __popc(__ballot_sync(0xFFFFFFFFu, before));
       low += (count - 1) * step;
       high = min(low + step, high);
     }
     return low;
   }
-  __device__ __forceinline__ int BlockOf(uint64_t at) const {
-    return static_cast<int>(Divide((at + 1) * blocks_ - 1, total_));
-  }
 
-  const int32_t* page_begin_;
-  int sequences_;
-  uint32_t heads_;
-  int lane_;
-  uint32_t blocks_;  // that have pages
-  uint64_t total_;   // pages times heads
-  uint64_t start_ = 0, at_, end_;
+  uint32_t done_ = 0;  // pages of this block
 };
 
 }  // namespace varve::cuda

@@ -157,9 +157,9 @@ __device__ __forceinline__ void JoinParts(const AttendParams& params, const Segm
 // The block's total goes to the output or, where other blocks share the head, to the work space;
 // the block that comes last joins them.
 template <int D, int kWarps, class Shared>
-__device__ __forceinline__ void Finish(const AttendParams& params, const Segment& segment,
-                                       int first_head, int num_heads, int warp, int lane,
-                                       Shared& shared) {
+__device__ __forceinline__ void Finish(const AttendParams& params, int first_head, int num_heads,
+                                       int warp, int lane, Shared& shared) {
+  const Segment segment = shared.segment;
   const int64_t first_row =
       static_cast<int64_t>(segment.sequence) * params.call.query_heads + first_head;
   const int64_t part =

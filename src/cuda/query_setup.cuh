@@ -5,6 +5,7 @@
 #define VARVE_CUDA_QUERY_SETUP_CUH_
 
 #include "cuda/attend_params.h"
+#include "cuda/block_share.cuh"
 #include "cuda/hadamard.cuh"
 #include "cuda/page_ring.cuh"
 #include "cuda/pq_rotation.cuh"
@@ -56,6 +57,7 @@ struct BlockShared {
   float total[kHeads][D];    // plain space
   float2 total_max[kHeads];  // reference and sum; kLeast: there is no total
   float2 warp_max[2][kWarps][kHeads];
+  Segment segment;          // that is worked on
   int is_last;              // of the blocks that share a head
   int met[kNumSpaces + 1];  // not 0: there are pages of that space, or floats (kMetFloats)
   // Where the fragments of an order begin. Read anew for every page: kept in registers, the places

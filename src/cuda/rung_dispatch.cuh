@@ -11,9 +11,12 @@
 
 namespace varve::cuda {
 
-// Kernels for one rung meet that one and floats; kOnly = 0: all.
+// Kernels for one rung meet that one and floats; kOnly = 0: all. What is asked of blocks holds for
+// their turned kin.
 template <int kOnly>
 constexpr bool MayMeet(DeviceRung rung) {
+  if (rung == DeviceRung::kQ8_0 && kOnly == static_cast<int>(DeviceRung::kQ8_0r)) return true;
+  if (rung == DeviceRung::kQ4_0 && kOnly == static_cast<int>(DeviceRung::kQ4_0r)) return true;
   return kOnly == 0 || static_cast<int>(rung) == kOnly || rung == DeviceRung::kF16 ||
          rung == DeviceRung::kBF16;
 }
@@ -154,36 +157,48 @@ __device__ __forceinline__ void SumValues(DeviceRung rung, const std::byte* stri
                                           int first_tile, const LanePlace& at, const PqReader& pq,
                                           uint64_t live, const Scores<NT, kTiles>& p,
                                           Sums<D, NT>& o) {
-  // Inside the branches: what is assumed of a pointer holds for the whole function.
-  const auto coded = [strip] { return StripInShared<D, kPq>(strip); };
-  if (rung == DeviceRung::kF16)
-    SumFloats<D, NT, kTiles, false>(strip, page_tokens, first_tile, at, live, p, o);
-  if (rung == DeviceRung::kBF16)
-    SumFloats<D, NT, kTiles, true>(strip, page_tokens, first_tile, at, live, p, o);
-  if constexpr (MayMeet<kOnly>(DeviceRung::kQ8_0)) {
-    if (rung == DeviceRung::kQ8_0 || rung == DeviceRung::kQ8_0r) {
-      BlockValueSums<D, NT, kTiles, 2>(coded(), page_tokens, first_tile, at, p, o);
-    }
-  }
-  if constexpr (MayMeet<kOnly>(DeviceRung::kQ4_0)) {
-    if (rung == DeviceRung::kQ4_0 || rung == DeviceRung::kQ4_0r) {
-      BlockValueSums<D, NT, kTiles, 1>(coded(), page_tokens, first_tile, at, p, o);
-    }
-  }
-  if constexpr (MayMeet<kOnly>(DeviceRung::kT4)) {
-    if (rung == DeviceRung::kT4)
-      Turned4ValueSums<D, NT, kTiles>(coded(), page_tokens, first_tile, at, p, o);
-  }
-  if constexpr (kTiles == 4 && MayMeet<kOnly>(DeviceRung::kT3)) {
-    if (rung == DeviceRung::kT3)
-      CellValueSums<D, NT, kTiles, 3>(coded(), page_tokens, first_tile, at, p, o);
-  }
-  if constexpr (kTiles == 4 && MayMeet<kOnly>(DeviceRung::kT2)) {
-    if (rung == DeviceRung::kT2)
-      CellValueSums<D, NT, kTiles, 2>(coded(), page_tokens, first_tile, at, p, o);
-  }
-  if constexpr (kPq) {
-    if (rung == DeviceRung::kPq) PqValueSums<D, NT>(pq, strip, first_tile, at, p, o);
+  switch (rung) {
+    case DeviceRung::kF16:
+      return SumFloats<D, NT, kTiles, false>(strip, page_tokens, first_tile, at, live, p, o);
+    case DeviceRung::kBF16:
+      return SumFloats<D, NT, kTiles, true>(strip, page_tokens, first_tile, at, live, p, o);
+    case DeviceRung::kQ8_0:
+    case DeviceRung::kQ8_0r:
+      if constexpr (MayMeet<kOnly>(DeviceRung::kQ8_0)) {
+        BlockValueSums<D, NT, kTiles, 2>(StripInShared<D, kPq>(strip), page_tokens, first_tile, at,
+                                         p, o);
+      }
+      return;
+    case DeviceRung::kQ4_0:
+    case DeviceRung::kQ4_0r:
+      if constexpr (MayMeet<kOnly>(DeviceRung::kQ4_0)) {
+        BlockValueSums<D, NT, kTiles, 1>(StripInShared<D, kPq>(strip), page_tokens, first_tile, at,
+                                         p, o);
+      }
+      return;
+    case DeviceRung::kT4:
+      if constexpr (MayMeet<kOnly>(DeviceRung::kT4)) {
+        Turned4ValueSums<D, NT, kTiles>(StripInShared<D, kPq>(strip), page_tokens, first_tile, at,
+                                        p, o);
+      }
+      return;
+    case DeviceRung::kT3:
+      if constexpr (kTiles == 4 && MayMeet<kOnly>(DeviceRung::kT3)) {
+        CellValueSums<D, NT, kTiles, 3>(StripInShared<D, kPq>(strip), page_tokens, first_tile, at,
+                                        p, o);
+      }
+      return;
+    case DeviceRung::kT2:
+      if constexpr (kTiles == 4 && MayMeet<kOnly>(DeviceRung::kT2)) {
+        CellValueSums<D, NT, kTiles, 2>(StripInShared<D, kPq>(strip), page_tokens, first_tile, at,
+                                        p, o);
+      }
+      return;
+    case DeviceRung::kPq:
+      if constexpr (kPq) PqValueSums<D, NT>(pq, strip, first_tile, at, p, o);
+      return;
+    default:
+      return;
   }
 }
 

@@ -26,7 +26,10 @@ struct PageHead {
   uint32_t bits;            // as those of PageEntry
   int index;                // of its record
   const std::byte* strips;  // K, V behind it
+  uint32_t sizes;           // of K and V, in units of 16 bytes; not where one rung is all there is
 
+  __device__ __forceinline__ uint32_t key_bytes() const { return (sizes & 0xFFFF) * 16; }
+  __device__ __forceinline__ uint32_t value_bytes() const { return (sizes >> 16) * 16; }
   __device__ __forceinline__ DeviceRung key_rung() const { return PageEntry::KeyRung(bits); }
   __device__ __forceinline__ DeviceRung value_rung() const { return PageEntry::ValueRung(bits); }
 };
@@ -53,6 +56,7 @@ struct PageWindow {
   // This lane's page.
   const std::byte* strips = nullptr;
   uint32_t bits = 0;
+  uint32_t sizes = 0;
 
   __device__ __forceinline__ void Load(int space, int lane) {
     const int page = first + lane * step;
@@ -60,6 +64,7 @@ struct PageWindow {
     if (page < end) {
       const PageRecord record(*params, page);
       bits = record.bits;
+      sizes = record.key_bytes / 16 | record.value_bytes / 16 << 16;
       strips =
           record.bytes + static_cast<size_t>(kv_head) * (record.key_bytes + record.value_bytes);
       record.PrefetchLying(strips);
@@ -71,6 +76,7 @@ struct PageWindow {
     left = __ballot_sync(0xFFFFFFFFu, mine);
   }
   // The next page, if there is one.
+  template <bool kSizes>
   __device__ __forceinline__ bool Take(int space, int lane, PageHead* page) {
     while (left == 0) {
       first += 32 * step;
@@ -83,6 +89,7 @@ struct PageWindow {
     page->index = first + owner * step;
     page->strips = reinterpret_cast<const std::byte*>(
         __shfl_sync(0xFFFFFFFFu, reinterpret_cast<unsigned long long>(strips), owner));
+    if constexpr (kSizes) page->sizes = __shfl_sync(0xFFFFFFFFu, sizes, owner);
     return true;
   }
 };
@@ -93,12 +100,15 @@ template <int kDepth, int kOnly>
 struct StripSlots {
   static_assert(kDepth == 1 || kDepth == 2);
   const AttendParams* params;
-  uint64_t* barriers;   // [K, V][kDepth]
-  std::byte* slots[2];  // [kDepth] of K and V
+  std::byte* shared_bytes;
+  uint64_t* barriers;  // [warps][K, V][kDepth]
+  int warp;
   int lane;
 
   __device__ __forceinline__ std::byte* Slot(bool value, uint32_t page) const {
-    return slots[value] + page % kDepth * params->slot_bytes;
+    const uint32_t which = static_cast<uint32_t>(warp) * kDepth + page % kDepth;
+    return shared_bytes + (value ? params->scratch_offset : params->slots_offset) +
+           which * params->slot_bytes;
   }
   // Page number `count`. All lanes of the warp.
   __device__ __forceinline__ void Send(const PageHead& page, bool value, uint32_t count) const {
@@ -107,11 +117,12 @@ struct StripSlots {
       ArriveBarrier(barrier, lane);
       return;
     }
-    const int key_rung = kOnly != 0 ? kOnly : static_cast<int>(page.key_rung());
-    const int value_rung = kOnly != 0 ? kOnly : static_cast<int>(page.value_rung());
-    const uint32_t key_bytes = params->key_bytes[key_rung];
+    // Sizes from the page: looked up in the parameters by its rung they would take half a
+    // microsecond.
+    const uint32_t key_bytes = kOnly != 0 ? params->key_bytes[kOnly] : page.key_bytes();
+    const uint32_t value_bytes = kOnly != 0 ? params->value_bytes[kOnly] : page.value_bytes();
     StartCopy(barrier, Slot(value, count), page.strips + (value ? key_bytes : 0),
-              value ? params->value_bytes[value_rung] : key_bytes, lane, 0);
+              value ? value_bytes : key_bytes, lane, 0);
   }
   __device__ __forceinline__ void Wait(bool value, uint32_t count) const {
     WaitCopy(Barrier(value, count), count / kDepth % 2);
@@ -119,7 +130,7 @@ struct StripSlots {
 
  private:
   __device__ __forceinline__ uint64_t* Barrier(bool value, uint32_t count) const {
-    return barriers + (value ? kDepth : 0) + count % kDepth;
+    return barriers + (2 * warp + (value ? 1 : 0)) * kDepth + count % kDepth;
   }
 };
 
