@@ -309,6 +309,28 @@ __device__ __forceinline__ void AddFloatTile(const AttendParams& params, const L
   }
 }
 
+// A warp's tiles of such a page.
+template <class C>
+__device__ __forceinline__ void AddFloatPage(const AttendParams& params, const LanePlace& at,
+                                             const std::byte* keys, uint32_t bits,
+                                             const uint64_t (&live)[2], int tile,
+                                             typename C::Shared& shared,
+                                             WarpState<C::D, C::NT>& state,
+                                             float (&page_sum)[C::NT][2]) {
+  const DeviceRung value_rung = PageEntry::ValueRung(bits);
+  for (int chunk = 0; chunk < params.call.shape.page_tokens / 64; ++chunk) {
+    const uint64_t rows = chunk == 0 ? live[0] : live[1];
+    if ((rows >> (16 * tile) & 0xFFFF) == 0) continue;
+    if (PageEntry::KeyRung(bits) == DeviceRung::kF16) {
+      AddFloatTile<C::D, C::NT, false>(params, at, keys, value_rung, 4 * chunk + tile, rows, shared,
+                                       state, page_sum);
+    } else {
+      AddFloatTile<C::D, C::NT, true>(params, at, keys, value_rung, 4 * chunk + tile, rows, shared,
+                                      state, page_sum);
+    }
+  }
+}
+
 // Pages of floats too large for a warp's slots: a warp alone would wait for memory many times over,
 // so four share each page, a tile each.
 template <class C>
@@ -317,30 +339,29 @@ __device__ __forceinline__ void WalkFloats(const AttendParams& params, const Blo
                                            WarpState<C::D, C::NT>& state) {
   constexpr int D = C::D, NT = C::NT;
   const Segment& segment = shared.segment;
-  const int team = place.warp / 4, tile = place.warp % 4;
+  const int team = place.warp / 4, tile = place.warp % 4, lane = place.at.lane;
   if (team >= C::kTeams) return;
   uint32_t round = 0;
   int found = 0;
-  for (int page = segment.begin; page < segment.end; ++page) {
-    const PageRecord record(params, page);
-    if (!IsLyingFloats(record.bits) || found++ % C::kTeams != team) continue;
-    const std::byte* keys =
-        record.bytes + static_cast<size_t>(place.kv_head) * (record.key_bytes + record.value_bytes);
-    float page_sum[NT][2] = {};
-    for (int chunk = 0; chunk < params.call.shape.page_tokens / 64; ++chunk) {
-      const uint64_t live = record.live[chunk];
-      if ((live >> (16 * tile) & 0xFFFF) == 0) continue;
-      const DeviceRung value_rung = PageEntry::ValueRung(record.bits);
-      if (PageEntry::KeyRung(record.bits) == DeviceRung::kF16) {
-        AddFloatTile<D, NT, false>(params, place.at, keys, value_rung, 4 * chunk + tile, live,
-                                   shared, state, page_sum);
-      } else {
-        AddFloatTile<D, NT, true>(params, place.at, keys, value_rung, 4 * chunk + tile, live,
-                                  shared, state, page_sum);
+  for (int first = segment.begin; first < segment.end; first += 32) {
+    // Each lane reads a record: one after the other would wait for memory as often.
+    const PageRecord record(params, min(first + lane, segment.end - 1));
+    const bool floats = first + lane < segment.end && IsLyingFloats(record.bits);
+    for (uint32_t left = __ballot_sync(0xFFFFFFFFu, floats); left != 0; left &= left - 1) {
+      if (found++ % C::kTeams != team) continue;
+      const int owner = __ffs(left) - 1;
+      const std::byte* keys = record.bytes + static_cast<size_t>(place.kv_head) *
+                                                 (record.key_bytes + record.value_bytes);
+      keys = reinterpret_cast<const std::byte*>(
+          __shfl_sync(0xFFFFFFFFu, reinterpret_cast<unsigned long long>(keys), owner));
+      const uint32_t bits = __shfl_sync(0xFFFFFFFFu, record.bits, owner);
+      const uint64_t live[2] = {__shfl_sync(0xFFFFFFFFu, record.live[0], owner),
+                                __shfl_sync(0xFFFFFFFFu, record.live[1], owner)};
+      float page_sum[NT][2] = {};
+      AddFloatPage<C>(params, place.at, keys, bits, live, tile, shared, state, page_sum);
+      if (params.call.page_lse != nullptr) {
+        JoinPageLse<NT>(params, place, first + owner, round++, shared, state.reference, page_sum);
       }
-    }
-    if (params.call.page_lse != nullptr) {
-      JoinPageLse<NT>(params, place, page, round++, shared, state.reference, page_sum);
     }
   }
 }
