@@ -337,7 +337,7 @@ template <class C>
 __device__ __forceinline__ void WalkFloats(const AttendParams& params, const BlockPlace& place,
                                            typename C::Shared& shared,
                                            WarpState<C::D, C::NT>& state) {
-  constexpr int D = C::D, NT = C::NT;
+  constexpr int NT = C::NT;
   const Segment& segment = shared.segment;
   const int team = place.warp / 4, tile = place.warp % 4, lane = place.at.lane;
   if (team >= C::kTeams) return;
