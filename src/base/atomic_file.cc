@@ -152,13 +152,16 @@ Status AtomicFile::Pad(uint64_t alignment) {
 }
 
 Status AtomicFile::Commit() {
+  // Before the file has its name: an allocation that fails later would report a failure that was
+  // none.
+  const std::string directory = DirectoryOf(path_);
   VARVE_RETURN_IF_ERROR(Flush());
   if (ops_->Sync(file_) != 0) return Error("cannot be made durable");
   const int closed = ops_->Close(std::exchange(file_, -1));
   if (closed != 0) return Error("cannot be closed");
   if (ops_->Rename(temporary_, path_) != 0) return Error("cannot be renamed into place");
   temporary_.clear();
-  if (ops_->SyncDirectory(DirectoryOf(path_)) != 0) return Error("its directory cannot be synced");
+  if (ops_->SyncDirectory(directory) != 0) return Error("its directory cannot be synced");
   return Status();
 }
 
