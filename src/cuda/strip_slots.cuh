@@ -117,8 +117,7 @@ struct StripSlots {
       ArriveBarrier(barrier, lane);
       return;
     }
-    // Sizes from the page: looked up in the parameters by its rung they would take half a
-    // microsecond.
+    // Sizes come with the page: parameters are not looked up by its rung here.
     const uint32_t key_bytes = kOnly != 0 ? params->key_bytes[kOnly] : page.key_bytes();
     const uint32_t value_bytes = kOnly != 0 ? params->value_bytes[kOnly] : page.value_bytes();
     StartCopy(barrier, Slot(value, count), page.strips + (value ? key_bytes : 0),
