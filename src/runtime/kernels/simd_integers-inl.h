@@ -92,22 +92,39 @@ HWY_INLINE void AddSpan(const IntegerTile& tile, const PackedInputs& inputs, int
   }
 }
 
-// sums[row][64] += offset * sum of the inputs, for the runs [first, last).
+// sums[row][64] += offset * sum of the inputs, for the runs [first, last). As in AddSpan, a load of
+// inputs serves all rows and a broadcast all tokens.
 template <int kGroups, int kRows>
 HWY_INLINE void AddOffsets(const IntegerTile& tile, const PackedInputs& inputs, int64_t group,
                            int64_t row, int64_t first, int64_t last, float* sums) {
+  constexpr int kVectors = kGroups * kGroupVectors;
   const DF df;
   const int64_t num_runs = tile.cols / kRoundedRun;
+  const float* offsets = tile.offsets + row * num_runs;
+  const float* x = inputs.sums + group * num_runs * kPackedTokens;
+  float* to = sums + row * kIntegerTokens;
+  VF sum[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
-    const float* offsets = tile.offsets + (row + r) * num_runs;
-    for (int v = 0; v < kGroups * kGroupVectors; ++v) {
-      const float* x = inputs.sums + (group + GroupOf(v)) * num_runs * kPackedTokens + LaneOf(v);
-      float* to = sums + (row + r) * kIntegerTokens + v * kLanes;
-      VF sum = hn::Load(df, to);
-      for (int64_t run = first; run < last; ++run) {
-        sum = hn::MulAdd(hn::Set(df, offsets[run]), hn::Load(df, x + run * kPackedTokens), sum);
-      }
-      hn::Store(sum, df, to);
+    for (int v = 0; v < kVectors; ++v)
+      sum[r][v] = hn::Load(df, to + r * kIntegerTokens + v * kLanes);
+  }
+  for (int64_t run = first; run < last; ++run) {
+    VF input[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+      input[v] = hn::Load(df, x + (GroupOf(v) * num_runs + run) * kPackedTokens + LaneOf(v));
+    }
+    for (int r = 0; r < kRows; ++r) {
+      const VF offset = hn::Set(df, offsets[r * num_runs + run]);
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(offset, input[v], sum[r][v]);
+    }
+  }
+  VF done[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) done[r][v] = sum[r][v];
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) {
+      hn::Store(done[r][v], df, to + r * kIntegerTokens + v * kLanes);
     }
   }
 }
@@ -138,6 +155,42 @@ void AddGroups(const IntegerTile& tile, const PackedInputs& inputs, int64_t grou
   }
 }
 
+// Four rows of four tokens: out[t * out_stride + r] = sums[r][t].
+HWY_INLINE void StoreFourByFour(const float* sums, float* out, ptrdiff_t out_stride) {
+  using D = hn::FixedTag<float, 4>;
+  using Pairs = hn::Repartition<uint64_t, D>;
+  const D d;
+  const Pairs pairs;
+  hn::Vec<D> row[4];
+  for (int r = 0; r < 4; ++r) row[r] = hn::Load(d, sums + r * kIntegerTokens);
+  for (int half = 0; half < 2; ++half) {
+    const auto mix = [&](int r) HWY_ATTR {
+      return hn::BitCast(pairs, half == 0 ? hn::InterleaveLower(d, row[r], row[r + 1])
+                                          : hn::InterleaveUpper(d, row[r], row[r + 1]));
+    };
+    float* to = out + 2 * half * out_stride;
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, mix(0), mix(2))), d, to);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, mix(0), mix(2))), d, to + out_stride);
+  }
+}
+
+// out[t * out_stride + r] = sums[r][t] for t < count.
+inline void StoreTokens(const float* sums, int64_t rows, int count, float* out,
+                        ptrdiff_t out_stride) {
+  int t = 0;
+  int64_t r = 0;
+  for (; t + 4 <= count; t += 4) {
+    for (r = 0; r + 4 <= rows; r += 4) {
+      StoreFourByFour(sums + r * kIntegerTokens + t, out + t * out_stride + r, out_stride);
+    }
+  }
+  const int64_t done_rows = r;
+  for (int token = 0; token < count; ++token) {
+    float* to = out + token * out_stride;
+    for (r = token < t ? done_rows : 0; r < rows; ++r) to[r] = sums[r * kIntegerTokens + token];
+  }
+}
+
 inline void MultiplyIntegers(const IntegerTile& tile, const PackedInputs& inputs, float* sums,
                              float* out, ptrdiff_t out_stride) {
   const int num_groups = (inputs.num_tokens + kPackedTokens - 1) / kPackedTokens;
@@ -156,10 +209,7 @@ inline void MultiplyIntegers(const IntegerTile& tile, const PackedInputs& inputs
     if (groups == 1) AddGroups<1, kIntegerRows>(tile, inputs, group, sums);
     const int first = group * kPackedTokens;
     const int count = std::min(groups * kPackedTokens, inputs.num_tokens - first);
-    for (int t = 0; t < count; ++t) {
-      float* to = out + (first + t) * out_stride;
-      for (int64_t r = 0; r < tile.rows; ++r) to[r] = sums[r * kIntegerTokens + t];
-    }
+    StoreTokens(sums, tile.rows, count, out + first * out_stride, out_stride);
     group += groups;
   }
 }
