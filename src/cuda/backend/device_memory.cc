@@ -53,11 +53,7 @@ Status DeviceMemory::AddRange(size_t bytes) {
   const DeviceGuard guard(device_);
   ranges_.reserve(ranges_.size() + 1);
   void* base = nullptr;
-  const Status status = CudaStatus(cudaMalloc(&base, bytes), "memory for pages", bytes);
-  if (!status.ok()) {
-    (void)cudaGetLastError();  // or the next launch would report it
-    return status;
-  }
+  VARVE_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&base, bytes), "memory for pages", bytes));
   Range& range = ranges_.emplace_back();
   range.base = static_cast<std::byte*>(base);
   range.bytes = bytes;
