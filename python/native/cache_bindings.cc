@@ -408,7 +408,7 @@ void RegisterCache(py::module_& module) {
       .def_property_readonly("shape", &CacheHandle::shape, "The shape, page_tokens filled in.")
       .def_property_readonly("plan", &CacheHandle::plan)
       .def_property_readonly(
-          "device", [](const CacheHandle& handle) { return handle.place().name(); },
+          "device", [](const CacheHandle& handle) { return handle.place_name(); },
           "'cpu', or the GPU: 'cuda:0'.");
   RegisterSequences(cache);
   RegisterCuts(cache);

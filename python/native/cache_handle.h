@@ -6,8 +6,10 @@
 #define VARVE_PYTHON_NATIVE_CACHE_HANDLE_H_
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -25,7 +27,7 @@ class CacheHandle {
  public:
   CacheHandle(const CacheShape& shape, CacheOptions options, const Place& place,
               std::unique_ptr<Observers> observers)
-      : observers_(std::move(observers)), place_(place) {
+      : observers_(std::move(observers)), place_(place), stream_(place.stream) {
     observers_->Attach(options);
     options.device = place.device;
     options.device_index = place.index;
@@ -35,12 +37,12 @@ class CacheHandle {
 
   // Tensors that one call is about to use. Those of a GPU may name a stream: work goes on there.
   Tensor Read(const pybind11::handle& object, const char* what) {
-    return Follow(Tensor::Read(object, what, place_));
+    return Follow(Tensor::Read(object, what, PlaceNow()));
   }
   Tensor Write(const pybind11::handle& object, const char* what) {
-    return Follow(Tensor::Write(object, what, place_));
+    return Follow(Tensor::Write(object, what, PlaceNow()));
   }
-  const Place& place() const { return place_; }
+  std::string place_name() const { return place_.name(); }
 
   // Gives what work(cache) gives: a Status, Result or other value. Other threads wait their turn; a
   // function that the cache has called is refused, since it would wait for itself.
@@ -53,10 +55,8 @@ class CacheHandle {
     auto result = [&] {
       const pybind11::gil_scoped_release no_gil;
       const std::lock_guard lock(mutex_);
-      user_.store(std::this_thread::get_id());
-      auto outcome = work(*cache_);
-      user_.store(std::thread::id());
-      return outcome;
+      const User user(user_);
+      return work(*cache_);
     }();
     observers_->Rethrow();
     return result;
@@ -76,17 +76,42 @@ class CacheHandle {
   const Plan& plan() const { return cache_->plan(); }
 
  private:
+  // The thread that works, also when the work throws.
+  class User {
+   public:
+    explicit User(std::atomic<std::thread::id>& user) : user_(user) {
+      user_.store(std::this_thread::get_id());
+    }
+    ~User() { user_.store(std::thread::id()); }
+    User(const User&) = delete;
+    User& operator=(const User&) = delete;
+
+   private:
+    std::atomic<std::thread::id>& user_;
+  };
+
+  Place PlaceNow() const {
+    Place place = place_;
+    place.stream = stream_.load();
+    return place;
+  }
+
   Tensor Follow(Tensor tensor) {
-    if (tensor.stream() && *tensor.stream() != place_.stream) {
+    if (tensor.stream() && *tensor.stream() != stream_.load()) {
       const uintptr_t stream = *tensor.stream();
-      RunAndTake([&](Cache& cache) { return cache.SetStream(reinterpret_cast<void*>(stream)); });
-      place_.stream = stream;
+      // Noted under the lock, so that it is the cache's whichever thread comes first.
+      RunAndTake([&](Cache& cache) {
+        Status status = cache.SetStream(reinterpret_cast<void*>(stream));
+        if (status.ok()) stream_.store(stream);
+        return status;
+      });
     }
     return tensor;
   }
 
   std::unique_ptr<Observers> observers_;  // outlives the cache
-  Place place_;
+  const Place place_;                     // as the cache was made
+  std::atomic<uintptr_t> stream_;         // that the cache works on now
   std::unique_ptr<Cache> cache_;
   std::mutex mutex_;
   std::atomic<std::thread::id> user_;

@@ -91,7 +91,7 @@ def test_a_full_cache_refuses_another_sound(model):
     cross = cache.cross_attention_cache
     rows = torch.zeros(2, 4, 150, 32)
     with pytest.raises(varve.Error, match="reset"):
-        cross.layers[0].update(rows, rows)[0]._varve_rows.attend(None, torch.zeros(2, 4, 1, 32), None, 1.0, 0.0)
+        cross.layers[0].update(rows, rows)[0]._varve_rows.attend(None, torch.zeros(2, 4, 1, 32), rows, rows, None, 1.0, 0.0)
 
 
 def test_plans_that_drop_rows_are_refused_for_cross_attention(model):

@@ -142,6 +142,52 @@ def test_a_forward_that_broke_off_is_rolled_back():
     assert cache.get_seq_length() == 70
 
 
+@pytest.mark.parametrize("attention", ["varve", "sdpa"])
+@pytest.mark.parametrize("layer", [0, 2])
+def test_rows_that_are_refused_are_rolled_back(layer, attention):
+    model = make_model(attention=attention)
+    cache = make_cache(model)
+    project = model.model.layers[layer].self_attn.v_proj
+    original, project.forward = project.forward, lambda x: original(x).double()
+    with pytest.raises(varve.Error, match="have no rung"):
+        run(model, cache, **make_inputs(2, 70, padding=()))
+    project.forward = original
+    run(model, cache, **make_inputs(2, 50, padding=()))
+    assert cache.get_seq_length() == 50
+
+
+def test_a_long_forward_that_finds_no_room_is_rolled_back():
+    """It is stored in steps, sequence after sequence: none of them stays."""
+    model = make_model()
+    cache = make_cache(model, POLICY, max_bytes=1 << 17)
+    with pytest.raises(varve.Error) as caught:
+        run(model, cache, **make_inputs(4, 150, padding=()))
+    assert caught.value.code == "out of memory"
+    assert [cache.native.next_position(sequence) for sequence in cache.sequences] == [0] * 4
+    run(model, cache, **make_inputs(4, 16, padding=()))
+    assert cache.get_seq_length() == 16
+
+
+def test_a_device_that_is_none_is_not_kept():
+    model = make_model("Gemma2")
+    cache = make_cache(model)
+    rows = torch.zeros(1, 2, 5, 32, device="meta")
+    with pytest.raises(varve.Error, match="'meta' is neither 'cpu' nor"):
+        cache.update(rows, rows, 0)
+    cache.activate_past_recording()
+    run(model, cache, **make_inputs(2))
+    assert cache.native.device == "cpu" and cache.get_seq_length() == 70
+
+
+def test_rows_of_a_padded_batch_are_no_tensor():
+    model = make_model()
+    cache = make_cache(model)
+    run(model, cache, **make_inputs(2))
+    with pytest.raises(varve.Error, match="has 70 live rows in layer 0, not 57"):
+        cache.layers[0].keys  # noqa: B018
+    assert cache.native.read_rows(cache.sequences[1], 0, "k").shape == (2, 70, 32)
+
+
 def test_training_and_layers_by_themselves():
     model = make_model()
     model.train()

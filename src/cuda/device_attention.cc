@@ -320,14 +320,9 @@ DeviceStatus ReserveShared(const AttendKernel& kernel, size_t shared_bytes) {
                                  cudaSharedmemCarveoutMaxShared);
   }
   if (error == cudaSuccess) return {};
+  (void)cudaGetLastError();
   return {StatusCode::kUnimplemented, "shared memory of %zu bytes a block: %s", shared_bytes,
           cudaGetErrorString(error)};
-}
-
-DeviceStatus CheckLaunch(const char* what) {
-  const cudaError_t error = cudaGetLastError();
-  if (error == cudaSuccess) return {};
-  return {StatusCode::kInternal, "%s: %s", what, cudaGetErrorString(error)};
 }
 
 DeviceStatus Launch(const LaunchPlan& plan, AttendParams& params, int blocks,
@@ -346,10 +341,9 @@ DeviceStatus Launch(const LaunchPlan& plan, AttendParams& params, int blocks,
   config.numAttrs = limits.overlaps_launches ? 1 : 0;
   void* arguments[] = {&params};
   const cudaError_t error = cudaLaunchKernelExC(&config, kernel.function, arguments);
-  if (error != cudaSuccess) {
-    return {StatusCode::kInternal, "attention: %s", cudaGetErrorString(error)};
-  }
-  return CheckLaunch("attention");
+  if (error == cudaSuccess) return {};
+  (void)cudaGetLastError();  // told here; or the next launch would report it
+  return {StatusCode::kInternal, "attention: %s", cudaGetErrorString(error)};
 }
 
 }  // namespace
@@ -384,6 +378,7 @@ size_t AttentionWorkspaceBytes(const DeviceAttention& call, const DeviceLimits& 
 DeviceStatus InitAttentionWorkspace(void* workspace, size_t bytes, cudaStream_t stream) {
   const cudaError_t error = cudaMemsetAsync(workspace, 0, bytes, stream);
   if (error == cudaSuccess) return {};
+  (void)cudaGetLastError();
   return {StatusCode::kInternal, "work space of %zu bytes: %s", bytes, cudaGetErrorString(error)};
 }
 

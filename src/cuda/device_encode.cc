@@ -12,6 +12,7 @@ DeviceStatus Launch(const char* what, const void* kernel, int num_jobs, int kv_h
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  static_cast<int>(shared_bytes));
     if (error != cudaSuccess) {
+      (void)cudaGetLastError();
       return {StatusCode::kUnimplemented, "%s: shared memory of %zu bytes a block: %s", what,
               shared_bytes, cudaGetErrorString(error)};
     }
@@ -20,8 +21,8 @@ DeviceStatus Launch(const char* what, const void* kernel, int num_jobs, int kv_h
   void* arguments[] = {params};
   error = cudaLaunchKernel(kernel, grid, dim3(static_cast<unsigned>(threads)), arguments,
                            shared_bytes, stream);
-  if (error == cudaSuccess) error = cudaGetLastError();
   if (error == cudaSuccess) return {};
+  (void)cudaGetLastError();  // told here; or the next launch would report it
   return {StatusCode::kInternal, "%s: %s", what, cudaGetErrorString(error)};
 }
 

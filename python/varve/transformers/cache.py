@@ -52,7 +52,10 @@ class VarveLayer(CacheLayerMixin):
 
     @property
     def keys(self) -> torch.Tensor | None:
-        """Decoded rows, [batch, kv_heads, rows, dim]. A copy; it takes as much time and memory as it looks."""
+        """Decoded rows, [batch, kv_heads, rows, dim]. A copy; it takes as much time and memory as it looks.
+
+        Padding is not stored by varve attention, so rows of a padded batch have different lengths: that raises.
+        """
         return self._store.decoded(self._index, self._store.dtype)[0] if self.is_initialized else None
 
     @property
@@ -173,8 +176,12 @@ class VarveCache(Cache):
         """The store, which an empty cache brings to the device of its first rows."""
         store = self.store
         if rows.device != store.device and self._follows and not store.sequences:
-            self._device = rows.device
-            store = self.store = self._make_store()
+            before, self._device = self._device, rows.device
+            try:
+                store = self.store = self._make_store()
+            except BaseException:
+                self._device = before
+                raise
         return store
 
     @property

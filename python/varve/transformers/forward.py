@@ -67,17 +67,29 @@ class Forward:
         self.waiting.clear()
 
     def finish(self, cache: Cache, sequences: list[int]) -> None:
-        """Keeps the tokens: ends the step, or feeds what waits in steps as long as the cache allows."""
-        if self.step is not None:
-            self.step.commit()
-        for b, sequence in enumerate(sequences if self.waits else []):
+        """Keeps the tokens: ends the step, or feeds what waits. All tokens or none."""
+        before = [cache.next_position(sequence) for sequence in sequences]
+        try:
+            if self.step is not None:
+                self.step.commit()
+            elif self.waits:
+                self._feed_all(cache, sequences)
+        except BaseException:  # some steps are committed already, or an observer has raised behind the commit
+            for sequence, position in zip(sequences, before):
+                if cache.next_position(sequence) > position:
+                    cache.truncate(sequence, position)
+            raise
+        self.waiting.clear()
+
+    def _feed_all(self, cache: Cache, sequences: list[int]) -> None:
+        """In steps as long as the cache allows."""
+        for b, sequence in enumerate(sequences):
             begin, end = self.spans.starts[b], self.spans.starts[b] + self.spans.counts[b]
             while begin < end:
                 count = min(cache.max_step_tokens(sequence), end - begin)
                 with cache.step(sequence, count) as step:
                     self._feed(step, b, sequence, slice(begin, begin + count))
                 begin += count
-        self.waiting.clear()
 
     def _feed(self, step: Step, b: int, sequence: int, span: slice) -> None:
         for layer, (keys, values, queries, options) in enumerate(self.waiting):

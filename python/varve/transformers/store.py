@@ -197,9 +197,19 @@ class Store:
             self.module = weakref.ref(module)
         query, key = self.ordered(query), self.ordered(key)
         value = value.detach() if value.requires_grad else value
-        batch, heads, num_tokens, _ = query.shape
+        batch, _, num_tokens, _ = query.shape
         forward = self.begin(layer, batch, num_tokens, mask, key.dtype)
+        try:
+            output = self.append_and_attend(layer, forward, query, key, value, scale, soft_cap)
+        except BaseException:  # of refused rows nothing stays
+            self.abort()
+            raise
+        self.end_layer(layer)
+        return output
+
+    def append_and_attend(self, layer, forward, query, key, value, scale, soft_cap) -> torch.Tensor:
         spans = forward.spans
+        batch, heads, num_tokens, _ = query.shape
         make = query.new_zeros if spans.padded else query.new_empty
         output = make((batch, num_tokens, heads, self.shape.value_dim))
         if forward.step is not None:
@@ -212,7 +222,6 @@ class Store:
             for b in range(batch):
                 self.attend_dense(layer, b, spans, query, key, value, output, options)
             forward.waiting.append((key, value, query if self.ranks else None, options))
-        self.end_layer(layer)
         return output
 
     def attend_dense(self, layer, b, spans, query, key, value, output, options) -> None:
@@ -250,13 +259,17 @@ class Store:
         batch, _, num_tokens, _ = key.shape
         forward = self.begin(layer, batch, num_tokens, None, key.dtype)
         stored = self.ordered(key)
-        if forward.step is not None:
-            forward.step.append_batch(layer, self.sequences, stored, value, forward.spans.starts, forward.spans.counts)
-            rows = self.decoded(layer, key.dtype)
-        else:
-            past = self.decoded(layer, key.dtype)
-            rows = tuple(torch.cat(parts, 2) for parts in zip(past, (key, value)))
-            forward.waiting.append((stored, value, None, {}))
+        try:
+            if forward.step is not None:
+                forward.step.append_batch(layer, self.sequences, stored, value, forward.spans.starts, forward.spans.counts)
+                rows = self.decoded(layer, key.dtype)
+            else:
+                past = self.decoded(layer, key.dtype)
+                rows = tuple(torch.cat(parts, 2) for parts in zip(past, (key, value)))
+                forward.waiting.append((stored, value, None, {}))
+        except BaseException:
+            self.abort()
+            raise
         self.end_layer(layer)
         return rows
 

@@ -14,6 +14,9 @@ namespace {
 // For slabs that are not full: one of 32 MiB at most per size of page, of which a plan has few.
 constexpr size_t kSlack = size_t{64} << 20;
 
+// No device has so many; they may be rounded up and added to without overflow.
+constexpr uint64_t kMostBytes = uint64_t{1} << 56;
+
 // Left to others where the cache may take most: a tenth, and a little for scratch.
 size_t MostOf(size_t free_bytes) {
   const size_t kept = free_bytes / 10 + (size_t{256} << 20);
@@ -26,6 +29,10 @@ Result<std::unique_ptr<DeviceMemory>> DeviceMemory::Create(int device, uint64_t 
                                                            uint64_t chunk_bytes,
                                                            cudaStream_t stream) {
   const DeviceGuard guard(device);
+  pool_bytes = std::min(pool_bytes, kMostBytes);
+  chunk_bytes = std::min(chunk_bytes, kMostBytes);
+  // A piece that is larger than the cap would never be filled.
+  if (pool_bytes > 0) chunk_bytes = std::min(chunk_bytes, pool_bytes);
   if (pool_bytes == 0 && chunk_bytes == 0) {
     size_t free_bytes = 0;
     size_t total_bytes = 0;
@@ -53,11 +60,7 @@ Status DeviceMemory::AddRange(size_t bytes) {
   const DeviceGuard guard(device_);
   ranges_.reserve(ranges_.size() + 1);
   void* base = nullptr;
-  const Status status = CudaStatus(cudaMalloc(&base, bytes), "memory for pages", bytes);
-  if (!status.ok()) {
-    (void)cudaGetLastError();  // or the next launch would report it
-    return status;
-  }
+  VARVE_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&base, bytes), "memory for pages", bytes));
   Range& range = ranges_.emplace_back();
   range.base = static_cast<std::byte*>(base);
   range.bytes = bytes;

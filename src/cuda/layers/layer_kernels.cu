@@ -168,6 +168,7 @@ DeviceStatus Launch(const char* what, void (*kernel)(Params), const void* params
       cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid,
                        dim3(static_cast<unsigned>(threads)), arguments, 0, stream);
   if (error == cudaSuccess) return {};
+  (void)cudaGetLastError();  // told here; or the next launch would report it
   return {StatusCode::kInternal, "%s: %s", what, cudaGetErrorString(error)};
 }
 

@@ -20,6 +20,7 @@ DeviceStatus LtStatus(cublasStatus_t status, const char* what) {
 
 DeviceStatus RuntimeStatus(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return {};
+  (void)cudaGetLastError();  // told here; or the next launch would report it
   return {error == cudaErrorMemoryAllocation ? StatusCode::kOutOfMemory : StatusCode::kIoError,
           "CUDA: %s: %s", what, cudaGetErrorString(error)};
 }

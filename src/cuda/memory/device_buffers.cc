@@ -16,6 +16,7 @@ size_t Grown(size_t bytes) { return AlignUp(bytes + bytes / 4, kGranule); }
 
 Status CudaStatus(cudaError_t error, const char* what, size_t bytes) {
   if (error == cudaSuccess) return Status();
+  (void)cudaGetLastError();  // told here; or the next launch would report it, ours or another's
   std::string message = std::string("CUDA: ") + what;
   if (bytes > 0) message += " (" + std::to_string(bytes) + " bytes)";
   message += std::string(": ") + cudaGetErrorString(error);
