@@ -81,8 +81,9 @@ struct RunSetup {
     std::unique_ptr<Cache> cache;
     SequenceId sequence;
   };
+  // `sharers` as in CacheOptionsFor.
   Result<Lane> MakeLane(const Plan& plan, RetentionObserver* observer = nullptr,
-                        bool has_cap = true) const;
+                        bool has_cap = true, int sharers = 1) const;
 };
 
 // Loads the model and checks every option before anything runs.

@@ -116,8 +116,11 @@ def test_masks_that_are_no_padding():
     model = make_model()
     inputs = make_inputs(2)
     inputs["attention_mask"][0, 30] = 0
+    cache = make_cache(model)
     with pytest.raises(varve.Error, match="row 0 hides tokens between others"):
-        run(model, make_cache(model), **inputs)
+        run(model, cache, **inputs)
+    run(model, cache, **make_inputs(3))
+    assert cache.batch_size == 3, "a refused mask does not settle the batch"
     four = torch.ones(2, 1, 70, 70, dtype=torch.bool).tril()
     with pytest.raises(varve.Error, match="takes the 2-D padding mask"):
         run(model, make_cache(model), input_ids=inputs["input_ids"], attention_mask=four)

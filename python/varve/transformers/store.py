@@ -119,10 +119,10 @@ class Store:
                 f"the forward before ended after {done} of {self.shape.num_layers} layers; its tokens have been "
                 "rolled back: run it again. A model that uses fewer layers needs a config that says so"
             )
+        spans = self.spans_of(batch, num_tokens, mask)
         if not self.sequences:
             self.sequences = [self.cache.create_sequence() for _ in range(batch)]
         self.dtype = dtype
-        spans = self.spans_of(batch, num_tokens, mask)
         if num_tokens == 1 and self.num_tokens and not self.prompt_ended:
             self.end_prompt()
         self.forward = Forward.begin(self.cache, self.sequences, spans)
@@ -146,7 +146,7 @@ class Store:
         if self.valid is None and bool(mask.all()):  # on a GPU, the one time that a forward waits for it
             return Spans.all(batch, num_tokens)
         mask = mask.bool().cpu()
-        if not torch.equal(mask[:, : self.num_tokens], self.all_valid()):
+        if self.num_tokens and not torch.equal(mask[:, : self.num_tokens], self.all_valid()):
             raise Error("attention_mask does not agree with the one that the cached tokens came with")
         return Spans.of_mask(mask[:, self.num_tokens :])
 
