@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/backend/device_memory.h"
 #include "cuda/emulation/runtime.h"
 #include "rungs/pq/pq_testing.h"
 #include "tests/cache/retention_testing.h"
@@ -465,6 +466,25 @@ TEST(CudaCache, GoesOnInAnotherStream) {
 }
 
 // --- limits and failures ---
+
+// Whatever the order in which slabs come back, holes that touch are one again.
+TEST(DeviceMemory, HolesJoinInEveryOrder) {
+  constexpr size_t kSlab = 64 << 10;
+  std::vector<int> order = {0, 1, 2, 3};
+  do {
+    auto memory = cuda::DeviceMemory::Create(0, kPoolBytes, 0, nullptr);
+    ASSERT_TRUE(memory.ok());
+    std::vector<std::byte*> slabs;
+    while (std::byte* slab = (*memory)->Map(kSlab)) slabs.push_back(slab);
+    ASSERT_GE(slabs.size(), 4U);
+    const size_t first = slabs.size() / 2;
+    for (const int index : order) (*memory)->Unmap(slabs[first + index], kSlab);
+    EXPECT_EQ((*memory)->Map(5 * kSlab), nullptr);
+    EXPECT_EQ((*memory)->Map(3 * kSlab), slabs[first]);
+    EXPECT_EQ((*memory)->Map(kSlab), slabs[first + 3]);
+    EXPECT_EQ((*memory)->Map(kSlab), nullptr);
+  } while (std::next_permutation(order.begin(), order.end()));
+}
 
 TEST(CudaCache, GrowsByPiecesAndGivesThemBack) {
   const CacheShape shape = SmallShape();

@@ -64,33 +64,39 @@ Status DeviceMemory::AddRange(size_t bytes) {
   Range& range = ranges_.emplace_back();
   range.base = static_cast<std::byte*>(base);
   range.bytes = bytes;
-  range.free.emplace(0, bytes);
+  range.free.push_back({0, bytes});
   return Status();
 }
 
 std::byte* DeviceMemory::Range::Take(size_t wanted) {
-  for (auto hole = free.begin(); hole != free.end(); ++hole) {
-    const auto [offset, room] = *hole;
-    if (room < wanted) continue;
-    free.erase(hole);
-    if (room > wanted) free.emplace(offset + wanted, room - wanted);
-    return base + offset;
-  }
-  return nullptr;
+  const auto hole =
+      std::find_if(free.begin(), free.end(), [&](const Hole& h) { return h.bytes >= wanted; });
+  if (hole == free.end()) return nullptr;
+  const auto index = hole - free.begin();
+  free.reserve(num_taken + 2);
+  Hole& taken = free[index];
+  std::byte* const address = base + taken.offset;
+  taken.offset += wanted;
+  taken.bytes -= wanted;
+  if (taken.bytes == 0) free.erase(free.begin() + index);
+  ++num_taken;
+  return address;
 }
 
-void DeviceMemory::Range::GiveBack(size_t offset, size_t count) {
-  const auto hole = free.emplace(offset, count).first;
-  const auto next = std::next(hole);
-  if (next != free.end() && hole->first + hole->second == next->first) {
-    hole->second += next->second;
-    free.erase(next);
+void DeviceMemory::Range::GiveBack(size_t offset, size_t count) noexcept {
+  --num_taken;
+  const auto next = std::find_if(free.begin(), free.end(),
+                                 [&](const Hole& hole) { return hole.offset > offset; });
+  const bool joins_next = next != free.end() && next->offset == offset + count;
+  const bool joins_before = next != free.begin() && std::prev(next)->end() == offset;
+  if (joins_before) {
+    std::prev(next)->bytes += count + (joins_next ? next->bytes : 0);
+    if (joins_next) free.erase(next);
+  } else if (joins_next) {
+    *next = {offset, count + next->bytes};
+  } else {
+    free.insert(next, {offset, count});
   }
-  if (hole == free.begin()) return;
-  const auto before = std::prev(hole);
-  if (before->first + before->second != hole->first) return;
-  before->second += hole->second;
-  free.erase(hole);
 }
 
 std::byte* DeviceMemory::Map(size_t bytes) {

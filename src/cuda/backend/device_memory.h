@@ -9,7 +9,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
-#include <map>
 #include <memory>
 #include <vector>
 
@@ -46,14 +45,22 @@ class DeviceMemory final : public PageMemory, public DeviceBytes {
   Status Copy(const std::byte* from, size_t bytes, std::byte* to) override;
 
  private:
+  struct Hole {
+    size_t offset;
+    size_t bytes;
+    size_t end() const { return offset + bytes; }
+  };
   struct Range {
     std::byte* base = nullptr;
     size_t bytes = 0;
-    std::map<size_t, size_t> free;  // offset, bytes; no two touch
+    size_t num_taken = 0;
+    // By offset; no two touch, so there are at most num_taken + 1. Take reserves as many: giving
+    // back needs no memory and cannot fail.
+    std::vector<Hole> free;
 
-    bool is_empty() const { return free.size() == 1 && free.begin()->second == bytes; }
+    bool is_empty() const { return num_taken == 0; }
     std::byte* Take(size_t wanted);  // null: no room
-    void GiveBack(size_t offset, size_t count);
+    void GiveBack(size_t offset, size_t count) noexcept;
   };
 
   DeviceMemory(int device, uint64_t pool_bytes, uint64_t chunk_bytes, cudaStream_t stream)
