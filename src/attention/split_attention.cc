@@ -70,11 +70,14 @@ void FinishScores(const QueryRows& rows, const TableEntry& entry, float* scores,
 // How far reading ahead may run: far enough to bridge a pass that needs little memory, not so far
 // that lines leave the second-level cache before they are used.
 constexpr size_t kMaxStripsAhead = 2 * kSplitPages;
+// Below this many it catches up. One strip of 2 to 4 bits is less than what is on its way from
+// memory at a time.
+constexpr size_t kMinStripsAhead = 2;
 
 // Called before strip number strips_read of the task is used.
 void SetRate(ReadAhead& ahead, size_t strips_read) {
   const size_t entered = ahead.entered();
-  ahead.cursor.rate = entered <= strips_read + 1                ? 2
+  ahead.cursor.rate = entered <= strips_read + kMinStripsAhead  ? 2
                       : entered < strips_read + kMaxStripsAhead ? 1
                                                                 : 0;
 }

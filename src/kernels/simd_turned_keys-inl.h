@@ -73,14 +73,19 @@ HWY_INLINE void ScoreTurnedTiles(const KeyScoresArgs& args, const TurnedRows<kRo
       // Three quarters of the lines read here; the passes over scores and values do the rest.
       prefetcher.Lines<(kBits * kTiles * 3 + 3) / 4>();
       const std::byte* codes = rows.codes[0] + b * kTurnedBlock;
-      // Tiles innermost: dot products that follow each other do not wait for each other.
+      // Tiles innermost: dot products that follow each other do not wait for each other, and a
+      // dword of the query is loaded once for all of them: with one load per dot product loads are
+      // the limit.
       Unrolled<kTurnedPlanes>([&]<int kPlane>() HWY_ATTR {
+        VI levels[kTiles];
         Unrolled<kTiles>([&]<int kTile>() HWY_ATTR {
           const TurnedCell<kBits> cell(cells + (kTile * blocks + b) * TurnedCellBytes(kBits), lane);
-          const VI levels = cell.template Levels<kPlane>(table);
-          Unrolled<kRows>([&]<int kRow>() HWY_ATTR {
-            sum[kRow][kTile] =
-                DotSmallBroadcast(sum[kRow][kTile], levels, codes + kRow * kMaxDim + 4 * kPlane);
+          levels[kTile] = cell.template Levels<kPlane>(table);
+        });
+        Unrolled<kRows>([&]<int kRow>() HWY_ATTR {
+          const VI query = BroadcastI32(codes + kRow * kMaxDim + 4 * kPlane);
+          Unrolled<kTiles>([&]<int kTile>() HWY_ATTR {
+            sum[kRow][kTile] = DotSmall(sum[kRow][kTile], levels[kTile], query);
           });
         });
       });
