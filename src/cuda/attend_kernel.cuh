@@ -124,6 +124,8 @@ __device__ __forceinline__ void ReadSharedPages(const AttendParams& params, cons
       met = WalkRing<C>(params, place, in, shared, state);
       JoinWarps<C::D, C::NT, C::kWarps>(params, place.kv_head, place.num_heads, space, warp,
                                         place.at, shared, state);
+      // Masses of pages are joined in the place of what others may still read.
+      if ((params.spaces & met & ((1u << space) - 1)) != 0) shared.Sync();
     }
     LetNextKernelStart();
     shared.Sync();

@@ -7,6 +7,7 @@
 #include "base/align.h"
 #include "cuda/attend_params.h"
 #include "cuda/query_order_ids.h"
+#include "cuda/shared_memory.h"
 
 namespace varve::cuda {
 namespace {
@@ -143,21 +144,31 @@ struct LaunchPlan {
 
 constexpr size_t kReservedShared = 1024;  // of each block, by the system
 
-// The ring has what is left of shared memory.
+// The ring has what is left of shared memory: as many blocks as leave it two pages, or one for each
+// team of warps, without which teams would wait for each other. Where there are no strips, or that
+// many do not fit, entries alone go around.
 void PlanRing(const DeviceLimits& limits, size_t scratch_bytes, size_t begin, LaunchPlan& plan) {
-  const size_t page_bytes = 2 * static_cast<size_t>(plan.slot_bytes);
   plan.scratch_offset = begin;
   plan.slots_offset = AlignUp<size_t>(begin + scratch_bytes, 128);
-  for (int blocks = plan.kernel.blocks_per_sm; blocks > 0; --blocks) {
+  const auto fit_pages = [&](int blocks) {
     const size_t bytes =
         std::min(limits.shared_per_multiprocessor / static_cast<size_t>(blocks) - kReservedShared,
                  limits.shared_per_block);
-    const size_t room = bytes < plan.slots_offset ? 0 : (bytes - plan.slots_offset) / page_bytes;
-    plan.ring_pages = static_cast<int>(std::min<size_t>(room, kMaxRingPages));
+    const size_t room = bytes < plan.slots_offset ? 0 : bytes - plan.slots_offset;
+    const size_t page_bytes = 2 * static_cast<size_t>(plan.slot_bytes);
+    const size_t pages = page_bytes > 0 ? room / page_bytes : kMaxRingPages;
+    plan.ring_pages = static_cast<int>(std::min<size_t>(pages, kMaxRingPages));
     plan.blocks_per_sm = blocks;
     plan.bytes = plan.slots_offset + static_cast<size_t>(plan.ring_pages) * page_bytes;
-    if (plan.ring_pages >= 2) return;
+  };
+  const int teams = plan.kernel.warps / 4;
+  for (int blocks = plan.kernel.blocks_per_sm; blocks > 0; --blocks) {
+    fit_pages(blocks);
+    if (plan.ring_pages >= std::max(teams, 2)) return;
   }
+  if (plan.ring_pages >= teams) return;
+  plan.slot_bytes = 0;
+  fit_pages(1);
 }
 
 void PlanSlots(const DeviceLimits& limits, size_t scratch_bytes, size_t begin, LaunchPlan& plan) {
@@ -277,9 +288,9 @@ struct WorkspaceLayout {
 
 WorkspaceLayout LayoutOf(const DeviceAttention& call, const LaunchPlan& plan, int blocks) {
   const size_t parts = 2 * static_cast<size_t>(blocks) * static_cast<size_t>(plan.block_heads);
+  // As many for every kernel: what one call leaves in the place of sums may not be another's.
   const size_t counters = static_cast<size_t>(call.num_sequences) *
-                          static_cast<size_t>(call.shape.kv_heads * HeadChunks(call, plan)) *
-                          sizeof(uint32_t);
+                          static_cast<size_t>(call.query_heads) * sizeof(uint32_t);
   WorkspaceLayout layout;
   layout.max_offset = AlignUp(counters, 256);
   layout.sums_offset = layout.max_offset + AlignUp(parts * sizeof(float2), 256);
@@ -310,19 +321,15 @@ AttendParams ParamsOf(const DeviceAttention& call, const LaunchPlan& plan) {
   return params;
 }
 
-// Lets the kernel have that much shared memory.
-DeviceStatus ReserveShared(const AttendKernel& kernel, size_t shared_bytes) {
-  cudaError_t error = cudaFuncSetAttribute(
-      kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
-  // All of the first-level cache as shared memory, or fewer blocks would fit than planned.
-  if (error == cudaSuccess) {
-    error = cudaFuncSetAttribute(kernel.function, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                 cudaSharedmemCarveoutMaxShared);
-  }
+// All of the first-level cache as shared memory, or fewer blocks would fit than planned.
+DeviceStatus ReserveShared(const LaunchPlan& plan) {
+  const void* kernel = plan.kernel.function;
+  VARVE_CUDA_RETURN_IF_ERROR(AllowSharedMemory("attention", kernel, plan.bytes));
+  const cudaError_t error = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
   if (error == cudaSuccess) return {};
   (void)cudaGetLastError();
-  return {StatusCode::kUnimplemented, "shared memory of %zu bytes a block: %s", shared_bytes,
-          cudaGetErrorString(error)};
+  return {StatusCode::kInternal, "attention: %s", cudaGetErrorString(error)};
 }
 
 DeviceStatus Launch(const LaunchPlan& plan, AttendParams& params, int blocks,
@@ -398,7 +405,7 @@ DeviceStatus Attend(const DeviceAttention& call, const DeviceLimits& limits, voi
   params.arrived = reinterpret_cast<uint32_t*>(base);
   params.part_max = reinterpret_cast<float2*>(base + layout.max_offset);
   params.part_sums = reinterpret_cast<float*>(base + layout.sums_offset);
-  VARVE_CUDA_RETURN_IF_ERROR(ReserveShared(plan.kernel, plan.bytes));
+  VARVE_CUDA_RETURN_IF_ERROR(ReserveShared(plan));
   return Launch(plan, params, blocks, limits, stream);
 }
 

@@ -91,7 +91,8 @@ int ChooseBlocks(const DeviceAttention& call, const DeviceLimits& limits);
 
 // Bytes of work space for that call; the same for all lengths up to max_pages.
 size_t AttentionWorkspaceBytes(const DeviceAttention& call, const DeviceLimits& limits);
-// Once, before the first call that uses the work space.
+// Once, before the first call that uses the work space, and again where calls with another number
+// of sequences or heads are to use it.
 DeviceStatus InitAttentionWorkspace(void* workspace, size_t bytes, cudaStream_t stream);
 
 // Launches the call. Fails before any launch if there is no kernel for it or the work space is too

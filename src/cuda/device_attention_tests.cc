@@ -186,6 +186,65 @@ VARVE_CUDA_TEST(Attention, JoinsSplitsOfRaggedSequences) {
   }
 }
 
+VARVE_CUDA_TEST(Attention, OfSequencesWithoutPagesIsZero) {
+  CaseSpec spec;
+  spec.seed = 610;
+  for (const Tiling tiling : {Tiling::kAuto, Tiling::kPages, Tiling::kTiles}) {
+    spec.tiling = tiling;
+    spec.sequences = {{}, {}, {}};
+    Expect(spec, "empty batch, tiling", static_cast<int>(tiling));
+  }
+}
+
+VARVE_CUDA_TEST(Attention, OfAQueryOfZerosIsTheMeanOfTheLiveRows) {
+  uint64_t seed = 620;
+  for (const DeviceRung rung : kRungs) {
+    CaseSpec spec;
+    spec.seed = ++seed;
+    spec.zero_queries = true;
+    spec.sequences = {Pages(rung, rung, 64 * 2 + 9, 64, true)};
+    Expect(spec, DeviceRungName(rung), 0);
+  }
+}
+
+// 99 KiB of shared memory, as devices for desktops have: strips of wide heads do not fit, by twos
+// or at all.
+VARVE_CUDA_TEST(Attention, ReadsWherePagesLieWhatDoesNotFitSharedMemory) {
+  uint64_t seed = 630;
+  for (const int dim : {64, 128, 256}) {
+    for (const DeviceRung rung : {kF16, kBF16, kQ8_0}) {
+      for (const int page_tokens : {64, 128}) {
+        CaseSpec spec;
+        spec.seed = ++seed;
+        spec.shared_per_block = 101376;
+        spec.head_dim = dim;
+        spec.page_tokens = page_tokens;
+        spec.sequences = {Pages(rung, rung, 64 * 5 + 3, page_tokens, true), {}};
+        Expect(spec, DeviceRungName(rung), dim * 1000 + page_tokens);
+      }
+    }
+  }
+}
+
+// Kernels of 8 and of 16 query heads count their blocks in one place.
+VARVE_CUDA_TEST(Attention, OfKernelsInTurnTakesOneWorkspace) {
+  CaseSpec floats;
+  floats.seed = 640;
+  floats.group = 12;
+  floats.splits = 3;
+  for (int i = 0; i < 20; ++i) floats.sequences.push_back(Pages(kF16, kF16, 64 * 3, 64));
+  CaseSpec pq = floats;
+  pq.pq_subspaces = 64;
+  pq.pq_bits = 4;
+  for (auto& sequence : pq.sequences) {
+    sequence = Pages(DeviceRung::kPq, DeviceRung::kPq, 64 * 3, 64);
+  }
+  for (const CaseResult& result : RunInTurn({floats, pq})) {
+    CHECK_THAT(result.complete, "all outputs are written");
+    CHECK_THAT(result.worst < kMostError, "%g", result.worst);
+  }
+}
+
 VARVE_CUDA_TEST(Attention, CapsScores) {
   CaseSpec spec;
   spec.seed = 800;

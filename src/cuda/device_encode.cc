@@ -1,26 +1,20 @@
 #include "cuda/device_encode.h"
 
 #include "cuda/encode_params.h"
+#include "cuda/shared_memory.h"
 
 namespace varve::cuda {
 namespace {
 
 DeviceStatus Launch(const char* what, const void* kernel, int num_jobs, int kv_heads, int threads,
                     void* params, size_t shared_bytes, cudaStream_t stream) {
-  cudaError_t error = cudaSuccess;
   if (shared_bytes > 48 * 1024) {
-    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(shared_bytes));
-    if (error != cudaSuccess) {
-      (void)cudaGetLastError();
-      return {StatusCode::kUnimplemented, "%s: shared memory of %zu bytes a block: %s", what,
-              shared_bytes, cudaGetErrorString(error)};
-    }
+    VARVE_CUDA_RETURN_IF_ERROR(AllowSharedMemory(what, kernel, shared_bytes));
   }
   const dim3 grid(static_cast<unsigned>(num_jobs), static_cast<unsigned>(kv_heads), 2);
   void* arguments[] = {params};
-  error = cudaLaunchKernel(kernel, grid, dim3(static_cast<unsigned>(threads)), arguments,
-                           shared_bytes, stream);
+  const cudaError_t error = cudaLaunchKernel(kernel, grid, dim3(static_cast<unsigned>(threads)),
+                                             arguments, shared_bytes, stream);
   if (error == cudaSuccess) return {};
   (void)cudaGetLastError();  // told here; or the next launch would report it
   return {StatusCode::kInternal, "%s: %s", what, cudaGetErrorString(error)};

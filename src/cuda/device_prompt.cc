@@ -2,6 +2,7 @@
 
 #include "base/align.h"
 #include "cuda/prompt_params.h"
+#include "cuda/shared_memory.h"
 
 namespace varve::cuda {
 namespace {
@@ -45,16 +46,12 @@ DeviceStatus CheckPrompt(const DevicePrompt& call) {
 
 DeviceStatus Launch(const char* what, const void* kernel, dim3 grid, int threads,
                     PromptParams* params, size_t shared_bytes, cudaStream_t stream) {
-  cudaError_t error = cudaSuccess;
   if (shared_bytes > 0) {
-    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(shared_bytes));
+    VARVE_CUDA_RETURN_IF_ERROR(AllowSharedMemory(what, kernel, shared_bytes));
   }
   void* arguments[] = {params};
-  if (error == cudaSuccess) {
-    error = cudaLaunchKernel(kernel, grid, dim3(static_cast<unsigned>(threads)), arguments,
-                             shared_bytes, stream);
-  }
+  const cudaError_t error = cudaLaunchKernel(kernel, grid, dim3(static_cast<unsigned>(threads)),
+                                             arguments, shared_bytes, stream);
   if (error == cudaSuccess) return {};
   (void)cudaGetLastError();  // told here; or the next launch would report it
   return {StatusCode::kInternal, "%s: %s", what, cudaGetErrorString(error)};

@@ -200,7 +200,10 @@ __device__ __forceinline__ void LoadTurnedQuery(const AttendParams& params, int 
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
   if (lane != 0) return;
-  const float unit = finite ? largest * (2.0f * kTurnedUnit / 127.0f) : NAN;
+  // Of a query of zeros 1: its scores are 0, and rows that do not count stay at -infinity.
+  const float unit = !finite          ? NAN
+                     : largest > 0.0f ? largest * (2.0f * kTurnedUnit / 127.0f)
+                                      : 1.0f;
   shared.turned_factor[head] = factor * unit;
   shared.inverse_unit[head] = largest > 0.0f ? 1.0f / unit : 0.0f;
   shared.offsets[kOffsetsTurned][0][head] = -kTurnedZero * static_cast<float>(sum);

@@ -240,6 +240,26 @@ TEST(CudaCache, TakesWindowsSoftCapsAndQueriesThatSeeAll) {
   }
 }
 
+TEST(CudaCache, ASequenceWithoutRowsGivesZeros) {
+  const CacheShape shape = SmallShape();
+  for (const Device device : {Device::kCpu, Device::kCuda}) {
+    CacheOptions options = OnGpu();
+    options.device = device;
+    VARVE_ASSERT_OK_AND_ASSIGN(auto cache, Cache::Create(shape, "q8_0", options));
+    VARVE_ASSERT_OK_AND_ASSIGN(const SequenceId sequence, cache->CreateSequence());
+    const size_t heads = 4;
+    for (const int queries : {1, 40}) {
+      const std::vector<float> query(queries * heads * 64, 1.0f);
+      std::vector<float> out(query.size(), NAN), lse(queries * heads, NAN);
+      const AttendRequest request = {sequence, queries, query.data(), 0, 0, out.data(),
+                                     0,        0,       lse.data()};
+      ASSERT_OK(cache->Attend(0, {&request, 1}, {}));
+      EXPECT_THAT(out, testing::Each(0.0f));
+      EXPECT_THAT(lse, testing::Each(-HUGE_VALF));
+    }
+  }
+}
+
 // --- product quantization ---
 
 // The norm of a row is summed in another order than on the CPU, so a code that lies on the border

@@ -58,13 +58,14 @@ DeviceMemory::~DeviceMemory() {
 
 Status DeviceMemory::AddRange(size_t bytes) {
   const DeviceGuard guard(device_);
-  ranges_.reserve(ranges_.size() + 1);
-  void* base = nullptr;
-  VARVE_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&base, bytes), "memory for pages", bytes));
-  Range& range = ranges_.emplace_back();
-  range.base = static_cast<std::byte*>(base);
+  ranges_.reserve(ranges_.size() + 1);  // nothing throws once the device has given memory
+  Range range;
   range.bytes = bytes;
   range.free.push_back({0, bytes});
+  void* base = nullptr;
+  VARVE_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&base, bytes), "memory for pages", bytes));
+  range.base = static_cast<std::byte*>(base);
+  ranges_.push_back(std::move(range));
   return Status();
 }
 

@@ -23,7 +23,9 @@ template <typename CopyPiece>
 Status ForEachPiece(const TensorRows& rows, CopyPiece&& copy) {
   const size_t token_bytes = rows.heads * rows.row_bytes;
   if (rows.head_stride == rows.row_bytes) {
-    return copy(Piece{0, 0, token_bytes, rows.token_stride, token_bytes, rows.tokens});
+    // Of one token the stride means nothing and may be less than a row.
+    const size_t pitch = rows.tokens <= 1 ? token_bytes : rows.token_stride;
+    return copy(Piece{0, 0, token_bytes, pitch, token_bytes, rows.tokens});
   }
   if (rows.heads < rows.tokens) {
     for (size_t head = 0; head < rows.heads; ++head) {

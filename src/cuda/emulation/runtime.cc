@@ -56,6 +56,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 }
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
                               size_t width, size_t height, cudaMemcpyKind, cudaStream_t) {
+  if (to_pitch < width || from_pitch < width) return cudaErrorInvalidPitchValue;
   for (size_t row = 0; row < height; ++row) {
     (void)Copy(static_cast<char*>(to) + row * to_pitch,
                static_cast<const char*>(from) + row * from_pitch, width);
@@ -101,7 +102,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* ke
   return cudaLaunchKernel(kernel, config->gridDim, config->blockDim, arguments,
                           config->dynamicSmemBytes, config->stream);
 }
-cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return Answer(); }
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 cudaError_t cudaDeviceSynchronize() { return Answer(); }
 const char* cudaGetErrorString(cudaError_t) { return "error of the emulated runtime"; }

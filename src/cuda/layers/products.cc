@@ -123,7 +123,11 @@ DeviceStatus Products::State::ChooseFastest(const Product& product,
                                             int count, cudaStream_t stream, Plan* plan) {
   cudaEvent_t start = nullptr, stop = nullptr;
   VARVE_CUDA_RETURN_IF_ERROR(RuntimeStatus(cudaEventCreate(&start), "an event"));
-  VARVE_CUDA_RETURN_IF_ERROR(RuntimeStatus(cudaEventCreate(&stop), "an event"));
+  const DeviceStatus created = RuntimeStatus(cudaEventCreate(&stop), "an event");
+  if (!created.ok()) {
+    (void)cudaEventDestroy(start);
+    return created;
+  }
   float best = 1e30f;
   for (int i = 0; i < count; ++i) {
     bool works = true;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 
 #include "base/half.h"
 #include "base/random.h"
@@ -136,7 +137,7 @@ Batch MakeBatch(const CaseSpec& spec) {
   }
   const size_t heads = static_cast<size_t>(spec.kv_heads) * spec.group;
   batch.queries.resize(spec.sequences.size() * heads * spec.head_dim);
-  for (uint16_t& x : batch.queries) x = F32ToF16(random.Next());
+  for (uint16_t& x : batch.queries) x = spec.zero_queries ? 0 : F32ToF16(random.Next());
   return batch;
 }
 
@@ -291,6 +292,95 @@ void Compare(const CaseSpec& spec, const Batch& batch, const std::vector<float>&
   result->cpu_rms = std::sqrt(cpu_error / all_norm);
 }
 
+DeviceLimits LimitsOf(const CaseSpec& spec) {
+  DeviceLimits limits = Limits();
+  if (spec.shared_per_block > 0) {
+    limits.shared_per_block = spec.shared_per_block;
+    limits.shared_per_multiprocessor = spec.shared_per_block + 1024;
+  }
+  return limits;
+}
+
+// A case whose pages and queries are on the device.
+class DeviceCase {
+ public:
+  explicit DeviceCase(const CaseSpec& spec)
+      : spec_(spec),
+        limits_(LimitsOf(spec)),
+        batch_(MakeBatch(spec)),
+        pool_(batch_.pool),
+        key_books_(batch_.books[0]),
+        value_books_(batch_.books[1]),
+        pages_(batch_.pages.size()),
+        page_begin_(batch_.page_begin),
+        queries_(batch_.queries),
+        output_(batch_.queries.size()),
+        lse_(batch_.queries.size() / static_cast<size_t>(spec.head_dim)),
+        page_lse_(batch_.pages.size() * static_cast<size_t>(spec.kv_heads * spec.group)) {
+    call_.shape = {spec.head_dim, spec.kv_heads, spec.page_tokens, spec.pq_subspaces, spec.pq_bits};
+    PlacePages();
+    call_.key_codebook = key_books_.Get(batch_.books[0].size());
+    call_.value_codebook = value_books_.Get(batch_.books[1].size());
+    call_.num_sequences = static_cast<int>(spec.sequences.size());
+    call_.query_heads = spec.kv_heads * spec.group;
+    call_.page_begin = page_begin_.data();
+    call_.queries = queries_.data();
+    call_.output_type = TensorType::kF32;
+    call_.output = output_.data();
+    call_.lse = lse_.data();
+    call_.page_lse = page_lse_.data();
+    call_.scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
+    call_.soft_cap = spec.soft_cap;
+    call_.splits = spec.splits;
+    call_.tiling = spec.tiling;
+  }
+
+  size_t WorkspaceBytes() const { return AttentionWorkspaceBytes(call_, limits_); }
+  const CaseResult& result() const { return result_; }
+
+  void Run(DeviceBuffer<std::byte>& workspace) {
+    Must(cudaMemset(output_.data(), 0xFF, output_.size() * sizeof(float)), "poison");
+    const DeviceStatus status = Attend(call_, limits_, workspace.data(), workspace.size(), nullptr);
+    CHECK_THAT(status.ok(), "%s", status.message());
+    Must(cudaDeviceSynchronize(), "attention");
+    Compare(spec_, batch_, output_.Download(), lse_.Download(), page_lse_.Download(), &result_);
+  }
+
+ private:
+  // Records of pages, with their places on the device.
+  void PlacePages() {
+    call_.pure_pages = true;
+    for (size_t p = 0; p < batch_.pages.size(); ++p) {
+      DevicePage& page = batch_.pages[p];
+      page.bytes = pool_.data() + batch_.offsets[p];
+      call_.key_rungs |= RungBit(page.key_rung);
+      call_.value_rungs |= RungBit(page.value_rung);
+      if (IsFloat(page.key_rung) != IsFloat(page.value_rung)) call_.pure_pages = false;
+    }
+    for (const auto& sequence : spec_.sequences) {
+      call_.max_pages = std::max(call_.max_pages, static_cast<int>(sequence.size()));
+    }
+    const DeviceStatus checked =
+        CheckPages(batch_.pages.data(), static_cast<int64_t>(batch_.pages.size()), call_.shape,
+                   {pool_.data(), pool_.size()});
+    CHECK_THAT(checked.ok(), "%s", checked.message());
+    pages_.Upload(batch_.pages);
+    call_.pages = pages_.data();
+  }
+
+  const CaseSpec& spec_;
+  const DeviceLimits limits_;
+  Batch batch_;
+  DeviceBuffer<std::byte> pool_;
+  DeviceBooks key_books_, value_books_;
+  DeviceBuffer<DevicePage> pages_;
+  DeviceBuffer<int32_t> page_begin_;
+  DeviceBuffer<uint16_t> queries_;
+  DeviceBuffer<float> output_, lse_, page_lse_;
+  DeviceAttention call_;
+  CaseResult result_;
+};
+
 }  // namespace
 
 std::vector<PageSpec> Pages(DeviceRung key_rung, DeviceRung value_rung, int num_rows,
@@ -302,62 +392,25 @@ std::vector<PageSpec> Pages(DeviceRung key_rung, DeviceRung value_rung, int num_
   return pages;
 }
 
-CaseResult RunCase(const CaseSpec& spec) {
-  Batch batch = MakeBatch(spec);
-  DeviceBuffer<std::byte> pool(batch.pool);
-  DeviceAttention call;
-  call.shape = {spec.head_dim, spec.kv_heads, spec.page_tokens, spec.pq_subspaces, spec.pq_bits};
-  const DeviceBooks key_books(batch.books[0]), value_books(batch.books[1]);
-  call.key_codebook = key_books.Get(batch.books[0].size());
-  call.value_codebook = value_books.Get(batch.books[1].size());
-  call.num_sequences = static_cast<int>(spec.sequences.size());
-  call.query_heads = spec.kv_heads * spec.group;
-  for (size_t p = 0; p < batch.pages.size(); ++p) {
-    batch.pages[p].bytes = pool.data() + batch.offsets[p];
-    call.key_rungs |= RungBit(batch.pages[p].key_rung);
-    call.value_rungs |= RungBit(batch.pages[p].value_rung);
+CaseResult RunCase(const CaseSpec& spec) { return RunInTurn({spec})[0]; }
+
+std::vector<CaseResult> RunInTurn(const std::vector<CaseSpec>& specs) {
+  std::vector<std::unique_ptr<DeviceCase>> cases;
+  size_t bytes = 0;
+  for (const CaseSpec& spec : specs) {
+    cases.push_back(std::make_unique<DeviceCase>(spec));
+    bytes = std::max(bytes, cases.back()->WorkspaceBytes());
   }
-  for (const auto& sequence : spec.sequences) {
-    call.max_pages = std::max(call.max_pages, static_cast<int>(sequence.size()));
-  }
-  const DeviceStatus checked =
-      CheckPages(batch.pages.data(), static_cast<int64_t>(batch.pages.size()), call.shape,
-                 {pool.data(), pool.size()});
-  CHECK_THAT(checked.ok(), "%s", checked.message());
-  DeviceBuffer<DevicePage> pages(batch.pages);
-  DeviceBuffer<int32_t> page_begin(batch.page_begin);
-  DeviceBuffer<uint16_t> queries(batch.queries);
-  DeviceBuffer<float> output(batch.queries.size());
-  DeviceBuffer<float> lse(batch.queries.size() / spec.head_dim);
-  DeviceBuffer<float> page_lse(batch.pages.size() * call.query_heads);
-  call.pages = pages.data();
-  call.page_begin = page_begin.data();
-  call.queries = queries.data();
-  call.output_type = TensorType::kF32;
-  call.output = output.data();
-  call.lse = lse.data();
-  call.page_lse = page_lse.data();
-  call.scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
-  call.soft_cap = spec.soft_cap;
-  call.splits = spec.splits;
-  call.tiling = spec.tiling;
-  call.pure_pages = true;
-  for (const DevicePage& page : batch.pages) {
-    if (IsFloat(page.key_rung) != IsFloat(page.value_rung)) call.pure_pages = false;
-  }
-  DeviceBuffer<std::byte> workspace(AttentionWorkspaceBytes(call, Limits()));
+  DeviceBuffer<std::byte> workspace(bytes);
   const DeviceStatus ready = InitAttentionWorkspace(workspace.data(), workspace.size(), nullptr);
   CHECK_THAT(ready.ok(), "%s", ready.message());
-  CaseResult result;
   // Twice: the work space must be as it was after a call.
   for (int round = 0; round < 2; ++round) {
-    Must(cudaMemset(output.data(), 0xFF, output.size() * sizeof(float)), "poison");
-    const DeviceStatus status = Attend(call, Limits(), workspace.data(), workspace.size(), nullptr);
-    CHECK_THAT(status.ok(), "%s", status.message());
-    Must(cudaDeviceSynchronize(), "attention");
-    Compare(spec, batch, output.Download(), lse.Download(), page_lse.Download(), &result);
+    for (const auto& one : cases) one->Run(workspace);
   }
-  return result;
+  std::vector<CaseResult> results;
+  for (const auto& one : cases) results.push_back(one->result());
+  return results;
 }
 
 }  // namespace varve::cuda::testing

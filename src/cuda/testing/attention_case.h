@@ -33,6 +33,9 @@ struct CaseSpec {
   std::vector<std::vector<PageSpec>> sequences;
   uint64_t seed = 1;
   bool compare_cpu = false;  // all pages full
+  bool zero_queries = false;
+  // Bytes of shared memory that a block may have, as on smaller devices; 0: what there is.
+  size_t shared_per_block = 0;
 };
 
 struct CaseResult {
@@ -46,6 +49,9 @@ struct CaseResult {
 
 // Runs the case on the device and compares.
 CaseResult RunCase(const CaseSpec& spec);
+
+// Runs cases in turn, several times, in one work space.
+std::vector<CaseResult> RunInTurn(const std::vector<CaseSpec>& specs);
 
 // One sequence of num_rows rows in pages of those rungs, the last one short.
 std::vector<PageSpec> Pages(DeviceRung key_rung, DeviceRung value_rung, int num_rows,
