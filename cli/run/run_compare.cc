@@ -106,9 +106,8 @@ Status PlanComparison::FillLane(size_t index, Progress& progress) {
   const std::string& name = options_.plans[index];
   auto recorder = options_.report.empty() ? nullptr : std::make_unique<TraceRecorder>();
   // The first, f16, is what the others are compared with, whether it fits or not.
-  const auto sharers = static_cast<int>(setup_.plans.size() - index);
   VARVE_ASSIGN_OR_RETURN(RunSetup::Lane lane,
-                         setup_.MakeLane(setup_.plans[index], recorder.get(), index > 0, sharers));
+                         setup_.MakeLane(setup_.plans[index], recorder.get(), index > 0));
   if (recorder) recorder->Follow(lane.sequence);
   ComparedLane compared{std::move(lane), index, {}, {}, std::move(recorder), {}, {}, false};
   compared.result.plan = name;

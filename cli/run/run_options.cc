@@ -105,8 +105,8 @@ Result<RunSetup> PrepareRun(const RunOptions& options) {
 }
 
 Result<RunSetup::Lane> RunSetup::MakeLane(const Plan& plan, RetentionObserver* observer,
-                                          bool has_cap, int sharers) const {
-  CacheOptions cache_options = CacheOptionsFor(runner->model(), sharers);
+                                          bool has_cap) const {
+  CacheOptions cache_options = CacheOptionsFor(runner->model());
   cache_options.plan = plan;
   if (has_cap && max_bytes > 0) cache_options.max_bytes = max_bytes;
   cache_options.executor = executor.get();

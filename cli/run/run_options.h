@@ -81,9 +81,8 @@ struct RunSetup {
     std::unique_ptr<Cache> cache;
     SequenceId sequence;
   };
-  // `sharers` as in CacheOptionsFor.
   Result<Lane> MakeLane(const Plan& plan, RetentionObserver* observer = nullptr,
-                        bool has_cap = true, int sharers = 1) const;
+                        bool has_cap = true) const;
 };
 
 // Loads the model and checks every option before anything runs.

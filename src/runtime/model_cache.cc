@@ -41,12 +41,12 @@ std::shared_ptr<const Compressor> ShippedCompressor(uint64_t model_fingerprint) 
   return ShippedCodebook(model_fingerprint) != nullptr ? embedded : nullptr;
 }
 
-CacheOptions CacheOptionsFor(const DecoderModel& model, int sharers) {
+CacheOptions CacheOptionsFor(const DecoderModel& model) {
   CacheOptions options;
   options.model_fingerprint = model.fingerprint();
   options.codebook = ShippedCodebook(model.fingerprint());
   options.compressor = ShippedCompressor(model.fingerprint());
-  model.PlaceCache(sharers, &options);
+  model.PlaceCache(&options);
   return options;
 }
 

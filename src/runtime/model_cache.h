@@ -25,9 +25,8 @@ std::shared_ptr<const Compressor> ShippedCompressor(uint64_t model_fingerprint);
 
 // Options with model_fingerprint, codebook and compressor filled in, and, for a model on a GPU,
 // where the cache lives (DecoderModel::PlaceCache); nothing else. Plan and executor are the
-// caller's. A model of random weights has fingerprint 0 and neither of both. `sharers`: caches that
-// are still to be made beside each other, this one included.
-CacheOptions CacheOptionsFor(const DecoderModel& model, int sharers = 1);
+// caller's. A model of random weights has fingerprint 0 and neither of both.
+CacheOptions CacheOptionsFor(const DecoderModel& model);
 
 }  // namespace varve
 

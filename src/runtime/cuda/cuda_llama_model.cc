@@ -78,17 +78,12 @@ std::unique_ptr<DecoderRunner> CudaLlamaModel::MakeRunner(Executor&, ProductPrec
   return std::make_unique<CudaLlamaRunner>(shared_from_this());
 }
 
-void CudaLlamaModel::PlaceCache(int sharers, CacheOptions* options) const {
+void CudaLlamaModel::PlaceCache(CacheOptions* options) const {
+  constexpr uint64_t kChunkBytes = uint64_t{64} << 20;
   options->device = Device::kCuda;
   options->device_index = device_index_;
+  options->device_chunk_bytes = kChunkBytes;
   options->stream = stream_;
-  if (sharers <= 1) return;
-  const cuda::DeviceGuard guard(device_index_);
-  size_t free_bytes = 0;
-  size_t total_bytes = 0;
-  // A device that does not answer says so when the cache is made.
-  if (cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess) return;
-  options->max_bytes = free_bytes / 10 * 9 / static_cast<uint64_t>(sharers);
 }
 
 Result<std::shared_ptr<const DecoderModel>> PlaceLlamaOnGpu(

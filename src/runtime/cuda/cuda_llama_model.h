@@ -33,7 +33,7 @@ class CudaLlamaModel final : public DecoderModel,
   // in making the runner is that of its first step.
   std::unique_ptr<DecoderRunner> MakeRunner(Executor& executor,
                                             ProductPrecision precision) const override;
-  void PlaceCache(int sharers, CacheOptions* options) const override;
+  void PlaceCache(CacheOptions* options) const override;
 
  private:
   CudaLlamaModel(DecoderInfo info, std::shared_ptr<const LlamaModel> source, int device_index);

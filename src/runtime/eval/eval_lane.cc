@@ -47,8 +47,7 @@ Result<std::vector<EvalLane>> MakeLanes(const DecoderModel& model, std::span<con
   const auto add = [&](const std::string& name, const Plan& plan) -> Status {
     EvalLane lane;
     lane.name = name;
-    const size_t to_come = plans.size() + 1 - lanes.size();
-    CacheOptions options = CacheOptionsFor(model, static_cast<int>(to_come));
+    CacheOptions options = CacheOptionsFor(model);
     options.plan = plan;
     options.executor = &executor;
     Result<std::unique_ptr<Cache>> cache = Cache::Create(model.cache_shape(), std::move(options));

@@ -13,7 +13,7 @@ Result<std::shared_ptr<const DecoderModel>> DecoderModel::PlaceOnGpu(int, Execut
       fmt::format("{}: architecture \"{}\" has no kernels for a GPU", name(), info_.architecture));
 }
 
-void DecoderModel::PlaceCache(int, CacheOptions*) const {}
+void DecoderModel::PlaceCache(CacheOptions*) const {}
 
 Result<std::unique_ptr<Tokenizer>> DecoderModel::MakeTokenizer() const {
   if (info_.source.empty()) {

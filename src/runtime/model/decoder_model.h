@@ -75,10 +75,9 @@ class DecoderModel {
   // without the device or cuBLASLt, kOutOfMemory if the device has no room.
   virtual Result<std::shared_ptr<const DecoderModel>> PlaceOnGpu(int device_index,
                                                                  Executor& executor) const;
-  // Sets what a cache must be told so that the model's runners can use it: device and stream.
-  // `sharers` caches, this one included, are to be made: on a GPU, where a cache takes its memory
-  // at once, max_bytes becomes its part of what is free; with 1 it stays (0: most of it).
-  virtual void PlaceCache(int sharers, CacheOptions* options) const;
+  // Sets what a cache must be told so that the model's runners can use it: device and stream. On a
+  // GPU it takes memory in pieces as it grows, so that caches beside each other share what is free.
+  virtual void PlaceCache(CacheOptions* options) const;
 
   // The tokenizer that the model's file describes. Refuses one with more tokens than the model has
   // rows for. kFailedPrecondition for random weights. Errors name the file. A model need not have

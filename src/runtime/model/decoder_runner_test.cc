@@ -142,7 +142,7 @@ TEST_F(DecoderRunnerTest, AFamilyWithoutKernelsForAGpuRefuses) {
   EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
   EXPECT_NE(status.message().find("has no kernels for a GPU"), std::string::npos);
   CacheOptions options;
-  model_->PlaceCache(1, &options);
+  model_->PlaceCache(&options);
   EXPECT_EQ(options.device, Device::kCpu);
 }
 

@@ -44,7 +44,7 @@ Result<std::unique_ptr<PlanProbe>> PlanProbe::Make(const std::shared_ptr<const D
 }
 
 Result<std::unique_ptr<Cache>> PlanProbe::MakeCache(const Plan& plan) const {
-  CacheOptions options = CacheOptionsFor(model_, 2);  // f16's, and a plan's at a time
+  CacheOptions options = CacheOptionsFor(model_);
   options.plan = plan;
   options.executor = &executor_;
   return Cache::Create(model_.cache_shape(), std::move(options));
