@@ -2,7 +2,8 @@
 # Runs the program on a GPU beside the CPU: the same texts, the same losses, and decode speed. Ends in about three minutes.
 #   VARVE=build/varve tools/run_cuda_program.sh FOLDER [PART...]      results go to FOLDER
 #   parts: device check text kl small large      (default: all)
-# MODEL: a GGUF file (default: the one that the program embeds; build/varve-light has none). CHECK: build/.../gpu_model_check.
+# MODEL: a GGUF file (default: the one that the program embeds; build/varve-light has none). CHECK: build/.../gpu_model_check, which
+# has no embedded model either: its comparison of greedy text is skipped, part `text` makes it with the program.
 # Libraries are looked for in lib/ beside the program, too, where tools/pack_program.sh puts them.
 set -uo pipefail
 out="${1:?usage: VARVE=PROGRAM tools/run_cuda_program.sh FOLDER [PART...]}"
@@ -39,12 +40,21 @@ part_text() {
   done
   return "$ok"
 }
+# Each KL is against the f16 cache of the same device: both ask how much a plan loses, and must agree to a tenth or 1e-4.
 part_kl() {
   local device
   for device in cpu cuda; do
     timeout 60 "$varve" eval kl "${model[@]}" --kv q8_0 t4 q4_0r --ctx 1024 --windows 2 --device "$device" --json "$out/kl-$device.json" 2>&1 |
       tee "$out/kl-$device.txt" | grep -v '^$' || return 1
   done
+  python3 - "$out/kl-cpu.json" "$out/kl-cuda.json" <<'PYTHON'
+import json, sys
+cpu, cuda = ({row["plan"]: row["kl_mean"] for row in json.load(open(path))["rows"]} for path in sys.argv[1:])
+apart = [f"{plan}: KL {cpu[plan]:.5f} on the CPU, {cuda.get(plan, float('nan')):.5f} on the GPU" for plan in cpu
+         if not abs(cpu[plan] - cuda.get(plan, float("nan"))) <= max(1e-4, 0.1 * cpu[plan])]
+print("\n".join(apart) or f"{len(cpu)} plans lose the same on both")
+sys.exit(1 if apart or not cpu else 0)
+PYTHON
 }
 decode() { # NAME, options
   local name="$1"
@@ -52,13 +62,17 @@ decode() { # NAME, options
   timeout 90 "$varve" bench decode --device cuda --kv q8_0 t4 --reps 3 --json "$out/decode-$name.json" "$@" 2>&1 | tee "$out/decode-$name.txt"
 }
 part_small() {
-  decode embedded "${model[@]}" --depths 0,2048 --steps 32
-  decode small-1 --random-model qwen3-0.6b --weights f16 --depths 0,4096,16384 --steps 32
-  decode small-8 --random-model qwen3-0.6b --weights f16 --depths 4096 --batch 8 --steps 32
+  local ok=0
+  decode embedded "${model[@]}" --depths 0,2048 --steps 32 || ok=1
+  decode small-1 --random-model qwen3-0.6b --weights f16 --depths 0,4096,16384 --steps 32 || ok=1
+  decode small-8 --random-model qwen3-0.6b --weights f16 --depths 4096 --batch 8 --steps 32 || ok=1
+  return "$ok"
 }
 part_large() {
-  decode large-1 --random-model llama-3.1-8b --weights f16 --depths 1024,16384 --steps 32
-  decode large-8 --random-model llama-3.1-8b --weights f16 --depths 4096 --batch 8 --steps 32
+  local ok=0
+  decode large-1 --random-model llama-3.1-8b --weights f16 --depths 1024,16384 --steps 32 || ok=1
+  decode large-8 --random-model llama-3.1-8b --weights f16 --depths 4096 --batch 8 --steps 32 || ok=1
+  return "$ok"
 }
 
 (($# > 0)) || set -- device check text kl small large
