@@ -38,14 +38,6 @@ HWY_INLINE VI DotSmall(VI acc, VI u, VI s) {
   return DotBytes(acc, u, s);
 #endif
 }
-// The same with one dword of s for all lanes.
-HWY_INLINE VI DotSmallBroadcast(VI acc, VI u, const void* s) {
-#if HWY_TARGET == HWY_AVX3_DL
-  return DotBroadcast(acc, u, s);
-#else
-  return DotSmall(acc, u, BroadcastI32(s));
-#endif
-}
 
 // The planes of a cell as vectors of level bytes. Lines are loaded where they are used, again for
 // every plane: loads cost less than registers.

@@ -241,21 +241,24 @@ TEST(CudaCache, TakesWindowsSoftCapsAndQueriesThatSeeAll) {
 }
 
 TEST(CudaCache, ASequenceWithoutRowsGivesZeros) {
-  const CacheShape shape = SmallShape();
   for (const Device device : {Device::kCpu, Device::kCuda}) {
     CacheOptions options = OnGpu();
     options.device = device;
-    VARVE_ASSERT_OK_AND_ASSIGN(auto cache, Cache::Create(shape, "q8_0", options));
-    VARVE_ASSERT_OK_AND_ASSIGN(const SequenceId sequence, cache->CreateSequence());
-    const size_t heads = 4;
+    const std::unique_ptr<Cache> cache = MakeCache(SmallShape(), "q8_0", options);
+    AttendRequest request;
+    request.sequence = *cache->CreateSequence();
     for (const int queries : {1, 40}) {
-      const std::vector<float> query(queries * heads * 64, 1.0f);
-      std::vector<float> out(query.size(), NAN), lse(queries * heads, NAN);
-      const AttendRequest request = {sequence, queries, query.data(), 0, 0, out.data(),
-                                     0,        0,       lse.data()};
+      const size_t heads = size_t{4} * queries;
+      const std::vector<float> query(heads * 64, 1.0f);
+      std::vector<float> output(heads * 64, NAN);
+      std::vector<float> log_sum_exp(heads, NAN);
+      request.num_queries = queries;
+      request.queries = query.data();
+      request.output = output.data();
+      request.log_sum_exp = log_sum_exp.data();
       ASSERT_OK(cache->Attend(0, {&request, 1}, {}));
-      EXPECT_THAT(out, testing::Each(0.0f));
-      EXPECT_THAT(lse, testing::Each(-HUGE_VALF));
+      EXPECT_EQ(output, std::vector<float>(heads * 64, 0.0f));
+      EXPECT_EQ(log_sum_exp, std::vector<float>(heads, -HUGE_VALF));
     }
   }
 }

@@ -108,7 +108,7 @@ struct Side {
   Side(const std::shared_ptr<const DecoderModel>& made_of, Executor& executor,
        const std::string& plan)
       : model(made_of), runner(model->MakeRunner(executor)) {
-    CacheOptions options = CacheOptionsFor(*model, 2);
+    CacheOptions options = CacheOptionsFor(*model);
     options.executor = &executor;
     if (options.device == Device::kCuda) options.max_bytes = uint64_t{32} << 20;
     cache = MakeCache(model->cache_shape(), plan, std::move(options));
