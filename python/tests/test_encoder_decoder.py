@@ -94,6 +94,19 @@ def test_a_full_cache_refuses_another_sound(model):
         cross.layers[0].update(rows, rows)[0]._varve_rows.attend(None, torch.zeros(2, 4, 1, 32), rows, rows, None, 1.0, 0.0)
 
 
+def test_a_sound_that_finds_no_room_leaves_nothing(model):
+    """One row of the batch has room, both have not."""
+    cache = encoder_decoder_cache(model.config, exact_plan(model), num_threads=1, max_bytes=800_000)
+    cross = cache.cross_attention_cache
+    with pytest.raises(varve.Error) as caught:
+        generate(model, cache, "varve")
+    assert caught.value.code == "out of memory"
+    assert cross.batch_size == -1 and cross.stats()["sequences"] == 0 and cross.get_seq_length() == 0
+    cache.reset()
+    generate(model, cache, "varve", sound(1))
+    assert cross.get_seq_length() == 150
+
+
 def test_plans_that_drop_rows_are_refused_for_cross_attention(model):
     with pytest.raises(varve.Error, match="window="):
         encoder_decoder_cache(model.config, "f16", "window=64")

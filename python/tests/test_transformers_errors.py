@@ -1,5 +1,8 @@
 """What a user can do wrong with VarveCache, and what it says."""
 
+import gc
+import weakref
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: ./dev check python runs these tests")
@@ -146,17 +149,45 @@ def test_a_forward_that_broke_off_is_rolled_back():
 
 
 @pytest.mark.parametrize("attention", ["varve", "sdpa"])
+@pytest.mark.parametrize("part", ["k_proj", "v_proj"])
 @pytest.mark.parametrize("layer", [0, 2])
-def test_rows_that_are_refused_are_rolled_back(layer, attention):
+def test_rows_that_are_refused_are_rolled_back(layer, part, attention):
     model = make_model(attention=attention)
     cache = make_cache(model)
-    project = model.model.layers[layer].self_attn.v_proj
+    project = getattr(model.model.layers[layer].self_attn, part)
     original, project.forward = project.forward, lambda x: original(x).double()
-    with pytest.raises(varve.Error, match="have no rung"):
+    with pytest.raises(varve.Error, match="ha(s|ve) no rung"):
         run(model, cache, **make_inputs(2, 70, padding=()))
     project.forward = original
-    run(model, cache, **make_inputs(2, 50, padding=()))
-    assert cache.get_seq_length() == 50
+    run(model, cache, **make_inputs(3, 50, padding=()))
+    assert cache.get_seq_length() == 50 and cache.batch_size == 3
+
+
+@pytest.mark.parametrize("layer", [0, 2])
+def test_options_that_are_refused_roll_back(layer):
+    model = make_model()
+    cache = make_cache(model)
+    run(model, cache, **make_inputs(2, 70, padding=()))
+    attention = model.model.layers[layer].self_attn
+    attention.attention_dropout = 0.5
+    attention.train()
+    with pytest.raises(varve.Error, match=r"no dropout; call model.eval\(\)"):
+        run(model, cache, input_ids=torch.ones(2, 3, dtype=torch.long))
+    model.eval()
+    run(model, cache, input_ids=torch.ones(2, 5, dtype=torch.long))
+    assert cache.get_seq_length() == 75
+
+
+def test_a_first_forward_without_room_settles_nothing():
+    """Neither the batch nor the type of its numbers."""
+    model = make_model()
+    cache = make_cache(model, max_bytes=1 << 18)
+    with pytest.raises(varve.Error) as caught:
+        run(model, cache, **make_inputs(4, 16, padding=()))
+    assert caught.value.code == "out of memory"
+    assert cache.batch_size == -1 and cache.stats()["sequences"] == 0
+    run(model.bfloat16(), cache, **make_inputs(1, 16, padding=()))
+    assert cache.get_seq_length() == 16
 
 
 def test_a_long_forward_that_finds_no_room_is_rolled_back():
@@ -166,9 +197,61 @@ def test_a_long_forward_that_finds_no_room_is_rolled_back():
     with pytest.raises(varve.Error) as caught:
         run(model, cache, **make_inputs(4, 150, padding=()))
     assert caught.value.code == "out of memory"
-    assert [cache.native.next_position(sequence) for sequence in cache.sequences] == [0] * 4
+    assert cache.batch_size == -1 and cache.stats()["sequences"] == 0
     run(model, cache, **make_inputs(4, 16, padding=()))
     assert cache.get_seq_length() == 16
+
+
+def content(cache):
+    """Of every row and layer: the rows, and the pages that they lie in."""
+    native, found = cache.native, []
+    for sequence in cache.sequences:
+        for layer in range(native.shape.num_layers):
+            spans = [(page.first_position, page.num_live_rows) for page in native.describe(sequence, layer)["pages"]]
+            found.append((spans, *(native.read_rows(sequence, layer, part).tobytes() for part in "kv")))
+    return found
+
+
+def test_a_long_forward_that_fails_gives_back_what_its_steps_dropped():
+    """Windows of sliding layers and decisions of policies have moved on when the second row of the batch fails."""
+    model = make_model("Gemma2")
+    fails = []
+
+    def watch(event):
+        if event.sequence in fails:
+            raise KeyError("from the observer")
+
+    cache = make_cache(model, f"1: {POLICY}", on_attention=watch)
+    run(model, cache, **make_inputs(2, 150, padding=()))
+    before = content(cache)
+    fails.append(cache.sequences[1])
+    more = torch.ones(2, 100, dtype=torch.long)
+    with pytest.raises(KeyError, match="from the observer"):
+        run(model, cache, input_ids=more)
+    assert content(cache) == before and cache.get_seq_length() == 150
+    assert cache.stats()["sequences"] == 2
+    fails.clear()
+    other = make_cache(model, f"1: {POLICY}", on_attention=lambda event: None)
+    run(model, other, **make_inputs(2, 150, padding=()))
+    assert torch.equal(run(model, cache, input_ids=more).logits, run(model, other, input_ids=more).logits)
+    assert content(cache) == content(other) != before
+
+
+def test_a_long_forward_that_breaks_off_does_not_keep_the_cache():
+    model = make_model()
+    cache = make_cache(model, POLICY)
+    store = weakref.ref(cache.store)
+    model.model.layers[2].forward = lambda *args, **kwargs: 1 / 0
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(ZeroDivisionError):
+            run(model, cache, **make_inputs(2, 150, padding=()))
+        assert len(cache.store.forward.waiting) == 2
+        del cache
+        assert store() is None
+    finally:
+        gc.enable()
 
 
 def test_a_device_that_is_none_is_not_kept():

@@ -51,6 +51,14 @@ def varve_mask(
     )
 
 
+def _refusal(output_attentions: bool | None, with_gradient: bool, dropout: float) -> str | None:
+    if output_attentions:
+        return 'output_attentions: weights are never whole in memory; use model.set_attn_implementation("eager")'
+    if with_gradient:
+        return 'varve attention has no gradient; train with model.set_attn_implementation("sdpa")'
+    return "varve attention has no dropout; call model.eval()" if dropout else None
+
+
 def varve_attention(
     module: torch.nn.Module,
     query: torch.Tensor,
@@ -65,14 +73,13 @@ def varve_attention(
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """query [batch, heads, tokens, dim]; gives [batch, tokens, heads, dim]."""
-    if kwargs.get("output_attentions"):
-        raise Error('output_attentions: weights are never whole in memory; use model.set_attn_implementation("eager")')
-    if module.training and query.requires_grad:
-        raise Error('varve attention has no gradient; train with model.set_attn_implementation("sdpa")')
-    if dropout:
-        raise Error("varve attention has no dropout; call model.eval()")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     rows = getattr(key, MARK, None)
+    refusal = _refusal(kwargs.get("output_attentions"), module.training and query.requires_grad, dropout)
+    if refusal:
+        if rows is not None:
+            rows.store.abort()
+        raise Error(refusal)
     if rows is not None:
         return rows.attend(module, query, key, value, attention_mask, scale, softcap or 0.0), None
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal

@@ -38,6 +38,10 @@ class CrossStore(Store):
         super().reset()
         self.waiting: list[tuple[torch.Tensor, torch.Tensor]] = []
 
+    def abort(self) -> None:
+        super().abort()
+        self.waiting = []
+
     def check_idle(self, call: str) -> None:
         if self.waiting:
             raise _native.Error(f"{call}: the first forward is not finished: {len(self.waiting)} layers are done")
@@ -56,18 +60,23 @@ class CrossStore(Store):
         if layer + 1 < self.shape.num_layers:
             return
         batch, _, num_rows, _ = key.shape
-        self.dtype = key.dtype
-        for b in range(batch):
-            twin = next((a for a in range(b) if self._equal(a, b)), None)
-            self.sequences.append(self._fill(b, num_rows) if twin is None else self.cache.fork(self.sequences[twin]))
-        self.num_tokens = num_rows
-        self.waiting = []
+        try:
+            for b in range(batch):
+                twin = next((a for a in range(b) if self._equal(a, b)), None)
+                self.sequences.append(self.cache.create_sequence() if twin is None else self.cache.fork(self.sequences[twin]))
+                if twin is None:
+                    self._fill(b, num_rows)
+        except BaseException:
+            self.abort()
+            self.leave_batch()
+            raise
+        self.dtype, self.num_tokens, self.waiting = key.dtype, num_rows, []
 
     def _equal(self, a: int, b: int) -> bool:
         return all(torch.equal(rows[a], rows[b]) for layer in self.waiting for rows in layer)
 
-    def _fill(self, b: int, num_rows: int) -> int:
-        sequence = self.cache.create_sequence()
+    def _fill(self, b: int, num_rows: int) -> None:
+        sequence = self.sequences[b]
         begin = 0
         while begin < num_rows:
             count = min(self.cache.max_step_tokens(sequence), num_rows - begin)
@@ -77,7 +86,6 @@ class CrossStore(Store):
                     step.append(layer, sequence, key[b, :, span].transpose(0, 1), value[b, :, span].transpose(0, 1))
             begin += count
         self.cache.end_prompt(sequence)
-        return sequence
 
     def attend_rows(self, layer: int, query: torch.Tensor, scale: float, soft_cap: float) -> torch.Tensor:
         """query [batch, heads, tokens, dim]; on stored bytes: [batch, tokens, heads, dim]."""

@@ -46,6 +46,7 @@ class Forward:
 
     spans: Spans
     step: Step | None
+    is_first: bool = False  # of its batch: the sequences were made for it
     done: set[int] = field(default_factory=set)
     # Per layer (keys, values, queries or None, options of attention)
     waiting: list[tuple] = field(default_factory=list)
@@ -67,29 +68,48 @@ class Forward:
         self.waiting.clear()
 
     def finish(self, cache: Cache, sequences: list[int]) -> None:
-        """Keeps the tokens: ends the step, or feeds what waits. All tokens or none."""
+        """Keeps the tokens: ends the step, or feeds what waits. All tokens or none; after a failure of the feeding
+        `sequences` are others, with the content from before."""
+        if self.step is not None:
+            self._commit(cache, sequences)
+        elif self.waits:
+            self._feed_all(cache, sequences)
+        self.waiting.clear()
+
+    def _commit(self, cache: Cache, sequences: list[int]) -> None:
         before = [cache.next_position(sequence) for sequence in sequences]
         try:
-            if self.step is not None:
-                self.step.commit()
-            elif self.waits:
-                self._feed_all(cache, sequences)
-        except BaseException:  # some steps are committed already, or an observer has raised behind the commit
+            self.step.commit()
+        except BaseException:  # an observer may have raised behind the commit
             for sequence, position in zip(sequences, before):
                 if cache.next_position(sequence) > position:
                     cache.truncate(sequence, position)
             raise
-        self.waiting.clear()
 
     def _feed_all(self, cache: Cache, sequences: list[int]) -> None:
+        """In several steps. Each may drop old rows, which no truncation brings back, so forks hold what there was."""
+        forks: list[int] = []
+        try:
+            for sequence in sequences:
+                forks.append(cache.fork(sequence))
+            for b, sequence in enumerate(sequences):
+                self._feed_row(cache, b, sequence)
+        except BaseException:
+            for b, fork in enumerate(forks):
+                forks[b], sequences[b] = sequences[b], fork
+            raise
+        finally:
+            for fork in forks:
+                cache.free(fork)
+
+    def _feed_row(self, cache: Cache, b: int, sequence: int) -> None:
         """In steps as long as the cache allows."""
-        for b, sequence in enumerate(sequences):
-            begin, end = self.spans.starts[b], self.spans.starts[b] + self.spans.counts[b]
-            while begin < end:
-                count = min(cache.max_step_tokens(sequence), end - begin)
-                with cache.step(sequence, count) as step:
-                    self._feed(step, b, sequence, slice(begin, begin + count))
-                begin += count
+        begin, end = self.spans.starts[b], self.spans.starts[b] + self.spans.counts[b]
+        while begin < end:
+            count = min(cache.max_step_tokens(sequence), end - begin)
+            with cache.step(sequence, count) as step:
+                self._feed(step, b, sequence, slice(begin, begin + count))
+            begin += count
 
     def _feed(self, step: Step, b: int, sequence: int, span: slice) -> None:
         for layer, (keys, values, queries, options) in enumerate(self.waiting):

@@ -31,15 +31,19 @@ class Store:
     def reset(self) -> None:
         if getattr(self, "forward", None) is not None:
             self.forward.abort()
-        for sequence in getattr(self, "sequences", []):
-            self.cache.free(sequence)
-        self.sequences: list[int] = []
+        self.forward: Forward | None = None
+        self.leave_batch()
         self.num_tokens = 0  # seen, padding included
         self.valid: torch.Tensor | None = None  # [batch, num_tokens] bool: what is no padding; None: all
-        self.forward: Forward | None = None
         self.rows_seen: tuple | None = None  # what rows of this forward are like, once checked
         self.unattended: int | None = None  # layer whose marked rows no attention function has seen
         self.prompt_ended = False
+
+    def leave_batch(self) -> None:
+        """What the first rows have settled is open again."""
+        for sequence in getattr(self, "sequences", []):
+            self.cache.free(sequence)
+        self.sequences: list[int] = []
         self.dtype: torch.dtype | None = None
         self.module = lambda: None  # a weak reference to the first layer's attention
 
@@ -52,11 +56,10 @@ class Store:
 
     def __del__(self) -> None:
         """A twin may go on with the native cache, so what was ours is given back."""
-        for sequence in getattr(self, "sequences", []):
-            try:
-                self.cache.free(sequence)
-            except Error:
-                return  # a forward is open: the cache goes with it
+        try:
+            self.reset()
+        except Error:
+            return  # a twin's forward is open
 
     # --- lengths ---
 
@@ -76,13 +79,20 @@ class Store:
     # --- a forward ---
 
     def check_rows(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
-        """Once per forward: layers whose rows are like those of the one before pass at once."""
+        """Once per forward: layers whose rows are like those of the one before pass at once. A refusal ends the forward."""
         rows_seen = (key.shape, value.shape, key.dtype, key.device)
-        if rows_seen != self.rows_seen:
-            self.check_new_rows(layer, key, value)
-            self.rows_seen = rows_seen
-        if self.unattended is not None:
-            waiting, self.unattended = self.unattended, None
+        try:
+            if rows_seen != self.rows_seen:
+                self.check_new_rows(layer, key, value)
+                self.rows_seen = rows_seen
+            self.check_attended()
+        except Error:
+            self.abort()
+            raise
+
+    def check_attended(self) -> None:
+        waiting, self.unattended = self.unattended, None
+        if waiting is not None:
             raise Error(
                 f"layer {waiting}: the model never called the attention function `varve`; its class computes attention "
                 'by itself. Use model.set_attn_implementation("sdpa") or "eager": then VarveCache hands out decoded rows'
@@ -120,12 +130,20 @@ class Store:
                 "rolled back: run it again. A model that uses fewer layers needs a config that says so"
             )
         spans = self.spans_of(batch, num_tokens, mask)
-        if not self.sequences:
-            self.sequences = [self.cache.create_sequence() for _ in range(batch)]
-        self.dtype = dtype
         if num_tokens == 1 and self.num_tokens and not self.prompt_ended:
             self.end_prompt()
-        self.forward = Forward.begin(self.cache, self.sequences, spans)
+        is_first = not self.sequences
+        try:
+            if is_first:
+                for _ in range(batch):
+                    self.sequences.append(self.cache.create_sequence())
+            self.forward = Forward.begin(self.cache, self.sequences, spans)
+        except BaseException:
+            if is_first:
+                self.leave_batch()
+            raise
+        self.forward.is_first = is_first
+        self.dtype = dtype
         return self.forward
 
     def spans_of(self, batch: int, num_tokens: int, mask: torch.Tensor | None) -> Spans:
@@ -173,14 +191,19 @@ class Store:
         self.forward = None
 
     def abort(self) -> None:
-        if self.forward is not None:
-            self.forward.abort()
-        self.forward = None
+        """Of the open forward nothing stays; of the first one its batch does not stay either."""
+        self.unattended = None
+        forward, self.forward = self.forward, None
+        if forward is None:
+            return
+        forward.abort()
+        if forward.is_first:
+            self.leave_batch()
 
     def end_prompt(self) -> None:
-        self.prompt_ended = True
         for sequence in self.sequences:
             self.cache.end_prompt(sequence)
+        self.prompt_ended = True
 
     # --- rows ---
 
@@ -194,13 +217,14 @@ class Store:
         if layer == 0:
             if self.module() not in (None, module):
                 raise Error("the cache holds rows of another model; make a new VarveCache, or call reset()")
-            self.module = weakref.ref(module)
         query, key = self.ordered(query), self.ordered(key)
         value = value.detach() if value.requires_grad else value
         batch, _, num_tokens, _ = query.shape
         forward = self.begin(layer, batch, num_tokens, mask, key.dtype)
         try:
             output = self.append_and_attend(layer, forward, query, key, value, scale, soft_cap)
+            if layer == 0:
+                self.module = weakref.ref(module)
         except BaseException:  # of refused rows nothing stays
             self.abort()
             raise
@@ -221,7 +245,8 @@ class Store:
             options = dict(scale=scale, soft_cap=soft_cap, window=self.windows[layer])
             for b in range(batch):
                 self.attend_dense(layer, b, spans, query, key, value, output, options)
-            forward.waiting.append((key, value, query if self.ranks else None, options))
+            # Without the mark, which leads back here: a cycle would outlive a forward that breaks off.
+            forward.waiting.append((key.detach(), value, query if self.ranks else None, options))
         return output
 
     def attend_dense(self, layer, b, spans, query, key, value, output, options) -> None:
