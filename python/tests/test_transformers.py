@@ -265,6 +265,25 @@ def test_crop_and_rows_of_the_batch():
     assert torch.equal(generate(model, inputs, cache), reference(model, inputs))
 
 
+def test_rows_without_padding_need_no_mask():
+    model = make_model()
+    inputs = make_inputs(3, 70, padding=(20, 0, 5))
+    cache = make_cache(model)
+    with torch.no_grad():
+        model(**inputs, past_key_values=cache)
+        with pytest.raises(varve.Error, match="attention_mask is missing"):
+            model(torch.ones(3, 1, dtype=torch.long), past_key_values=cache)
+        cache.batch_select_indices([1])
+        model(torch.ones(1, 1, dtype=torch.long), past_key_values=cache)
+        right = make_cache(model)
+        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+        inputs["attention_mask"][0, 60:] = 0
+        model(**inputs, past_key_values=right)
+        right.crop(-10)
+        model(torch.ones(3, 1, dtype=torch.long), past_key_values=right)
+    assert cache.get_seq_length() == 71 and right.get_seq_length() == 61
+
+
 def test_a_shared_prefix_is_stored_once():
     model = make_model()
     cache = make_cache(model, "q8_0")

@@ -161,7 +161,7 @@ class Store:
                 f"attention_mask has {mask.shape[1]} columns; the cache holds {self.num_tokens} tokens and "
                 f"{num_tokens} are new: pass the mask of all {self.num_tokens + num_tokens}"
             )
-        if self.valid is None and bool(mask.all()):  # on a GPU, the one time that a forward waits for it
+        if self.valid is None and bool(mask.all()):  # a forward with a mask waits for a GPU here, or for the copy
             return Spans.all(batch, num_tokens)
         mask = mask.bool().cpu()
         if self.num_tokens and not torch.equal(mask[:, : self.num_tokens], self.all_valid()):
@@ -330,7 +330,7 @@ class Store:
             self.cache.free(self.sequences[row])
         self.sequences, self.rows_seen = chosen, None
         if self.valid is not None:
-            self.valid = self.valid[torch.tensor(rows, dtype=torch.long)]
+            self.keep_valid(self.valid[torch.tensor(rows, dtype=torch.long)])
 
     def crop(self, num_tokens: int) -> None:
         """Forgets the last num_tokens of every row: all rows or none."""
@@ -350,7 +350,11 @@ class Store:
             self.cache.truncate(sequence, position)
         self.num_tokens -= num_tokens
         if self.valid is not None:
-            self.valid = self.valid[:, : self.num_tokens]
+            self.keep_valid(self.valid[:, : self.num_tokens])
+
+    def keep_valid(self, valid: torch.Tensor) -> None:
+        """Where no padding is left the mask is not needed any more."""
+        self.valid = None if bool(valid.all()) else valid
 
     def check_window(self, sequence: int, position: int) -> None:
         """Rows that a query at `position` sees in a sliding layer must still be there."""
