@@ -11,7 +11,7 @@ import numpy as np  # noqa: E402
 from transformers import DynamicCache  # noqa: E402
 
 import varve  # noqa: E402
-from varve.transformers import VarveCache, exact_plan  # noqa: E402
+from varve.transformers import VarveCache, dense, exact_plan  # noqa: E402
 
 torch.set_num_threads(1)
 SMALL = dict(
@@ -282,6 +282,24 @@ def test_rows_without_padding_need_no_mask():
         right.crop(-10)
         model(torch.ones(3, 1, dtype=torch.long), past_key_values=right)
     assert cache.get_seq_length() == 71 and right.get_seq_length() == 61
+
+
+@pytest.mark.parametrize("keeps_scores", [False, True])
+def test_dense_attention_asks_in_pieces_where_torch_would_hold_all_scores(monkeypatch, keeps_scores):
+    asked = []
+
+    def attention(query, *args, **kwargs):
+        asked.append(query.shape[2])
+        return plain(query, *args, **kwargs)
+
+    plain = dense.scaled_dot_product_attention
+    monkeypatch.setattr(dense, "scaled_dot_product_attention", attention)
+    monkeypatch.setattr(dense, "_keeps_scores", lambda *rows: keeps_scores)
+    torch.manual_seed(2)
+    query, (key, value) = torch.randn(1, 6, 1100, 32), torch.randn(2, 1, 2, 1100, 32)
+    found = dense.dense_attention(query, key, value, None, 0.2)
+    assert asked == ([512, 512, 76] if keeps_scores else [1100])
+    torch.testing.assert_close(found, plain(query, key, value, is_causal=True, scale=0.2, enable_gqa=True))
 
 
 def test_a_shared_prefix_is_stored_once():

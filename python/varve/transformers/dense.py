@@ -8,6 +8,19 @@ from torch.nn.functional import scaled_dot_product_attention
 _QUERIES = 512  # at once, so that masks and scores stay small
 
 
+def _keeps_scores(query, key, value, causal, grouped) -> bool:
+    """Whether torch would hold all scores at once: on a GPU, where no fused kernel takes the rows. None takes groups in f32."""
+    if query.device.type != "cuda":
+        return False
+    backends = torch.backends.cuda
+    rows = backends.SDPAParams(query, key, value, None, 0.0, causal, grouped)
+    return not (
+        backends.can_use_flash_attention(rows)
+        or backends.can_use_efficient_attention(rows)
+        or backends.can_use_cudnn_attention(rows)
+    )
+
+
 def _scores_attention(query, key, value, visible, scale, soft_cap):
     """With soft-capped scores, which torch's function does not have."""
     group = query.shape[1] // key.shape[1]
@@ -36,7 +49,8 @@ def dense_attention(
     """
     num_queries, num_rows = query.shape[2], key.shape[2]
     grouped = key.shape[1] != query.shape[1]
-    if mask is None and positions is None and not soft_cap and not window and num_queries == num_rows:
+    plain = mask is None and positions is None and not soft_cap and not window and num_queries == num_rows
+    if plain and (num_queries <= _QUERIES or not _keeps_scores(query, key, value, causal, grouped)):
         # A text from its beginning: torch needs no mask, and on a GPU has its fastest kernels for it.
         return scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scale, enable_gqa=grouped)
     first = (num_rows if positions is None else int(positions[-1]) + 1) - num_queries if num_rows else 0
