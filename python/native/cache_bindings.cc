@@ -179,17 +179,20 @@ std::unique_ptr<StepHandle> BeginStep(
 py::object AttendOutside(CacheHandle& handle, int layer, uint64_t sequence,
                          const py::object& queries, const std::optional<py::object>& out,
                          float scale, float soft_cap, int64_t window, bool causal) {
-  const Tensor query_tensor = handle.Read(queries, "queries");
+  CallTensors tensors = handle.MakeCallTensors();
+  const Tensor query_tensor = tensors.Read(queries, "queries");
   const CacheShape& shape = handle.shape();
   py::object result =
       out ? *out
           : EmptyLike(queries, {query_tensor.size(0), shape.num_kv_heads * shape.group_size,
                                 shape.value_dim});
-  const Tensor output = handle.Write(result, "out");
+  const Tensor output = tensors.Write(result, "out");
   const AttendRequest request = RequestOf(query_tensor, output, {sequence}, shape);
   const AttendOptions options{
       .scale = scale, .soft_cap = soft_cap, .window = window, .causal = causal};
-  handle.RunAndTake([&](Cache& cache) { return cache.Attend(layer, {&request, 1}, options); });
+  handle.RunWith(tensors, [&](Cache& cache) {
+    return cache.Attend(layer, {&request, 1}, options);
+  });
   return result;
 }
 

@@ -13,6 +13,7 @@
 #include <thread>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <pybind11/pybind11.h>
 
@@ -22,6 +23,33 @@
 #include "varve/cache.h"
 
 namespace varve::python {
+
+// The tensors of one call. Those of a GPU belong to streams, which the call's work has to follow.
+class CallTensors {
+ public:
+  // `place` is that of the cache, with the stream that it is on now.
+  explicit CallTensors(Place place) : place_(place) {}
+
+  Tensor Read(const pybind11::handle& object, const char* what) {
+    return Note(Tensor::Read(object, what, place_));
+  }
+  Tensor Write(const pybind11::handle& object, const char* what) {
+    return Note(Tensor::Write(object, what, place_));
+  }
+  // Those that libraries told, or were asked to wait in, as they came. The last is to be worked on.
+  const std::vector<uintptr_t>& streams() const { return streams_; }
+
+ private:
+  Tensor Note(Tensor tensor) {
+    if (tensor.device() == Device::kCpu) return tensor;
+    place_.stream = tensor.stream().value_or(place_.stream);
+    if (streams_.empty() || streams_.back() != place_.stream) streams_.push_back(place_.stream);
+    return tensor;
+  }
+
+  Place place_;
+  std::vector<uintptr_t> streams_;
+};
 
 class CacheHandle {
  public:
@@ -35,12 +63,10 @@ class CacheHandle {
     cache_ = Take(Cache::Create(shape, std::move(options)));
   }
 
-  // Tensors that one call is about to use. Those of a GPU may name a stream: work goes on there.
-  Tensor Read(const pybind11::handle& object, const char* what) {
-    return Follow(Tensor::Read(object, what, PlaceNow()));
-  }
-  Tensor Write(const pybind11::handle& object, const char* what) {
-    return Follow(Tensor::Write(object, what, PlaceNow()));
+  CallTensors MakeCallTensors() const {
+    Place place = place_;
+    place.stream = stream_.load();
+    return CallTensors(place);
   }
   std::string place_name() const { return place_.name(); }
 
@@ -71,6 +97,16 @@ class CacheHandle {
     }
   }
 
+  // For work that uses tensors and gives a Status. The cache enters their stream under the lock
+  // that it works under, since another thread may bring tensors of another stream.
+  template <typename Work>
+  void RunWith(const CallTensors& tensors, Work work) {
+    RunAndTake([&](Cache& cache) -> Status {
+      VARVE_RETURN_IF_ERROR(Follow(cache, tensors.streams()));
+      return work(cache);
+    });
+  }
+
   // For what never changes.
   const CacheShape& shape() const { return cache_->shape(); }
   const Plan& plan() const { return cache_->plan(); }
@@ -90,28 +126,18 @@ class CacheHandle {
     std::atomic<std::thread::id>& user_;
   };
 
-  Place PlaceNow() const {
-    Place place = place_;
-    place.stream = stream_.load();
-    return place;
-  }
-
-  Tensor Follow(Tensor tensor) {
-    if (tensor.stream() && *tensor.stream() != stream_.load()) {
-      const uintptr_t stream = *tensor.stream();
-      // Noted under the lock, so that it is the cache's whichever thread comes first.
-      RunAndTake([&](Cache& cache) {
-        Status status = cache.SetStream(reinterpret_cast<void*>(stream));
-        if (status.ok()) stream_.store(stream);
-        return status;
-      });
+  Status Follow(Cache& cache, const std::vector<uintptr_t>& streams) {
+    for (const uintptr_t stream : streams) {
+      if (stream == stream_.load()) continue;
+      VARVE_RETURN_IF_ERROR(cache.SetStream(reinterpret_cast<void*>(stream)));
+      stream_.store(stream);
     }
-    return tensor;
+    return Status();
   }
 
   std::unique_ptr<Observers> observers_;  // outlives the cache
   const Place place_;                     // as the cache was made
-  std::atomic<uintptr_t> stream_;         // that the cache works on now
+  std::atomic<uintptr_t> stream_;         // that the cache works on now; changes under the lock
   std::unique_ptr<Cache> cache_;
   std::mutex mutex_;
   std::atomic<std::thread::id> user_;

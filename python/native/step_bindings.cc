@@ -59,12 +59,14 @@ constexpr const char* kAppendAttendBatchDoc = R"(append_batch and attend_batch, 
 
 void Append(StepHandle& step, int layer, uint64_t sequence, const py::object& keys,
             const py::object& values) {
-  const Tensor key_tensor = step.cache().Read(keys, "keys");
-  const Tensor value_tensor = step.cache().Read(values, "values");
+  CallTensors tensors = step.cache().MakeCallTensors();
+  const Tensor key_tensor = tensors.Read(keys, "keys");
+  const Tensor value_tensor = tensors.Read(values, "values");
   const CacheShape& shape = step.shape();
   const RowsView key_rows = RowsOf(key_tensor, shape.num_kv_heads, shape.key_dim);
   const RowsView value_rows = RowsOf(value_tensor, shape.num_kv_heads, shape.value_dim);
-  step.Run([&](Step& open) { return open.Append(layer, {sequence}, key_rows, value_rows); });
+  step.RunWith(tensors,
+               [&](Step& open) { return open.Append(layer, {sequence}, key_rows, value_rows); });
 }
 
 // The rows of a batch, checked: which tokens belong to which sequence.
@@ -82,11 +84,11 @@ struct BatchRows {
   }
 };
 
-BatchRows OpenRows(StepHandle& step, const std::vector<uint64_t>& sequences, const py::object& keys,
+BatchRows OpenRows(CallTensors& tensors, const CacheShape& shape,
+                   const std::vector<uint64_t>& sequences, const py::object& keys,
                    const py::object& values, const std::vector<int64_t>& starts,
                    const std::vector<int64_t>& counts) {
-  BatchRows rows = {step.cache().Read(keys, "keys"), step.cache().Read(values, "values"), {}};
-  const CacheShape& shape = step.shape();
+  BatchRows rows = {tensors.Read(keys, "keys"), tensors.Read(values, "values"), {}};
   ExpectBatchRows(rows.keys, shape.num_kv_heads, shape.key_dim);
   ExpectBatchRows(rows.values, shape.num_kv_heads, shape.value_dim);
   rows.values.Expect({rows.keys.size(0), -1, rows.keys.size(2), -1}, "that of keys");
@@ -99,21 +101,23 @@ BatchRows OpenRows(StepHandle& step, const std::vector<uint64_t>& sequences, con
 void AppendBatch(StepHandle& step, int layer, const std::vector<uint64_t>& sequences,
                  const py::object& keys, const py::object& values,
                  const std::vector<int64_t>& starts, const std::vector<int64_t>& counts) {
-  const BatchRows rows = OpenRows(step, sequences, keys, values, starts, counts);
-  step.Run([&](Step& open) { return rows.AppendTo(open, layer); });
+  CallTensors tensors = step.cache().MakeCallTensors();
+  const BatchRows rows = OpenRows(tensors, step.shape(), sequences, keys, values, starts, counts);
+  step.RunWith(tensors, [&](Step& open) { return rows.AppendTo(open, layer); });
 }
 
 py::object Attend(StepHandle& step, int layer, uint64_t sequence, const py::object& queries,
                   const std::optional<py::object>& out, const AttendOptions& options) {
-  const Tensor query_tensor = step.cache().Read(queries, "queries");
+  CallTensors tensors = step.cache().MakeCallTensors();
+  const Tensor query_tensor = tensors.Read(queries, "queries");
   const CacheShape& shape = step.shape();
   py::object result =
       out ? *out
           : EmptyLike(queries, {query_tensor.size(0), shape.num_kv_heads * shape.group_size,
                                 shape.value_dim});
-  const Tensor output = step.cache().Write(result, "out");
+  const Tensor output = tensors.Write(result, "out");
   const AttendRequest request = RequestOf(query_tensor, output, {sequence}, shape);
-  step.Run([&](Step& open) { return open.Attend(layer, {&request, 1}, options); });
+  step.RunWith(tensors, [&](Step& open) { return open.Attend(layer, {&request, 1}, options); });
   return result;
 }
 
@@ -134,25 +138,27 @@ void AttendBatch(StepHandle& step, int layer, const std::vector<uint64_t>& seque
                  const py::object& queries, const py::object& out,
                  const std::vector<int64_t>& starts, const std::vector<int64_t>& counts,
                  const AttendOptions& options) {
-  const Tensor query_tensor = step.cache().Read(queries, "queries");
-  const Tensor output = step.cache().Write(out, "out");
+  CallTensors tensors = step.cache().MakeCallTensors();
+  const Tensor query_tensor = tensors.Read(queries, "queries");
+  const Tensor output = tensors.Write(out, "out");
   query_tensor.Expect({-1, -1, -1, -1}, "[batch, query heads, tokens, key_dim]");
   const auto requests = RequestsOf(step.shape(), query_tensor, output, sequences.size(),
                                    MakeEntries(sequences, starts, counts, query_tensor.size(2)));
-  step.Run([&](Step& open) { return open.Attend(layer, requests, options); });
+  step.RunWith(tensors, [&](Step& open) { return open.Attend(layer, requests, options); });
 }
 
 void AppendAttendBatch(StepHandle& step, int layer, const std::vector<uint64_t>& sequences,
                        const py::object& keys, const py::object& values, const py::object& queries,
                        const py::object& out, const std::vector<int64_t>& starts,
                        const std::vector<int64_t>& counts, const AttendOptions& options) {
-  const BatchRows rows = OpenRows(step, sequences, keys, values, starts, counts);
-  const Tensor query_tensor = step.cache().Read(queries, "queries");
-  const Tensor output = step.cache().Write(out, "out");
+  CallTensors tensors = step.cache().MakeCallTensors();
+  const BatchRows rows = OpenRows(tensors, step.shape(), sequences, keys, values, starts, counts);
+  const Tensor query_tensor = tensors.Read(queries, "queries");
+  const Tensor output = tensors.Write(out, "out");
   query_tensor.Expect({-1, -1, rows.keys.size(2), -1}, "[batch, query heads, tokens, key_dim]");
   const auto requests =
       RequestsOf(step.shape(), query_tensor, output, sequences.size(), rows.entries);
-  step.Run([&](Step& open) {
+  step.RunWith(tensors, [&](Step& open) {
     VARVE_RETURN_IF_ERROR(rows.AppendTo(open, layer));
     return open.Attend(layer, requests, options);
   });

@@ -44,10 +44,10 @@ class StepHandle {
       return Status();
     });
   }
-  // work(step) gives a Status.
+  // work(step) uses the tensors and gives a Status.
   template <typename Work>
-  void Run(Work work) {
-    cache_->RunAndTake([&](Cache&) -> Status { return work(*step_); });
+  void RunWith(const CallTensors& tensors, Work work) {
+    cache_->RunWith(tensors, [&](Cache&) -> Status { return work(*step_); });
   }
 
  private:

@@ -1,5 +1,8 @@
 """Caches on a GPU: the same rows go to one on the CPU, and both agree."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from feed import attention
@@ -205,6 +208,48 @@ def test_libraries_that_do_not_tell_their_stream_are_asked_to_wait():
             for layer in range(2):
                 step.append(layer, sequence, keys, keys)
         assert keys.streams == [named] * 4
+
+
+class TorchArray(DeviceArray):
+    """Its library tells the stream that it works on, as torch does."""
+
+    __module__ = "torch"
+
+
+class InterruptedArray(DeviceArray):
+    """While it is read, `meanwhile` happens, as if another thread did it."""
+
+    def __init__(self, array, meanwhile):
+        super().__init__(array)
+        self.meanwhile = meanwhile
+
+    def __dlpack__(self, stream=None):
+        capsule = super().__dlpack__(stream)
+        self.meanwhile()
+        return capsule
+
+
+@pytest.mark.skipif(not EMULATED, reason="streams that are none would be used")
+def test_work_goes_to_the_stream_of_its_tensors_whoever_else_works(monkeypatch):
+    current = [200]
+    cuda = SimpleNamespace(
+        is_available=lambda: True, current_device=lambda: 0, current_stream=lambda index: SimpleNamespace(cuda_stream=current[-1])
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    cache = varve.Cache(SHAPE, device="cuda")
+    sequence, other = cache.create_sequence(), cache.create_sequence()
+    feed(cache, other, 70, place=TorchArray, attend=False)
+
+    def work_elsewhere():
+        current.append(300)
+        cache.attend(0, other, TorchArray(make_rows(1, heads=6)), TorchArray(make_rows(1, heads=6)))
+        current.pop()
+
+    with cache.step(sequence, 4) as step:
+        step.append(0, sequence, TorchArray(make_rows(4)), InterruptedArray(make_rows(4), work_elsewhere))
+        asked = DeviceArray(make_rows(4))
+        step.append(1, sequence, asked, asked)
+    assert asked.streams == [200, 200]
 
 
 @pytest.mark.skipif(EMULATED, reason="an emulated GPU has no streams")
