@@ -40,12 +40,13 @@ hold; 0 is no cap. Caches with the same `pool` share their memory and its cap. `
 (of plans with log_stats=1); they must not call into the cache. One thread at a time works on a
 cache; others wait. Work runs without the GIL.
 
-`device` is "cpu", "cuda" or "cuda:1". On a GPU, memory is taken in pieces of `device_chunk_bytes`
-as pages need it; 0 takes `max_bytes` at once (0: most of what is free). Calls with tensors of that
-GPU do not wait for it: work goes to torch's current stream, behind what torch has put there. For
-other libraries, and until tensors of torch come, it goes to `stream`: 1 is the default one of CUDA,
-2 that of the thread, others are handles (torch.cuda.Stream.cuda_stream). Arrays in the host's
-memory are copied, and waited for.
+`device` is "cpu", "cuda" or "cuda:1"; "cuda" is torch's current GPU, or without torch the first
+one. On a GPU, memory is taken in pieces of `device_chunk_bytes` as pages need it; 0 takes
+`max_bytes` at once (0: most of what is free). Calls with tensors of that GPU do not wait for it:
+work goes to torch's current stream, behind what torch has put there. For other libraries, and until
+tensors of torch come, it goes to `stream`: 1 is the default one of CUDA, 2 that of the thread,
+others are handles (torch.cuda.Stream.cuda_stream). Arrays in the host's memory are copied, and
+waited for.
 
 >>> shape = varve.Shape(num_layers=2, num_kv_heads=2, key_dim=64, group_size=4)
 >>> cache = varve.Cache(shape, "age=f16:128/q8_0")
@@ -137,7 +138,8 @@ void ReadBatch(CacheHandle& handle, int layer, const std::string& part_name,
                const std::vector<uint64_t>& sequences, const py::object& out) {
   const Part part = PartOf(part_name);
   const CacheShape& shape = handle.shape();
-  const Tensor output = Tensor::Write(out, "out", {});  // decoded on the host
+  if (!IsOnHost(out)) Refuse("out: read_batch decodes on the host; pass an array of the host");
+  const Tensor output = Tensor::Write(out, "out", {});
   output.Expect({static_cast<int64_t>(sequences.size()), shape.num_kv_heads, -1,
                  part == Part::kKey ? shape.key_dim : shape.value_dim},
                 "[batch, kv_heads, tokens, dim]");

@@ -87,6 +87,14 @@ std::optional<uintptr_t> StreamOfTorch(const py::handle& tensor, int index) {
   return handle == 0 ? kDefaultStream : handle;
 }
 
+// The GPU that "cuda" means in a program that uses torch; without it the first one.
+int CurrentGpu() {
+  const py::object torch = py::module_::import("sys").attr("modules").attr("get")("torch");
+  if (!py::hasattr(torch, "cuda")) return 0;
+  const py::object cuda = torch.attr("cuda");
+  return cuda.attr("is_available")().cast<bool>() ? cuda.attr("current_device")().cast<int>() : 0;
+}
+
 py::tuple ShapeTuple(const std::vector<int64_t>& shape) {
   py::tuple sizes(shape.size());
   for (size_t i = 0; i < shape.size(); ++i) sizes[i] = shape[i];
@@ -102,7 +110,10 @@ Place PlaceOf(const py::handle& device, uintptr_t stream) {
     return {};
   }
   Place place = {Device::kCuda, 0, stream == 0 ? kDefaultStream : stream};
-  if (name == "cuda") return place;
+  if (name == "cuda") {
+    place.index = CurrentGpu();
+    return place;
+  }
   const std::string digits = name.rfind("cuda:", 0) == 0 ? name.substr(5) : "";
   if (digits.empty() || digits.size() > 4 ||
       digits.find_first_not_of("0123456789") != std::string::npos) {
@@ -110,6 +121,12 @@ Place PlaceOf(const py::handle& device, uintptr_t stream) {
   }
   place.index = std::stoi(digits);
   return place;
+}
+
+bool IsOnHost(const py::handle& object) {
+  if (!py::hasattr(object, "__dlpack_device__")) return true;  // the buffer protocol, or nothing
+  const auto device = object.attr("__dlpack_device__")().cast<std::pair<int, int>>();
+  return device.first == kDlpackCpu || device.first == kDlpackPinned;
 }
 
 Tensor Tensor::Read(const py::handle& object, const char* what, const Place& place) {

@@ -37,8 +37,12 @@ struct Place {
 };
 inline constexpr uintptr_t kDefaultStream = 1;
 
-// "cpu", "cuda" or "cuda:1", as text or torch.device; others are refused. stream: 0 is 1.
+// "cpu", "cuda" or "cuda:1", as text or torch.device; others are refused. "cuda" is torch's current
+// GPU, where torch has been imported, or the first one. stream: 0 is 1.
 Place PlaceOf(const pybind11::handle& device, uintptr_t stream);
+
+// Whether an object's numbers lie in the host's memory, as far as it says where they lie.
+bool IsOnHost(const pybind11::handle& object);
 
 class Tensor {
  public:

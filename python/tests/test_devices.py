@@ -1,5 +1,8 @@
 """What is said about devices where there is none."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from feed import make_cache, make_rows
@@ -29,6 +32,22 @@ def test_a_tensor_of_a_gpu_for_a_cache_on_the_cpu():
 def test_devices_that_are_none(options, message):
     with pytest.raises(varve.Error, match=message):
         make_cache(**options)
+
+
+def test_cuda_is_the_current_gpu_of_torch(monkeypatch):
+    asked = []
+    cuda = SimpleNamespace(is_available=lambda: True, current_device=lambda: asked.append("cuda") or 77)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    with pytest.raises(varve.Error, match="has no CUDA; build where nvcc is|device 77 of"):
+        make_cache(device="cuda")
+    assert asked == ["cuda"]
+
+
+def test_rows_of_a_batch_go_to_the_host():
+    cache = make_cache()
+    out = DeviceArray(np.zeros((1, 2, 0, 64), np.float32))
+    with pytest.raises(varve.Error, match="^out: read_batch decodes on the host; pass an array of the host$"):
+        cache.read_batch(0, "k", [cache.create_sequence()], out)
 
 
 def test_rows_and_queries_in_one_call():

@@ -1,6 +1,7 @@
 """VarveCache with small random models of each family."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ import numpy as np  # noqa: E402
 from transformers import DynamicCache  # noqa: E402
 
 import varve  # noqa: E402
+from varve import _native  # noqa: E402
 from varve.transformers import VarveCache, dense, exact_plan  # noqa: E402
 
 torch.set_num_threads(1)
@@ -300,6 +302,24 @@ def test_dense_attention_asks_in_pieces_where_torch_would_hold_all_scores(monkey
     found = dense.dense_attention(query, key, value, None, 0.2)
     assert asked == ([512, 512, 76] if keeps_scores else [1100])
     torch.testing.assert_close(found, plain(query, key, value, is_causal=True, scale=0.2, enable_gqa=True))
+
+
+def test_cuda_is_the_current_gpu_of_torch(monkeypatch):
+    """Without a GPU: where the native cache would be made, and with which stream."""
+    found = []
+
+    def native(*args, device, stream, **options):
+        found.append((str(device), stream))
+        raise varve.Error("no GPU")
+
+    config = make_model().config
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=70 + device.index))
+    monkeypatch.setattr(_native, "Cache", native)
+    for device in ("cuda", torch.device("cuda"), "cuda:1"):
+        with pytest.raises(varve.Error, match="no GPU"):
+            VarveCache(config, device=device)
+    assert found == [("cuda:3", 73), ("cuda:3", 73), ("cuda:1", 71)]
 
 
 def test_a_shared_prefix_is_stored_once():

@@ -111,8 +111,9 @@ class VarveCache(Cache):
     config: of the model, which says shape and sliding windows. plan: text or varve.Plan (docs/plans.md). The rest is as
     in varve.Cache, which is `.native`. It holds one batch at a time; reset() makes it empty.
 
-    device: where rows are kept, "cpu", "cuda:0" or model.device. None: where the first rows come from; until then the native
-    cache is on the CPU. On a GPU its memory grows with the text, by device_chunk_bytes, up to max_bytes (0: no cap).
+    device: where rows are kept, "cpu", "cuda:0", "cuda" (torch's current GPU now) or model.device. None: where the first rows
+    come from; until then the native cache is on the CPU. On a GPU its memory grows with the text, by device_chunk_bytes, up to
+    max_bytes (0: no cap).
 
     key_pairs: store the channels of keys as GGUF files of Llama and Mistral have them, the pairs of RoPE side by side. Codebooks and
     compressors that `varve` made for such a file, and .varve files of it, fit no other order.
@@ -161,6 +162,8 @@ class VarveCache(Cache):
             self._options["device_chunk_bytes"] = device_chunk_bytes
         self._follows = device is None  # the device of the first rows
         self._device = torch.device("cpu" if device is None else device)
+        if self._device.type == "cuda" and self._device.index is None:
+            self._device = torch.device("cuda", torch.cuda.current_device())
         self._keeps_windows = False
         self.store = self._make_store()
         super().__init__(layers=[self.layer_class(self, i, window) for i, window in enumerate(self.store.windows)])
