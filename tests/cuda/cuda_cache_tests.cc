@@ -242,9 +242,9 @@ TEST(CudaCache, TakesWindowsSoftCapsAndQueriesThatSeeAll) {
 
 TEST(CudaCache, ASequenceWithoutRowsGivesZeros) {
   for (const Device device : {Device::kCpu, Device::kCuda}) {
-    CacheOptions options = OnGpu();
-    options.device = device;
-    const std::unique_ptr<Cache> cache = MakeCache(SmallShape(), "q8_0", options);
+    CacheOptions of_cache = OnGpu();
+    of_cache.device = device;
+    const std::unique_ptr<Cache> cache = MakeCache(SmallShape(), "q8_0", of_cache);
     AttendRequest request;
     request.sequence = *cache->CreateSequence();
     for (const int queries : {1, 40}) {
@@ -256,7 +256,9 @@ TEST(CudaCache, ASequenceWithoutRowsGivesZeros) {
       request.queries = query.data();
       request.output = output.data();
       request.log_sum_exp = log_sum_exp.data();
-      ASSERT_OK(cache->Attend(0, {&request, 1}, {}));
+      AttendOptions options;
+      options.causal = false;
+      ASSERT_OK(cache->Attend(0, {&request, 1}, options));
       EXPECT_EQ(output, std::vector<float>(heads * 64, 0.0f));
       EXPECT_EQ(log_sum_exp, std::vector<float>(heads, -HUGE_VALF));
     }
