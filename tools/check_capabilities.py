@@ -3,7 +3,7 @@
 
     check_capabilities.py [ROOT]   check the tree at ROOT (default: the repository of this file)
 
-The table must number its rows 1 to 100, each `shown` or `not yet`. A row that is shown says where it works (`running`,
+The table must number its rows 1 to 120, each `shown` or `not yet`. A row that is shown says where it works (`running`,
 `offline`, `library`) and names, in backticks, at least one test, command or file. Every test named there (`Suite.Name`) must exist as a TEST,
 TEST_F or TEST_P, every path as a file. In all Markdown files, relative links and paths in backticks that begin with a
 folder of the tree must exist. Prints one line per fault; exits 1 if there was any.
