@@ -14,7 +14,6 @@
 #include "cli/models/found_models.h"
 #include "runtime/embedded_model.h"
 #include "runtime/kernels/linear.h"
-#include "runtime/kernels/onednn.h"
 #include "runtime/model/open_model.h"
 
 namespace varve::cli {
@@ -99,9 +98,8 @@ Result<LoadedModel> LoadModel(const std::string& path) {
 const CLI::Validator& LoadablePrecision() {
   static const CLI::Validator validator(
       [](std::string& text) {
-        const Status loaded = text == NameOf(ProductPrecision::kBF16) ? LoadOneDnn() : Status();
-        return loaded.ok() ? std::string()
-                           : fmt::format("{}: {}; use i16 or f32", text, loaded.message());
+        const std::optional<ProductPrecision> precision = FindPrecision(text);
+        return precision ? CheckPrecision(*precision).message() : std::string();
       },
       "");
   return validator;

@@ -57,7 +57,7 @@ void AddDeviceOption(CLI::App& command, std::string& device);
 Status PlaceModel(const std::string& device, Executor& executor,
                   std::shared_ptr<const DecoderModel>& model);
 
-// A check of --precision: bf16 needs oneDNN, which is loaded when it is asked for.
+// A check of --precision: bf16 needs AMX.
 const CLI::Validator& LoadablePrecision();
 
 // The whole of a text file; "-" is stdin. Errors name the path; kNotFound where there is none.

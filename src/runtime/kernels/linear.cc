@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/align.h"
+#include "runtime/kernels/amx_tiles.h"
 #include "runtime/kernels/linear_inputs.h"
 #include "runtime/kernels/linear_product.h"
 #include "runtime/kernels/woven_rows.h"
@@ -36,6 +38,19 @@ int64_t FewTileRows(const WeightMatrix& weights, size_t tile_bytes) {
   return std::clamp<int64_t>(rows / kBandRows * kBandRows, kBandRows, kMaxFewRows);
 }
 
+// For AMX: 256 KiB of weights (linear_product.cc) and as many bytes of sums for 256 tokens lie in a
+// core's L2. Fewer rows where threads would have too few tiles to share out evenly.
+constexpr int64_t kMinAmxRows = 64;
+constexpr int64_t kMaxAmxRows = 256;
+constexpr int64_t kAmxTilesPerThread = 4;
+
+int64_t AmxTileRows(std::span<const LinearTask> tasks, int num_threads) {
+  int64_t rows = 0;
+  for (const LinearTask& task : tasks) rows += task.weights->rows;
+  return std::clamp(AlignUp(rows / (kAmxTilesPerThread * num_threads), 2 * kAmxRows), kMinAmxRows,
+                    kMaxAmxRows);
+}
+
 int64_t ManyTileRows(const WeightMatrix& weights) {
   const auto row_bytes = static_cast<size_t>(weights.cols) * sizeof(float);
   const auto rows = static_cast<int64_t>(kManyTileBytes / std::max<size_t>(row_bytes, 1));
@@ -44,35 +59,27 @@ int64_t ManyTileRows(const WeightMatrix& weights) {
 
 // Some rows of one task.
 struct Tile {
-  const LinearTask* task;
-  int64_t begin;
-  int64_t end;
-  const RoundedInput* inputs;  // few tokens: [num_tokens], or null: as they are
-  const PackedInputs* packed;  // many tokens: or null: as they are
+  const LinearTask* task = nullptr;
+  int64_t begin = 0;
+  int64_t end = 0;
+  // The input; null: as it is.
+  const RoundedInput* inputs = nullptr;  // few tokens: [num_tokens]
+  const PackedInputs* packed = nullptr;  // many tokens
+  const uint16_t* bf16 = nullptr;        // many tokens
 };
 
 ptrdiff_t OutputStride(const LinearTask& task) {
   return task.output_stride != 0 ? task.output_stride : task.weights->rows;
 }
 
-// products [num_tokens, end - begin], for the tokens from `first` on, to where they belong.
-void Finish(const Tile& tile, int first, int num_tokens, const float* products) {
+// For the tokens from `first` on.
+ProductOutput OutputOf(const Tile& tile, int first) {
   const LinearTask& task = *tile.task;
-  const int64_t rows = tile.end - tile.begin;
-  for (int t = 0; t < num_tokens; ++t) {
-    const float* from = products + t * rows;
-    float* to = task.output + (first + t) * OutputStride(task) + tile.begin;
-    const float* bias = task.bias != nullptr ? task.bias + tile.begin : nullptr;
-    if (bias == nullptr && !task.add) {
-      std::copy(from, from + rows, to);
-    } else if (bias == nullptr) {
-      for (int64_t r = 0; r < rows; ++r) to[r] += from[r];
-    } else if (!task.add) {
-      for (int64_t r = 0; r < rows; ++r) to[r] = from[r] + bias[r];
-    } else {
-      for (int64_t r = 0; r < rows; ++r) to[r] += from[r] + bias[r];
-    }
-  }
+  const ptrdiff_t stride = OutputStride(task);
+  return {.data = task.output + first * stride + tile.begin,
+          .stride = stride,
+          .bias = task.bias != nullptr ? task.bias + tile.begin : nullptr,
+          .add = task.add};
 }
 
 // Integers with f32 inputs, decoded block by block: slow, for when there is no memory to round
@@ -133,7 +140,7 @@ void RunFew(const WeightKernels& kernels, const Tile& tile, int num_tokens) {
     } else {
       MultiplyWithoutMemory(kernels, tile, inputs, count, products);
     }
-    Finish(tile, first, count, products);
+    WriteProducts(products, count, rows, OutputOf(tile, first));
   }
 }
 
@@ -147,26 +154,37 @@ struct LinearLayers::Impl {
   void CutTiles(const WeightKernels& kernels, std::span<const LinearTask> tasks, int num_tokens) {
     const bool few = num_tokens <= kMaxFewTokens;
     const size_t few_bytes = FewTileBytes(tasks, executor.num_threads());
+    const int64_t amx_rows = AmxTileRows(tasks, executor.num_threads());
     tiles.clear();
     inputs.Start(tasks.size(), num_tokens);
     for (const LinearTask& task : tasks) {
-      Tile tile = {.task = &task, .begin = 0, .end = 0, .inputs = nullptr, .packed = nullptr};
-      if (IsInteger(task.weights->type)) {
-        if (few) {
-          tile.inputs = inputs.Round(kernels, task);
-        } else if (precision == ProductPrecision::kI16) {
-          tile.packed = inputs.Pack(kernels, task, executor);
-        }
-      }
+      Tile tile = PackInput(kernels, task, few);
       const int64_t rows = task.weights->rows;
-      const int64_t step =
-          few ? FewTileRows(*task.weights, few_bytes) : ManyTileRows(*task.weights);
+      const int64_t step = few                    ? FewTileRows(*task.weights, few_bytes)
+                           : tile.bf16 != nullptr ? amx_rows
+                                                  : ManyTileRows(*task.weights);
       for (int64_t begin = 0; begin < rows; begin += step) {
         tile.begin = begin;
         tile.end = std::min(begin + step, rows);
         tiles.push_back(tile);
       }
     }
+  }
+
+  // No rows yet.
+  Tile PackInput(const WeightKernels& kernels, const LinearTask& task, bool few) {
+    Tile tile = {};
+    tile.task = &task;
+    const WeightType type = task.weights->type;
+    if (few) {
+      if (IsInteger(type)) tile.inputs = inputs.Round(kernels, task);
+    } else if (precision == ProductPrecision::kI16) {
+      if (IsInteger(type)) tile.packed = inputs.Pack(kernels, task, executor);
+    } else if (precision == ProductPrecision::kBF16 && type != WeightType::kF32) {
+      const AmxKernels* amx = FindAmxKernels();
+      if (amx != nullptr) tile.bf16 = inputs.PackBf16(*amx, task, executor);
+    }
+    return tile;
   }
 
   void RunMany(const WeightKernels& kernels, const Tile& tile, int num_tokens, int worker) {
@@ -178,24 +196,21 @@ struct LinearLayers::Impl {
     product.input = task.input;
     product.input_stride = InputStride(task);
     product.num_tokens = num_tokens;
-    product.run = run;
     product.packed = tile.packed;
-    const float* products = workers[worker].Multiply(kernels, precision, product);
-    if (products == nullptr) {  // out of memory: without scratch, then
-      for (int64_t begin = tile.begin; begin < tile.end; begin += kMaxFewRows) {
-        const int64_t end = std::min(begin + kMaxFewRows, tile.end);
-        RunFew(kernels, {&task, begin, end, nullptr, nullptr}, num_tokens);
-      }
-      return;
+    product.bf16 = tile.bf16;
+    product.output = OutputOf(tile, 0);
+    if (workers[worker].Multiply(kernels, product)) return;
+    // Out of memory: without scratch, then.
+    for (int64_t begin = tile.begin; begin < tile.end; begin += kMaxFewRows) {
+      const int64_t end = std::min(begin + kMaxFewRows, tile.end);
+      RunFew(kernels, {.task = &task, .begin = begin, .end = end}, num_tokens);
     }
-    Finish(tile, 0, num_tokens, products);
   }
 
   Executor& executor;
   ProductPrecision precision;
-  uint64_t run = 0;  // counts calls of Run
   std::vector<Tile> tiles;
-  IntegerInputs inputs;
+  LinearInputs inputs;
   std::vector<TileMultiplier> workers;  // by worker
 };
 
@@ -208,7 +223,6 @@ void LinearLayers::Run(int num_tokens, std::span<const LinearTask> tasks) {
   const WeightKernels& kernels = ActiveWeightKernels();
   const bool few = num_tokens <= kMaxFewTokens;
   impl_->CutTiles(kernels, tasks, num_tokens);
-  ++impl_->run;
   impl_->executor.ParallelFor(impl_->tiles.size(), [&](size_t index, int worker) {
     const Tile& tile = impl_->tiles[index];
     if (few) {

@@ -4,11 +4,9 @@
 //   linear.Run(num_tokens, {{&wq, bq, x, d, q, dq}, {&wk, bk, x, d, k, dk}, {&wv, ...}});
 //
 // Up to kMaxFewTokens tokens each stored row is read once (weights.h). Beyond that, tiles of rows
-// are decoded into the worker's scratch and multiplied there: in f32 or as integers by our kernels,
-// in bf16 by oneDNN, called on one thread per tile. (oneDNN's f32 product packs both operands anew
-// for every tile: on a Zen 4 core 65 GFLOP/s for 64 tokens x 1024 x 3072 and 42 for 64 x 3072 x
-// 1024, where ours has 88 and 91 of a peak of 118.) A row's result depends neither on its tile nor
-// on the number of threads. One Run at a time per object; the object owns only scratch.
+// are decoded into the worker's scratch and multiplied there: in f32, as integers, or in bf16 by
+// AMX (amx_tiles.h). A row's result depends neither on its tile nor on the number of threads. One
+// Run at a time per object; the object owns only scratch.
 
 #ifndef VARVE_RUNTIME_KERNELS_LINEAR_H_
 #define VARVE_RUNTIME_KERNELS_LINEAR_H_
@@ -22,19 +20,23 @@
 
 #include "runtime/kernels/weights.h"
 #include "varve/executor.h"
+#include "varve/status.h"
 
 namespace varve {
 
 // How the product of many tokens is computed. F32 weights always use f32.
 enum class ProductPrecision {
   kF32,   // exact decode, f32 products
-  kBF16,  // operands rounded to bf16, f32 sums: 1.7 times as fast on Zen 4, more with AMX
+  kBF16,  // operands rounded to bf16, f32 sums. With AMX-BF16; as kF32 on other machines
   kI16,   // weights of integers as they are, activations of 14 bits (integer_tile.h), f32 sums over
           // blocks: twice as fast with VNNI. Weights of floats use f32.
 };
 
 // bf16 where the machine has AMX-BF16, i16 where it has AVX-512 VNNI, f32 elsewhere.
 ProductPrecision FastestPrecision();
+
+// Whether this machine has it: an error says what to use instead.
+Status CheckPrecision(ProductPrecision precision);
 
 // "f32", "bf16", "i16".
 const char* NameOf(ProductPrecision precision);

@@ -3,32 +3,38 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/align.h"
+
 namespace varve {
 
-void IntegerInputs::Start(size_t num_tasks, int num_tokens) {
+void LinearInputs::Start(size_t num_tasks, int num_tokens) {
   num_used_ = 0;
   if (inputs_.size() < num_tasks) inputs_.resize(num_tasks);
   num_tokens_ = num_tokens;
 }
 
-IntegerInputs::Key IntegerInputs::KeyOf(const LinearTask& task) {
+LinearInputs::Key LinearInputs::KeyOf(const LinearTask& task) {
   return {task.input, task.weights->cols, InputStride(task),
           InfoOf(task.weights->type).block_values};
 }
 
-IntegerInputs::Input* IntegerInputs::Find(const Key& key) {
+LinearInputs::Input* LinearInputs::Find(const Key& key) {
   for (size_t i = 0; i < num_used_; ++i) {
     if (inputs_[i].key == key) return &inputs_[i];
   }
   return nullptr;
 }
 
-bool IntegerInputs::Input::Reserve(int64_t num_tokens) {
+bool LinearInputs::Input::Reserve(int64_t num_tokens) {
   // Scales, sums and sums of halves, four bytes each.
   const int64_t floats = key.cols / key.block + key.cols / kRoundedRun + 2 * key.cols / kRoundedRun;
   const size_t wanted =
       static_cast<size_t>(num_tokens) * (static_cast<size_t>(key.cols) * sizeof(int16_t) +
                                          static_cast<size_t>(floats) * sizeof(float));
+  return ReserveBytes(wanted);
+}
+
+bool LinearInputs::Input::ReserveBytes(size_t wanted) {
   if (bytes >= wanted) return true;
   memory.reset();
   memory = hwy::AllocateAligned<std::byte>(wanted);
@@ -36,7 +42,7 @@ bool IntegerInputs::Input::Reserve(int64_t num_tokens) {
   return memory != nullptr;
 }
 
-const RoundedInput* IntegerInputs::Round(const WeightKernels& kernels, const LinearTask& task) {
+const RoundedInput* LinearInputs::Round(const WeightKernels& kernels, const LinearTask& task) {
   const Key key = KeyOf(task);
   if (const Input* found = Find(key)) return found->rounded;
   Input& input = inputs_[num_used_];
@@ -62,8 +68,8 @@ const RoundedInput* IntegerInputs::Round(const WeightKernels& kernels, const Lin
   return input.rounded;
 }
 
-const PackedInputs* IntegerInputs::Pack(const WeightKernels& kernels, const LinearTask& task,
-                                        Executor& executor) {
+const PackedInputs* LinearInputs::Pack(const WeightKernels& kernels, const LinearTask& task,
+                                       Executor& executor) {
   const Key key = KeyOf(task);
   if (const Input* found = Find(key)) return &found->packed;
   Input& input = inputs_[num_used_];
@@ -84,7 +90,30 @@ const PackedInputs* IntegerInputs::Pack(const WeightKernels& kernels, const Line
   return &input.packed;
 }
 
-size_t IntegerInputs::bytes() const {
+const uint16_t* LinearInputs::PackBf16(const AmxKernels& kernels, const LinearTask& task,
+                                       Executor& executor) {
+  Key key = KeyOf(task);
+  key.block = 0;
+  if (const Input* found = Find(key)) return reinterpret_cast<const uint16_t*>(found->codes());
+  Input& input = inputs_[num_used_];
+  input.key = key;
+  const int num_groups = static_cast<int>(CeilDiv(num_tokens_, kAmxRows));
+  const int64_t group_values = CeilDiv(key.cols, kAmxColumns) * kAmxTile;
+  if (!input.ReserveBytes(static_cast<size_t>(num_groups * group_values) * sizeof(uint16_t))) {
+    return nullptr;
+  }
+  auto* packed = reinterpret_cast<uint16_t*>(input.memory.get());
+  executor.ParallelFor(static_cast<size_t>(num_groups), [&](size_t group, int) {
+    const int first = static_cast<int>(group) * kAmxRows;
+    kernels.pack_tokens(key.values + first * key.stride, key.stride,
+                        std::min(kAmxRows, num_tokens_ - first), key.cols,
+                        packed + static_cast<int64_t>(group) * group_values);
+  });
+  ++num_used_;
+  return packed;
+}
+
+size_t LinearInputs::bytes() const {
   size_t bytes = inputs_.capacity() * sizeof(Input);
   for (const Input& input : inputs_) bytes += input.bytes;
   return bytes;

@@ -1,6 +1,6 @@
-// The inputs of one Run of LinearLayers as integers, each once however many tasks share it: rounded
-// for few tokens, packed for many. Private to linear.cc. Owns what it hands out until the next
-// Start; one call at a time.
+// The inputs of one Run of LinearLayers as its products want them, each once however many tasks
+// share it: rounded to integers for few tokens; for many packed, as integers or in bf16. Private to
+// linear.cc. Owns what it hands out until the next Start; one call at a time.
 
 #ifndef VARVE_RUNTIME_KERNELS_LINEAR_INPUTS_H_
 #define VARVE_RUNTIME_KERNELS_LINEAR_INPUTS_H_
@@ -11,6 +11,7 @@
 
 #include <hwy/aligned_allocator.h>
 
+#include "runtime/kernels/amx_tiles.h"
 #include "runtime/kernels/linear.h"
 #include "runtime/kernels/weights.h"
 
@@ -20,7 +21,7 @@ inline ptrdiff_t InputStride(const LinearTask& task) {
   return task.input_stride != 0 ? task.input_stride : task.weights->cols;
 }
 
-class IntegerInputs {
+class LinearInputs {
  public:
   // Forgets the inputs of the last Run.
   void Start(size_t num_tasks, int num_tokens);
@@ -30,6 +31,9 @@ class IntegerInputs {
   // Any number of tokens, in parallel; null if memory ran out.
   const PackedInputs* Pack(const WeightKernels& kernels, const LinearTask& task,
                            Executor& executor);
+  // [ceil(num_tokens / 16), ceil(cols / 32), 16 pairs, 16 tokens, 2] bf16 (amx_tiles.h), for
+  // weights of any type; null if memory ran out.
+  const uint16_t* PackBf16(const AmxKernels& kernels, const LinearTask& task, Executor& executor);
 
   size_t bytes() const;
 
@@ -39,7 +43,7 @@ class IntegerInputs {
     const float* values = nullptr;
     int64_t cols = 0;
     ptrdiff_t stride = 0;
-    int block = 0;
+    int block = 0;  // 0: bf16
     bool operator==(const Key&) const = default;
   };
   struct Input {
@@ -51,6 +55,7 @@ class IntegerInputs {
 
     // Room for the codes, scales and sums of this many tokens; false if there is none.
     bool Reserve(int64_t num_tokens);
+    bool ReserveBytes(size_t wanted);
     int16_t* codes() const { return reinterpret_cast<int16_t*>(memory.get()); }
     float* scales(int64_t num_tokens) const {
       return reinterpret_cast<float*>(codes() + key.cols * num_tokens);

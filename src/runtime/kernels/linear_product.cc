@@ -1,14 +1,14 @@
 #include "runtime/kernels/linear_product.h"
 
-#include <map>
+#include <algorithm>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 #include <hwy/aligned_allocator.h>
 
+#include "base/align.h"
 #include "kernels/kernels.h"
-#include "runtime/kernels/onednn.h"
+#include "runtime/kernels/amx_tiles.h"
 
 namespace varve {
 namespace {
@@ -42,9 +42,13 @@ constexpr std::pair<const char*, ProductPrecision> kPrecisions[] = {
 }  // namespace
 
 ProductPrecision FastestPrecision() {
-  if (OneDnnUsesAmx()) return ProductPrecision::kBF16;
-  const std::string_view table = ActiveKernels().name;
-  return table == "avx512_vnni" ? ProductPrecision::kI16 : ProductPrecision::kF32;
+  if (ActiveKernels().name != std::string_view("avx512_vnni")) return ProductPrecision::kF32;
+  return FindAmxKernels() != nullptr ? ProductPrecision::kBF16 : ProductPrecision::kI16;
+}
+
+Status CheckPrecision(ProductPrecision precision) {
+  if (precision != ProductPrecision::kBF16 || FindAmxKernels() != nullptr) return Status();
+  return Unimplemented("bf16: this machine has no AMX-BF16; use i16 or f32");
 }
 
 const char* NameOf(ProductPrecision precision) {
@@ -58,9 +62,23 @@ std::optional<ProductPrecision> FindPrecision(std::string_view name) {
   return std::nullopt;
 }
 
-struct TileMultiplier::Impl {
-  using Shape = std::tuple<int, int64_t, int64_t>;  // tokens, rows, cols
+void WriteProducts(const float* products, int num_tokens, int64_t rows,
+                   const ProductOutput& output) {
+  float* to = output.data;
+  for (int t = 0; t < num_tokens; ++t, products += rows, to += output.stride) {
+    if (output.bias == nullptr && !output.add) {
+      std::copy(products, products + rows, to);
+    } else if (output.bias == nullptr) {
+      for (int64_t r = 0; r < rows; ++r) to[r] += products[r];
+    } else if (!output.add) {
+      for (int64_t r = 0; r < rows; ++r) to[r] = products[r] + output.bias[r];
+    } else {
+      for (int64_t r = 0; r < rows; ++r) to[r] += products[r] + output.bias[r];
+    }
+  }
+}
 
+struct TileMultiplier::Impl {
   // C[tokens, rows] = X[tokens, cols] * W[rows, cols]^T
   bool MultiplyF32(const WeightKernels& kernels, const TileProduct& p, float* out) {
     const int64_t rows = p.end - p.begin;
@@ -103,56 +121,67 @@ struct TileMultiplier::Impl {
     return true;
   }
 
-  bool MultiplyBF16(const WeightKernels& kernels, const TileProduct& p, float* out) {
+  // Some columns at a time, so that their weights stay in the second-level cache and a block of
+  // tokens in the first.
+  bool MultiplyBf16(const WeightKernels& kernels, const AmxKernels& amx, const TileProduct& p) {
     const int64_t rows = p.end - p.begin;
     const int64_t cols = p.weights->cols;
-    uint16_t* tile = tile_bf16.Get(static_cast<size_t>(rows * cols));
-    const uint16_t* input = NarrowInput(kernels, p);
-    float* row = tile_f32.Get(static_cast<size_t>(cols));
-    if (tile == nullptr || input == nullptr || row == nullptr) return false;
-    for (int64_t r = 0; r < rows; ++r) {
-      kernels.decode[static_cast<int>(p.weights->type)](p.weights->row(p.begin + r), cols, row);
-      kernels.narrow_bf16(row, cols, tile + r * cols);
+    const int64_t groups = CeilDiv(rows, kAmxRows);
+    const int64_t token_groups = CeilDiv(p.num_tokens, kAmxRows);
+    uint16_t* tile = tile_bf16.Get(static_cast<size_t>(groups * kAmxRows * kBf16Columns));
+    float* row = tile_f32.Get(kBf16Columns);
+    float* sums = tile_sums.Get(static_cast<size_t>(groups * token_groups) * kAmxRows * kAmxRows);
+    if (tile == nullptr || row == nullptr || sums == nullptr) return false;
+    AmxProduct product;
+    product.weights = tile;
+    product.row_groups = static_cast<int>(groups);
+    product.token_groups = static_cast<int>(token_groups);
+    product.tokens_steps = CeilDiv(cols, kAmxColumns);
+    product.sums = sums;
+    for (int64_t first = 0; first < cols; first += kBf16Columns) {
+      const int64_t count = std::min(kBf16Columns, cols - first);
+      product.tokens = p.bf16 + first / kAmxColumns * kAmxTile;
+      product.steps = CeilDiv(count, kAmxColumns);
+      product.add = first > 0;
+      DecodeBf16(kernels, amx, p, first, count, row, tile);
+      amx.multiply(product);
     }
-    const Bf16Product* made = FindProduct({p.num_tokens, rows, cols});
-    if (made == nullptr) return false;
-    uint8_t* pad = scratchpad.Get(made->scratch_bytes());
-    return pad != nullptr && made->Run(input, tile, out, pad);
+    amx.write_sums({.sums = sums,
+                    .num_tokens = p.num_tokens,
+                    .rows = rows,
+                    .bias = p.output.bias,
+                    .add = p.output.add,
+                    .out = p.output.data,
+                    .stride = p.output.stride});
+    return true;
   }
 
-  // The tiles of a run share their input: it is rounded once per worker.
-  const uint16_t* NarrowInput(const WeightKernels& kernels, const TileProduct& p) {
-    const auto key = std::make_tuple(p.run, p.input, p.weights->cols);
-    uint16_t* narrow = input_bf16.Get(static_cast<size_t>(p.num_tokens * p.weights->cols));
-    if (narrow == nullptr || key == narrowed) return narrow;
-    for (int t = 0; t < p.num_tokens; ++t) {
-      kernels.narrow_bf16(p.input + t * p.input_stride, p.weights->cols,
-                          narrow + t * p.weights->cols);
+  // Columns [first, first + count) of all rows, as an AmxProduct has them. Rows that the last group
+  // lacks are zeros.
+  static void DecodeBf16(const WeightKernels& kernels, const AmxKernels& amx, const TileProduct& p,
+                         int64_t first, int64_t count, float* values, uint16_t* tile) {
+    const WeightTypeInfo& info = InfoOf(p.weights->type);
+    const auto decode = kernels.decode[static_cast<int>(p.weights->type)];
+    const int64_t group_values = CeilDiv(count, kAmxColumns) * kAmxTile;
+    const int64_t rows = p.end - p.begin;
+    for (int64_t r = 0; r < AlignUp(rows, kAmxRows); ++r) {
+      if (r < rows) {
+        decode(p.weights->row(p.begin + r) + first / info.block_values * info.block_bytes, count,
+               values);
+      } else if (r == rows) {
+        std::fill_n(values, count, 0.0f);
+      }
+      amx.pack_row(values, count, tile + r / kAmxRows * group_values + r % kAmxRows * kAmxColumns);
     }
-    narrowed = key;
-    return narrow;
   }
 
-  // Null where oneDNN has none for the shape.
-  const Bf16Product* FindProduct(const Shape& shape) {
-    const auto found = bf16_products.find(shape);
-    if (found != bf16_products.end()) return found->second.get();
-    if (bf16_products.size() >= kMaxProducts) bf16_products.clear();
-    const auto [tokens, rows, cols] = shape;
-    return bf16_products.emplace(shape, Bf16Product::Make(tokens, rows, cols)).first->second.get();
-  }
-
-  // A model has a dozen shapes, prompts end in a chunk of any length.
-  static constexpr size_t kMaxProducts = 256;
-  std::map<Shape, std::unique_ptr<Bf16Product>> bf16_products;
+  static constexpr int64_t kBf16Columns = 512;  // whole blocks of every type
   Scratch<float> tile_f32;
   Scratch<int16_t> tile_i16;
   Scratch<float> token_sums;
   Scratch<float> products;
   Scratch<uint16_t> tile_bf16;
-  Scratch<uint16_t> input_bf16;
-  std::tuple<uint64_t, const float*, int64_t> narrowed;  // what input_bf16 holds
-  Scratch<uint8_t> scratchpad;
+  Scratch<float> tile_sums;
 };
 
 TileMultiplier::TileMultiplier() : impl_(std::make_unique<Impl>()) {}
@@ -160,22 +189,23 @@ TileMultiplier::~TileMultiplier() = default;
 TileMultiplier::TileMultiplier(TileMultiplier&&) noexcept = default;
 TileMultiplier& TileMultiplier::operator=(TileMultiplier&&) noexcept = default;
 
-const float* TileMultiplier::Multiply(const WeightKernels& kernels, ProductPrecision precision,
-                                      const TileProduct& product) {
+bool TileMultiplier::Multiply(const WeightKernels& kernels, const TileProduct& product) {
+  const AmxKernels* amx = product.bf16 != nullptr ? FindAmxKernels() : nullptr;
+  if (amx != nullptr && impl_->MultiplyBf16(kernels, *amx, product)) return true;
   const int64_t rows = product.end - product.begin;
   float* out = impl_->products.Get(static_cast<size_t>(product.num_tokens * rows));
-  if (out == nullptr) return nullptr;
-  const bool bf16 =
-      precision == ProductPrecision::kBF16 && product.weights->type != WeightType::kF32;
-  if (bf16 && impl_->MultiplyBF16(kernels, product, out)) return out;
-  if (product.packed != nullptr && impl_->MultiplyI16(kernels, product, out)) return out;
-  return impl_->MultiplyF32(kernels, product, out) ? out : nullptr;
+  if (out == nullptr) return false;
+  if ((product.packed == nullptr || !impl_->MultiplyI16(kernels, product, out)) &&
+      !impl_->MultiplyF32(kernels, product, out)) {
+    return false;
+  }
+  WriteProducts(out, product.num_tokens, rows, product.output);
+  return true;
 }
 
 size_t TileMultiplier::bytes() const {
   return impl_->tile_f32.bytes() + impl_->tile_i16.bytes() + impl_->token_sums.bytes() +
-         impl_->products.bytes() + impl_->tile_bf16.bytes() + impl_->input_bf16.bytes() +
-         impl_->scratchpad.bytes();
+         impl_->products.bytes() + impl_->tile_bf16.bytes() + impl_->tile_sums.bytes();
 }
 
 }  // namespace varve

@@ -1,5 +1,5 @@
 // One tile of a many-token product on one thread: weights decoded into scratch and multiplied
-// there, as floats, as integers, or in bf16 by oneDNN (onednn.h). Private to linear.cc.
+// there, as floats, as integers, or in bf16 (amx_tiles.h). Private to linear.cc.
 
 #ifndef VARVE_RUNTIME_KERNELS_LINEAR_PRODUCT_H_
 #define VARVE_RUNTIME_KERNELS_LINEAR_PRODUCT_H_
@@ -13,6 +13,18 @@
 
 namespace varve {
 
+// Where the products of some rows go.
+struct ProductOutput {
+  float* data = nullptr;        // [tokens, rows], those of a token stride apart
+  ptrdiff_t stride = 0;         // in floats
+  const float* bias = nullptr;  // [rows] or null
+  bool add = false;             // to what is there
+};
+
+// products [num_tokens, rows]
+void WriteProducts(const float* products, int num_tokens, int64_t rows,
+                   const ProductOutput& output);
+
 struct TileProduct {
   const WeightMatrix* weights = nullptr;
   int64_t begin = 0;  // rows of the weights
@@ -20,11 +32,12 @@ struct TileProduct {
   const float* input = nullptr;  // [num_tokens, cols], input_stride apart
   ptrdiff_t input_stride = 0;
   int num_tokens = 0;
-  uint64_t run = 0;                      // inputs of the same run and address hold the same values
+  ProductOutput output;
   const PackedInputs* packed = nullptr;  // the input as integers, for kI16; or null
+  const uint16_t* bf16 = nullptr;  // packed in bf16 (LinearInputs::PackBf16), for kBF16; or null
 };
 
-// Scratch and cached primitives of one worker; one call at a time.
+// Scratch of one worker; one call at a time.
 class TileMultiplier {
  public:
   TileMultiplier();
@@ -32,9 +45,8 @@ class TileMultiplier {
   TileMultiplier(TileMultiplier&&) noexcept;
   TileMultiplier& operator=(TileMultiplier&&) noexcept;
 
-  // [num_tokens, end - begin], valid until the next call; null if memory ran out.
-  const float* Multiply(const WeightKernels& kernels, ProductPrecision precision,
-                        const TileProduct& product);
+  // False if memory ran out; then nothing was written.
+  bool Multiply(const WeightKernels& kernels, const TileProduct& product);
 
   size_t bytes() const;
 

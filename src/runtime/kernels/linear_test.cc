@@ -180,7 +180,6 @@ TEST(LinearLayers, NothingToDoIsNothing) {
   linear.Run(1, {});
 }
 
-// oneDNN would like a team of threads for each of ours.
 TEST(LinearLayers, ProductsStartNoThreadsBesideThePool) {
   const auto threads_now = [] {
     const std::filesystem::directory_iterator tasks("/proc/self/task");
