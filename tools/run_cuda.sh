@@ -34,22 +34,24 @@ part_wide() { bench wide 90; }
 part_full() { bench full 240; }
 part_masses() { timeout 60 "$build/cuda_bench" --set quick --rungs "$rungs" --page-lse 1 --out "$out/cuda-masses.json"; }
 part_tiling() {
-  local tiling
+  local tiling ok=0
   for tiling in pages tiles; do
     echo "tiling by $tiling"
-    timeout 60 "$build/cuda_bench" --set quick --rungs f16,q8_0 --tiling "$tiling" --out "$out/cuda-tiling-$tiling.json"
+    timeout 60 "$build/cuda_bench" --set quick --rungs f16,q8_0 --tiling "$tiling" --out "$out/cuda-tiling-$tiling.json" || ok=1
   done
+  return "$ok"
 }
 part_profile() {
-  local rung
+  local rung ok=0
   for rung in ${VARVE_CUDA_PROFILE:-f16 q4_0 t4 t3}; do
     timeout 60 ncu --clock-control none --section SpeedOfLight --section Occupancy --section WarpStateStats \
       --section ComputeWorkloadAnalysis --section MemoryWorkloadAnalysis --section InstructionStats --section SchedulerStats \
       --section LaunchStats -k regex:AttendPages -c 1 "$build/cuda_bench" --set quick --rungs "$rung" --out /dev/null \
-      >"$out/profile-$rung.txt" 2>&1 || tail -n 5 "$out/profile-$rung.txt"
+      >"$out/profile-$rung.txt" 2>&1 || { tail -n 5 "$out/profile-$rung.txt"; ok=1; }
     timeout 60 ncu --clock-control none --section SourceCounters --page source --csv -k regex:AttendPages -c 1 \
-      "$build/cuda_bench" --set quick --rungs "$rung" --out /dev/null >"$out/source-$rung.csv" 2>&1 || tail -n 5 "$out/source-$rung.csv"
+      "$build/cuda_bench" --set quick --rungs "$rung" --out /dev/null >"$out/source-$rung.csv" 2>&1 || { tail -n 5 "$out/source-$rung.csv"; ok=1; }
   done
+  return "$ok"
 }
 part_prompt() { timeout 60 "$build/prompt_bench" --rungs "$rungs" --out "$out/cuda-prompt.json" 2>&1 | tee "$out/cuda-prompt.log"; }
 part_step() { timeout 200 "$build/step_bench" --batches "${VARVE_CUDA_BATCHES:-1,8}" --rungs "$rungs" --out "$out/cuda-step.json" 2>&1 | tee "$out/cuda-step.log"; }

@@ -18,7 +18,16 @@ class StepHandle {
  public:
   StepHandle(std::shared_ptr<CacheHandle> cache, const std::vector<StepEntry>& entries)
       : cache_(std::move(cache)) {
-    step_.emplace(cache_->RunAndTake([&](Cache& held) { return Step::Begin(held, entries); }));
+    try {
+      cache_->RunAndTake([&](Cache& held) -> Status {
+        VARVE_ASSIGN_OR_RETURN(Step step, Step::Begin(held, entries));
+        step_.emplace(std::move(step));
+        return Status();
+      });
+    } catch (...) {  // an observer may have raised behind the beginning
+      if (step_.has_value()) Abort();
+      throw;
+    }
   }
   ~StepHandle() {
     try {

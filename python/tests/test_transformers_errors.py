@@ -237,6 +237,39 @@ def test_a_long_forward_that_fails_gives_back_what_its_steps_dropped():
     assert content(cache) == content(other) != before
 
 
+def test_a_forward_whose_observer_raises_behind_the_commit_gives_back_what_it_dropped():
+    """Layers 0 and 2 have windows of 40 tokens: the end of the step drops pages that the forward before has seen."""
+    model = make_model("Gemma2")
+    plan = "1: evict=h2o,ratio=2,sink=16,recent=32,trigger=64,every=128,page=16,log_stats=1"
+    fails = []
+
+    def watch(line):
+        if fails:
+            raise KeyError("from the observer")
+
+    cache = make_cache(model, plan, on_log=watch)
+    with torch.no_grad():
+        run(model, cache, **make_inputs(2, 330, padding=()))
+        before = content(cache)
+        fails.append(True)
+        more = make_inputs(2, 110, padding=(), seed=6)["input_ids"]
+        assert cache.native.max_step_tokens(cache.sequences[0]) >= 110
+        with pytest.raises(KeyError, match="from the observer"):
+            run(model, cache, input_ids=more)
+            run(model, cache, input_ids=more[:, :10])  # what was decided is dropped by the next step
+        fails.clear()
+        assert cache.stats()["sequences"] == 2
+        other = make_cache(model, plan, on_log=lambda line: None)
+        run(model, other, **make_inputs(2, 330, padding=()))
+        if cache.get_seq_length() == 440:
+            run(model, other, input_ids=more)
+        else:
+            assert content(cache) == before
+        assert content(cache) == content(other)
+        last = make_inputs(2, 5, padding=(), seed=7)["input_ids"]
+        assert torch.equal(run(model, cache, input_ids=last).logits, run(model, other, input_ids=last).logits)
+
+
 def test_a_long_forward_that_breaks_off_does_not_keep_the_cache():
     model = make_model()
     cache = make_cache(model, POLICY)

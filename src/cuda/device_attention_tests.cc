@@ -209,14 +209,20 @@ VARVE_CUDA_TEST(Attention, OfAQueryOfZerosIsTheMeanOfTheLiveRows) {
 
 // 99 KiB of shared memory, as devices for desktops have: strips of wide heads do not fit, by twos
 // or at all.
+constexpr size_t kDesktopShared = 101376;
+
 VARVE_CUDA_TEST(Attention, ReadsWherePagesLieWhatDoesNotFitSharedMemory) {
   uint64_t seed = 630;
   for (const int dim : {64, 128, 256}) {
     for (const DeviceRung rung : {kF16, kBF16, kQ8_0}) {
       for (const int page_tokens : {64, 128}) {
+        // The only coded strips here that do not fit. Kernels for a device with more shared memory
+        // take it for granted that they do (StripInShared).
+        const bool too_large = rung == kQ8_0 && dim == 128 && page_tokens == 128;
+        if (too_large && Limits().shared_per_block > 2 * kDesktopShared) continue;
         CaseSpec spec;
         spec.seed = ++seed;
-        spec.shared_per_block = 101376;
+        spec.shared_per_block = kDesktopShared;
         spec.head_dim = dim;
         spec.page_tokens = page_tokens;
         spec.sequences = {Pages(rung, rung, 64 * 5 + 3, page_tokens, true), {}};

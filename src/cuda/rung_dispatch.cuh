@@ -28,10 +28,11 @@ __device__ __forceinline__ QuerySet<D, NT> SetOf(Shared& shared, int order, int 
   return {shared.Set(order) + at.lane, &shared.offsets[offsets][0][2 * at.i]};
 }
 
-// Strips of these kernels always fit into shared memory, but for those of floats.
+// Strips of these kernels always fit into 227 KiB of shared memory, but for those of floats. From
+// compute capability 12.0 on devices have 99 KiB again, so nothing is assumed there.
 template <int D, bool kPq>
 __device__ __forceinline__ const std::byte* StripInShared(const std::byte* strip) {
-#if __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200
   if constexpr (D <= 128 && !kPq) return InShared(strip);
 #endif
   return strip;

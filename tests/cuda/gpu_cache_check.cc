@@ -86,7 +86,11 @@ std::vector<float> Feed(Cache& cache, SequenceId id, int64_t first, int count,
 double LargestDifference(const std::vector<float>& a, const std::vector<float>& b) {
   if (a.size() != b.size()) return INFINITY;
   double largest = 0;
-  for (size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(double{a[i]} - b[i]));
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double off = std::abs(double{a[i]} - b[i]);
+    if (std::isnan(off)) return INFINITY;  // std::max would lose it
+    largest = std::max(largest, off);
+  }
   return largest;
 }
 

@@ -173,7 +173,9 @@ class VarveCache(Cache):
         plan = self.plan if self._keeps_windows else plan_with_windows(self.plan, windows)
         stream = torch.cuda.current_stream(self._device).cuda_stream if self._device.type == "cuda" else 0
         native = _native.Cache(shape_of(self._config), plan, device=self._device, stream=stream, **self._options)
-        return self.store_class(native, windows, self.plan, self._key_pairs)
+        store = self.store_class(native, windows, self.plan, self._key_pairs)
+        store.commit_may_raise = any(self._options[name] is not None for name in ("on_retention", "on_log"))
+        return store
 
     def store_for(self, rows: torch.Tensor) -> Store:
         """The store, which an empty cache brings to the device of its first rows."""

@@ -50,26 +50,41 @@ class Forward:
     done: set[int] = field(default_factory=set)
     # Per layer (keys, values, queries or None, options of attention)
     waiting: list[tuple] = field(default_factory=list)
+    # Of the sequences, from before the step: what an observer that raises behind the commit brings back
+    forks: list[int] = field(default_factory=list)
 
     @staticmethod
-    def begin(cache: Cache, sequences: list[int], spans: Spans) -> Forward:
+    def begin(cache: Cache, sequences: list[int], spans: Spans, commit_may_raise: bool = False) -> Forward:
         entries = [(s, count) for s, count in zip(sequences, spans.counts) if count]
-        if all(count <= cache.max_step_tokens(s) for s, count in entries):
-            return Forward(spans, cache.step(entries) if entries else None)
-        return Forward(spans, None, waiting=[])
+        forward = Forward(spans, None)
+        if not entries or any(count > cache.max_step_tokens(s) for s, count in entries):
+            return forward
+        if commit_may_raise:
+            forward.forks = [cache.fork(sequence) for sequence in sequences]
+        try:
+            forward.step = cache.step(entries)
+        except BaseException:
+            forward.free_forks(cache)
+            raise
+        return forward
 
     @property
     def waits(self) -> bool:
         return self.step is None and any(self.spans.counts)
 
-    def abort(self) -> None:
+    def abort(self, cache: Cache) -> None:
         if self.step is not None:
             self.step.abort()
+        self.free_forks(cache)
         self.waiting.clear()
 
+    def free_forks(self, cache: Cache) -> None:
+        while self.forks:
+            cache.free(self.forks.pop())
+
     def finish(self, cache: Cache, sequences: list[int]) -> None:
-        """Keeps the tokens: ends the step, or feeds what waits. All tokens or none; after a failure of the feeding
-        `sequences` are others, with the content from before."""
+        """Keeps the tokens: ends the step, or feeds what waits. All tokens or none; after a failure `sequences` may be
+        others, with the content from before."""
         if self.step is not None:
             self._commit(cache, sequences)
         elif self.waits:
@@ -77,14 +92,21 @@ class Forward:
         self.waiting.clear()
 
     def _commit(self, cache: Cache, sequences: list[int]) -> None:
+        """The end of a step drops old rows, which no truncation brings back; so forks where observers may raise."""
         before = [cache.next_position(sequence) for sequence in sequences]
         try:
             self.step.commit()
-        except BaseException:  # an observer may have raised behind the commit
-            for sequence, position in zip(sequences, before):
-                if cache.next_position(sequence) > position:
+        except BaseException:
+            for b, (sequence, position) in enumerate(zip(sequences, before)):
+                if cache.next_position(sequence) == position:
+                    continue
+                if self.forks:
+                    self.forks[b], sequences[b] = sequence, self.forks[b]
+                else:
                     cache.truncate(sequence, position)
             raise
+        finally:
+            self.free_forks(cache)
 
     def _feed_all(self, cache: Cache, sequences: list[int]) -> None:
         """In several steps. Each may drop old rows, which no truncation brings back, so forks hold what there was."""

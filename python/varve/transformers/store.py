@@ -26,11 +26,12 @@ class Store:
         self.windows = windows
         self.dropping = drops_rows(user_plan)
         self.ranks = "evict" in self.dropping
+        self.commit_may_raise = False  # an observer is called behind commits
         self.reset()
 
     def reset(self) -> None:
         if getattr(self, "forward", None) is not None:
-            self.forward.abort()
+            self.forward.abort(self.cache)
         self.forward: Forward | None = None
         self.leave_batch()
         self.num_tokens = 0  # seen, padding included
@@ -137,7 +138,7 @@ class Store:
             if is_first:
                 for _ in range(batch):
                     self.sequences.append(self.cache.create_sequence())
-            self.forward = Forward.begin(self.cache, self.sequences, spans)
+            self.forward = Forward.begin(self.cache, self.sequences, spans, self.commit_may_raise)
         except BaseException:
             if is_first:
                 self.leave_batch()
@@ -196,7 +197,7 @@ class Store:
         forward, self.forward = self.forward, None
         if forward is None:
             return
-        forward.abort()
+        forward.abort(self.cache)
         if forward.is_first:
             self.leave_batch()
 

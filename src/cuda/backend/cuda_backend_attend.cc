@@ -29,13 +29,18 @@ TensorRows OutputOf(const AttendRequest& request, int heads, int dim) {
           request.output_dtype};
 }
 
-// Whether tensors that tensor_of(request) gives lie behind one another, as one dense array.
+// What kernels for prompts load and store at once.
+constexpr uintptr_t kRowAlignment = 16;
+
+// Whether tensors that tensor_of(request) gives lie behind one another, as one dense array at an
+// address that kernels take.
 template <typename TensorOf>
 bool AreOneArray(std::span<const AttentionRequest> requests, const TensorOf& tensor_of) {
   const std::byte* next = nullptr;
   for (const AttentionRequest& request : requests) {
     const TensorRows rows = tensor_of(*request.request);
     if (!rows.IsDense() || (next != nullptr && rows.data != next)) return false;
+    if (reinterpret_cast<uintptr_t>(rows.data) % kRowAlignment != 0) return false;
     next = rows.data + rows.bytes();
   }
   return true;
