@@ -71,6 +71,14 @@ uint32_t GgmlNumber(WeightType type) {
       return 13;
     case WeightType::kQ6K:
       return 14;
+    case WeightType::kQ2K:
+      return 10;
+    case WeightType::kQ3K:
+      return 11;
+    case WeightType::kIQ4_NL:
+      return 20;
+    case WeightType::kIQ4_XS:
+      return 23;
   }
   return 0;
 }

@@ -48,7 +48,8 @@ ARRAYS = {
     "array.bool": [True, False, True],
 }
 QUANTIZED = (Type.Q8_0, Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1)
-K_TYPES = (Type.Q4_K, Type.Q5_K, Type.Q6_K)  # the package reads these and does not make them
+# The package reads these and does not make them.
+READ_ONLY = (Type.Q4_K, Type.Q5_K, Type.Q6_K, Type.Q2_K, Type.Q3_K, Type.IQ4_NL, Type.IQ4_XS)
 
 
 def add_tensors(writer: GGUFWriter, rng: np.random.Generator) -> None:
@@ -59,7 +60,7 @@ def add_tensors(writer: GGUFWriter, rng: np.random.Generator) -> None:
     writer.add_tensor("bf16.weight", quantize(values, Type.BF16), raw_dtype=Type.BF16)
     for kind in QUANTIZED:
         writer.add_tensor(f"{kind.name.lower()}.weight", quantize(values, kind), raw_dtype=kind)
-    for kind in K_TYPES:
+    for kind in READ_ONLY:
         _, block_bytes = GGML_QUANT_SIZES[kind]
         blocks = rng.integers(0, 256, (2, block_bytes), dtype=np.uint8)
         writer.add_tensor(f"{kind.name.lower()}.weight", blocks, raw_dtype=kind)

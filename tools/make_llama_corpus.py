@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 ARCHITECTURES = ["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3"]
-NUM_TYPES = 11
+NUM_TYPES = 15
 FIRST_K_TYPE = 8
 NUM_KEYS = 30
 # Indices into kKeys and kStrings of the fuzzer.

@@ -13,11 +13,13 @@ import sys
 import gguf
 import numpy as np
 
-TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"]
+TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K",
+         "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS"]
 NUM_VALUES = 1024
 # Byte offsets of the f16 fields of a block.
 F16_FIELDS = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q4_K": [0, 2],
-              "Q5_K": [0, 2], "Q6_K": [208]}
+              "Q5_K": [0, 2], "Q6_K": [208], "Q2_K": [80, 82], "Q3_K": [108], "IQ4_NL": [0],
+              "IQ4_XS": [0]}
 # What the first blocks of random bytes have for scales: zero, signs, a subnormal, the largest.
 SCALES = np.array([0.01, -0.037, 6e-8, 65504.0, 0.0, 1.0], dtype=np.float16)
 

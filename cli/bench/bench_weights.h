@@ -18,8 +18,8 @@
 namespace varve::cli {
 
 struct BenchWeightsOptions {
-  std::vector<std::string> types = {"f16",  "q8_0", "q4_0", "q4_1", "q5_0",
-                                    "q5_1", "q4_k", "q5_k", "q6_k"};
+  std::vector<std::string> types = {"f16",  "q8_0", "q4_0", "q4_1", "q5_0",   "q5_1",  "q4_k",
+                                    "q5_k", "q6_k", "q2_k", "q3_k", "iq4_nl", "iq4_xs"};
   int64_t rows = 3072;
   int64_t cols = 1024;
   std::vector<int> threads;  // empty: all cores

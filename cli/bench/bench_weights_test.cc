@@ -12,6 +12,7 @@ namespace bench_weights_test {
 TEST(BenchWeights, NamesOfTypesAreReadInAnyCase) {
   EXPECT_EQ(*ParseWeightType("--types", "q4_k"), WeightType::kQ4K);
   EXPECT_EQ(*ParseWeightType("--types", "Q4_K"), WeightType::kQ4K);
+  EXPECT_EQ(*ParseWeightType("--types", "iq4_xs"), WeightType::kIQ4_XS);
   EXPECT_EQ(*ParseWeightType("--types", "f32"), WeightType::kF32);
   EXPECT_EQ(*ParseWeightType("--types", "bF16"), WeightType::kBF16);
   for (const char* text : {"", "q4", "q4_kk", "iq2_xs"}) {
@@ -46,8 +47,8 @@ TEST(BenchWeights, RefusesMatricesThatDoNotFitIntoMemory) {
 
 TEST(BenchWeights, EveryTypePassesItsCheckAndGetsARow) {
   BenchWeightsOptions options;
-  options.types = {"f32",  "f16",  "bf16", "q8_0", "q4_0", "q4_1",
-                   "q5_0", "q5_1", "q4_k", "q5_k", "q6_k"};
+  options.types = {"f32",  "f16",  "bf16", "q8_0", "q4_0", "q4_1",   "q5_0",  "q5_1",
+                   "q4_k", "q5_k", "q6_k", "q2_k", "q3_k", "iq4_nl", "iq4_xs"};
   options.rows = 33;
   options.cols = 256;
   options.threads = {2};
@@ -60,7 +61,7 @@ TEST(BenchWeights, EveryTypePassesItsCheckAndGetsARow) {
   std::ifstream file(options.json);
   const nlohmann::json report = nlohmann::json::parse(file);
   EXPECT_EQ(report["command"], "bench weights");
-  ASSERT_EQ(report["rows"].size(), 22u);
+  ASSERT_EQ(report["rows"].size(), 30u);
   for (const nlohmann::json& row : report["rows"]) {
     for (const char* key : {"type", "threads", "tokens", "median_us", "min_us", "gbps",
                             "bandwidth_fraction", "gflops", "max_error"}) {
@@ -78,7 +79,7 @@ TEST(BenchWeights, EveryTypePassesItsCheckAndGetsARow) {
 TEST(BenchWeights, PrecisionsOfManyTokensPassTheirChecks) {
   for (const ProductPrecision precision : {ProductPrecision::kI16, ProductPrecision::kBF16}) {
     BenchWeightsOptions options;
-    options.types = {"f16", "q4_1", "q4_k", "q6_k"};
+    options.types = {"f16", "q4_1", "q4_k", "q6_k", "q2_k", "q3_k", "iq4_nl", "iq4_xs"};
     options.rows = 33;
     options.cols = 256;
     options.threads = {2};

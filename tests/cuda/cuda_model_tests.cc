@@ -26,8 +26,8 @@ TEST(CudaModel, AgreesWithTheCpuForEveryKindOfLayer) {
 }
 
 TEST(CudaModel, TakesWeightsOfAnyType) {
-  for (const WeightType type :
-       {WeightType::kF32, WeightType::kBF16, WeightType::kQ8_0, WeightType::kQ4_0}) {
+  for (const WeightType type : {WeightType::kF32, WeightType::kBF16, WeightType::kQ8_0,
+                                WeightType::kQ4_0, WeightType::kIQ4_NL}) {
     SCOPED_TRACE(InfoOf(type).name);
     Sides sides(Plain(), type);
     EXPECT_LT(sides.Compare(), type == WeightType::kBF16 ? kBF16Error : kF16Error);
@@ -38,7 +38,8 @@ TEST(CudaModel, TakesWeightsOfAnyType) {
 TEST(CudaModel, TakesWeightsInLargeBlocks) {
   LlamaConfig config = Plain();
   config.width = config.ffn_width = 256;
-  for (const WeightType type : {WeightType::kQ4K, WeightType::kQ6K}) {
+  for (const WeightType type : {WeightType::kQ4K, WeightType::kQ6K, WeightType::kQ2K,
+                                WeightType::kQ3K, WeightType::kIQ4_XS}) {
     SCOPED_TRACE(InfoOf(type).name);
     Sides sides(config, type);
     EXPECT_LT(sides.Compare(), kF16Error);

@@ -202,13 +202,16 @@ TEST(GgufCorrupt, RowsAreWholeBlocks) {
             "tensor \"t\": dims[0] 33 is not a multiple of 32, the block of Q8_0");
   ExpectLie(GgufBuilder().RawTensor("t", {128}, 12, std::vector<std::byte>(144)),
             "tensor \"t\": dims[0] 128 is not a multiple of 256, the block of Q4_K");
+  ExpectLie(GgufBuilder().RawTensor("t", {96}, 23, std::vector<std::byte>(136)),
+            "tensor \"t\": dims[0] 96 is not a multiple of 256, the block of IQ4_XS");
 }
 
 TEST(GgufCorrupt, TensorTypesThatAreNotReadAreNamedWithThoseThatAre) {
   const std::string readable =
-      " is not read; these are: F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K";
-  const std::pair<uint32_t, const char*> types[] = {{4, "unknown"}, {9, "Q8_1"},   {10, "Q2_K"},
-                                                    {23, "IQ4_XS"}, {39, "MXFP4"}, {77, "unknown"}};
+      " is not read; these are: F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K Q2_K Q3_K "
+      "IQ4_NL IQ4_XS";
+  const std::pair<uint32_t, const char*> types[] = {{4, "unknown"}, {9, "Q8_1"},   {18, "IQ3_XXS"},
+                                                    {21, "IQ3_S"},  {39, "MXFP4"}, {77, "unknown"}};
   for (const auto& [number, name] : types) {
     ExpectError(GgufBuilder().RawTensor("t", {256}, number, std::vector<std::byte>(64)).Build(),
                 StatusCode::kUnimplemented,

@@ -39,8 +39,8 @@ constexpr std::array<std::string_view, 42> kGgmlTypes = {
 };
 
 // Index: WeightType.
-constexpr std::array<uint32_t, kNumWeightTypes> kGgmlNumbers = {0, 1, 30, 8,  2, 3,
-                                                                6, 7, 12, 13, 14};
+constexpr std::array<uint32_t, kNumWeightTypes> kGgmlNumbers = {0,  1,  30, 8,  2,  3,  6, 7,
+                                                                12, 13, 14, 10, 11, 20, 23};
 
 }  // namespace
 

@@ -13,6 +13,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "runtime/kernels/rounded_input.h"
+
 namespace varve {
 
 inline constexpr int kPackedTokens = 16;     // of a group
@@ -24,18 +26,20 @@ inline constexpr int kIntegerColumns = 256;  // columns of a pass
 struct IntegerTile {
   const int16_t* values = nullptr;  // [rows, cols]
   const float* scales = nullptr;    // [rows, cols / block]
-  const float* offsets = nullptr;   // [rows, cols / 32]; null: none
+  const float* offsets = nullptr;   // [rows, cols / offset_run]; null: none
   int64_t rows = 0;
   int64_t cols = 0;
-  int block = 0;  // 32 or 256
-  int span = 0;   // columns whose products are summed as integers; divides block
+  int block = 0;                 // 32 or 256
+  int span = 0;                  // columns whose products are summed as integers; divides block
+  int offset_run = kRoundedRun;  // columns that share an offset: 32, or 16
 };
 
 // Activations; tokens that fill no group are followed by zeros.
 struct PackedInputs {
-  const int16_t* codes = nullptr;  // [groups, cols / 2, 16 tokens, 2 columns]
-  const float* scales = nullptr;   // [groups, cols / block, 16]
-  const float* sums = nullptr;     // [groups, cols / 32, 16]: scale * sum of 32 codes
+  const int16_t* codes = nullptr;    // [groups, cols / 2, 16 tokens, 2 columns]
+  const float* scales = nullptr;     // [groups, cols / block, 16]
+  const float* sums = nullptr;       // [groups, cols / 32, 16]: scale * sum of 32 codes
+  const float* half_sums = nullptr;  // [groups, cols / 16, 16]: scale * sum of 16 codes
   int num_tokens = 0;
 };
 

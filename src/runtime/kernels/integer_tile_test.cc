@@ -36,21 +36,24 @@ struct Packed {
         groups((num_tokens + kPackedTokens - 1) / kPackedTokens),
         codes(groups * kPackedTokens * cols),
         scales(groups * kPackedTokens * (cols / block)),
-        sums(groups * kPackedTokens * (cols / 32)) {
+        sums(groups * kPackedTokens * (cols / 32)),
+        half_sums(groups * kPackedTokens * (cols / 16)) {
     for (int64_t group = 0; group < groups; ++group) {
       const int64_t first = group * kPackedTokens;
       kernels.pack_inputs(&x[first * cols], cols,
                           std::min(kPackedTokens, num_tokens - static_cast<int>(first)), cols,
                           block, codes.data + first * cols, scales.data + first * (cols / block),
-                          sums.data + first * (cols / 32));
+                          sums.data + first * (cols / 32), half_sums.data + first * (cols / 16));
     }
   }
-  PackedInputs view() const { return {codes.data, scales.data, sums.data, num_tokens}; }
+  PackedInputs view() const {
+    return {codes.data, scales.data, sums.data, half_sums.data, num_tokens};
+  }
 
   int num_tokens;
   int64_t groups;
   Aligned<int16_t> codes;
-  Aligned<float> scales, sums;
+  Aligned<float> scales, sums, half_sums;
 };
 
 // A matrix as integers, by one table.
@@ -58,7 +61,7 @@ struct Integers {
   Integers(const RoundedKernels& kernels, const WeightMatrix& matrix)
       : values(matrix.rows * matrix.cols),
         scales(matrix.rows * matrix.cols / InfoOf(matrix.type).block_values),
-        offsets(matrix.rows * matrix.cols / 32) {
+        offsets(matrix.rows * matrix.cols / OffsetRun(matrix.type)) {
     kernels.decode_integers[static_cast<int>(matrix.type)](
         matrix.data, matrix.rows * matrix.cols, values.data(), scales.data(), offsets.data());
     view.values = values.data();
@@ -68,6 +71,7 @@ struct Integers {
     view.cols = matrix.cols;
     view.block = InfoOf(matrix.type).block_values;
     view.span = IntegerSpan(matrix.type);
+    view.offset_run = OffsetRun(matrix.type);
   }
   std::vector<int16_t> values;
   std::vector<float> scales, offsets;
@@ -96,7 +100,8 @@ TEST_P(IntegerWeights, AreTheWeightsExactly) {
     const std::vector<float> weights = matrix.Row(row);
     for (int64_t i = 0; i < tile.view.cols; ++i) {
       const int64_t at = row * tile.view.cols + i;
-      const double offset = tile.view.offsets != nullptr ? tile.offsets[at / 32] : 0.0;
+      const double offset =
+          tile.view.offsets != nullptr ? tile.offsets[at / tile.view.offset_run] : 0.0;
       const double weight = double{tile.scales[at / block()]} * tile.values[at] + offset;
       ASSERT_EQ(static_cast<float>(weight), weights[i]) << row << ", " << i;
     }
@@ -123,6 +128,8 @@ TEST_P(IntegerWeights, AndPackedInputsAreThoseOfTheScalarTable) {
   EXPECT_TRUE(
       SameBits(packed.scales.data, same.scales.data, tokens * (matrix.view().cols / block())));
   EXPECT_TRUE(SameBits(packed.sums.data, same.sums.data, tokens * (matrix.view().cols / 32)));
+  EXPECT_TRUE(
+      SameBits(packed.half_sums.data, same.half_sums.data, tokens * (matrix.view().cols / 16)));
 }
 
 TEST_P(IntegerWeights, ProductsAreWithinHalfAStepOfDoublePrecision) {
@@ -196,10 +203,13 @@ TEST_P(IntegerWeights, ARowsProductDoesNotDependOnItsTileNorOnTheOtherTokens) {
 }
 
 TEST_P(IntegerWeights, TheLargestValuesDoNotOverflow) {
-  const int64_t largest = block() == 32                ? 128
-                          : type() == WeightType::kQ4K ? 15 * 63
-                          : type() == WeightType::kQ5K ? 31 * 63
-                                                       : 32 * 128;
+  const int64_t largest = block() == 32                   ? 128
+                          : type() == WeightType::kQ4K    ? 15 * 63
+                          : type() == WeightType::kQ5K    ? 31 * 63
+                          : type() == WeightType::kQ2K    ? 3 * 15
+                          : type() == WeightType::kQ3K    ? 4 * 32
+                          : type() == WeightType::kIQ4_XS ? 127 * 32
+                                                          : 32 * 128;
   const int span = IntegerSpan(type());
   ASSERT_LT(largest * kPackedMost * span, int64_t{1} << 31);
   ASSERT_EQ(block() % span, 0);

@@ -27,7 +27,7 @@ LinearInputs::Input* LinearInputs::Find(const Key& key) {
 
 bool LinearInputs::Input::Reserve(int64_t num_tokens) {
   // Scales, sums and sums of halves, four bytes each.
-  const int64_t floats = key.cols / key.block + key.cols / kRoundedRun + 2 * key.cols / kRoundedRun;
+  const int64_t floats = key.cols / key.block + key.cols / kRoundedRun + key.cols / kRoundedHalf;
   const size_t wanted =
       static_cast<size_t>(num_tokens) * (static_cast<size_t>(key.cols) * sizeof(int16_t) +
                                          static_cast<size_t>(floats) * sizeof(float));
@@ -55,14 +55,15 @@ const RoundedInput* LinearInputs::Round(const WeightKernels& kernels, const Line
   for (int t = 0; t < num_tokens_; ++t) {
     kernels.rounded->round_input(key.values + t * key.stride, key.cols, key.block, codes, scales,
                                  sums);
-    for (int64_t i = 0; i < key.cols / 16; ++i) {
-      half_sums[i] = std::accumulate(codes + 16 * i, codes + 16 * i + 16, int32_t{0});
+    for (int64_t i = 0; i < key.cols / kRoundedHalf; ++i) {
+      const int16_t* half = codes + kRoundedHalf * i;
+      half_sums[i] = std::accumulate(half, half + kRoundedHalf, int32_t{0});
     }
     input.rounded[t] = {codes, scales, sums, half_sums};
     codes += key.cols;
     scales += key.cols / key.block;
     sums += key.cols / kRoundedRun;
-    half_sums += key.cols / 16;
+    half_sums += key.cols / kRoundedHalf;
   }
   ++num_used_;
   return input.rounded;
@@ -77,14 +78,16 @@ const PackedInputs* LinearInputs::Pack(const WeightKernels& kernels, const Linea
   const int num_groups = (num_tokens_ + kPackedTokens - 1) / kPackedTokens;
   const int64_t padded = int64_t{num_groups} * kPackedTokens;
   if (!input.Reserve(padded)) return nullptr;
-  input.packed = {input.codes(), input.scales(padded), input.sums(padded), num_tokens_};
+  float* half_sums = reinterpret_cast<float*>(input.half_sums(padded));
+  input.packed = {input.codes(), input.scales(padded), input.sums(padded), half_sums, num_tokens_};
   executor.ParallelFor(static_cast<size_t>(num_groups), [&](size_t group, int) {
     const int64_t first = static_cast<int64_t>(group) * kPackedTokens;
     const int count = std::min(kPackedTokens, num_tokens_ - static_cast<int>(first));
     kernels.rounded->pack_inputs(key.values + first * key.stride, key.stride, count, key.cols,
                                  key.block, input.codes() + first * key.cols,
                                  input.scales(padded) + first * (key.cols / key.block),
-                                 input.sums(padded) + first * (key.cols / kRoundedRun));
+                                 input.sums(padded) + first * (key.cols / kRoundedRun),
+                                 half_sums + first * (key.cols / kRoundedHalf));
   });
   ++num_used_;
   return &input.packed;

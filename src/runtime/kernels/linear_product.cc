@@ -105,9 +105,10 @@ struct TileMultiplier::Impl {
     tile.cols = p.weights->cols;
     tile.block = InfoOf(type).block_values;
     tile.span = IntegerSpan(type);
+    tile.offset_run = OffsetRun(type);
     const auto count = static_cast<size_t>(tile.rows * tile.cols);
     int16_t* values = tile_i16.Get(count);
-    float* scales = tile_f32.Get(count / tile.block + count / kRoundedRun);
+    float* scales = tile_f32.Get(count / tile.block + count / tile.offset_run);
     float* sums = token_sums.Get(static_cast<size_t>(tile.rows) * kIntegerTokens);
     if (values == nullptr || scales == nullptr || sums == nullptr) return false;
     float* offsets = scales + count / tile.block;

@@ -15,6 +15,7 @@
 namespace varve {
 
 inline constexpr int kRoundedRun = 32;      // values that share a sum
+inline constexpr int kRoundedHalf = 16;     // values that share one of the half sums
 inline constexpr int kRoundedMost = 32767;  // the largest code
 
 // One token; a view.
@@ -22,7 +23,7 @@ struct RoundedInput {
   const int16_t* codes;      // [cols], -32767 … 32767
   const float* scales;       // [cols / block]
   const float* sums;         // [cols / 32]: of 32 codes, exact, for weights with an offset
-  const int32_t* half_sums;  // [cols / 16]: of 16 codes, for woven rows; or null
+  const int32_t* half_sums;  // [cols / 16]: of 16 codes, for woven rows and Q2_K; or null
 };
 
 struct RoundingStep {

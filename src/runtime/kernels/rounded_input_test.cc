@@ -23,14 +23,19 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 // Tokens one after the other, rounded by one table.
 struct RoundedTokens {
   RoundedTokens(const WeightKernels& kernels, const std::vector<float>& x, int64_t cols, int block)
-      : codes(x.size()), scales(x.size() / block), sums(x.size() / kRoundedRun) {
+      : codes(x.size()),
+        scales(x.size() / block),
+        sums(x.size() / kRoundedRun),
+        half_sums(x.size() / kRoundedHalf) {
     for (size_t at = 0; at < x.size(); at += static_cast<size_t>(cols)) {
       const RoundedInput token = {codes.data() + at, scales.data() + at / block,
-                                  sums.data() + at / kRoundedRun, nullptr};
+                                  sums.data() + at / kRoundedRun,
+                                  half_sums.data() + at / kRoundedHalf};
       kernels.rounded->round_input(&x[at], cols, block, codes.data() + at,
                                    scales.data() + at / block, sums.data() + at / kRoundedRun);
       tokens.push_back(token);
     }
+    for (size_t i = 0; i < x.size(); ++i) half_sums[i / kRoundedHalf] += codes[i];
     EXPECT_TRUE(codes.ZonesIntact());
     EXPECT_TRUE(scales.ZonesIntact());
     EXPECT_TRUE(sums.ZonesIntact());
@@ -38,6 +43,7 @@ struct RoundedTokens {
   GuardedBuffer<int16_t> codes;
   GuardedBuffer<float> scales;
   GuardedBuffer<float> sums;
+  std::vector<int32_t> half_sums;
   std::vector<RoundedInput> tokens;
 };
 
@@ -212,25 +218,46 @@ TEST_P(RoundedWeights, ARowsProductDoesNotDependOnItsRangeNorOnTheOtherTokens) {
   }
 }
 
+// Byte offsets of a block's fields; no run scales: both are 0.
+struct FieldPlaces {
+  size_t scale, minimum, run_scales, run_scales_end;
+};
+
+FieldPlaces PlacesOf(WeightType type) {
+  switch (type) {
+    case WeightType::kQ4K:
+    case WeightType::kQ5K:
+      return {0, 2, 4, 16};
+    case WeightType::kQ6K:
+      return {208, 0, 192, 208};
+    case WeightType::kQ2K:
+      return {80, 82, 0, 16};
+    case WeightType::kQ3K:
+      return {108, 0, 96, 108};
+    case WeightType::kIQ4_XS:
+      return {0, 0, 2, 8};
+    default:
+      return {0, 2, 0, 0};
+  }
+}
+
 // Codes and run scales at both ends, where integer sums would overflow if anything did.
 TEST_P(RoundedWeights, TheLargestCodesDoNotOverflow) {
   const WeightTypeInfo& info = InfoOf(type());
   std::vector<std::byte> bytes(info.block_bytes);
-  const size_t scale_at = type() == WeightType::kQ6K ? 208 : 0;
+  const FieldPlaces places = PlacesOf(type());
   for (const int fill : {0x80, 0x7F, 0x00, 0xFF}) {
-    for (const int run_scale : {0x80, 0x7F, 0xFF}) {
+    for (const int run_scale : {0x80, 0x7F, 0xFF, 0x00}) {
       std::fill(bytes.begin(), bytes.end(), static_cast<std::byte>(fill));
-      if (type() == WeightType::kQ6K) {
-        std::fill(bytes.begin() + 192, bytes.end(), static_cast<std::byte>(run_scale));
-      } else if (info.block_values == 256) {
-        std::fill(bytes.begin() + 4, bytes.begin() + 16, static_cast<std::byte>(run_scale));
+      for (size_t i = places.run_scales; i < places.run_scales_end; ++i) {
+        bytes[i] = static_cast<std::byte>(run_scale);
       }
       if (HasOffsets(type())) {
-        bytes[2] = std::byte{0x00};
-        bytes[3] = std::byte{0x38};  // minimum 0.5
+        bytes[places.minimum] = std::byte{0x00};
+        bytes[places.minimum + 1] = std::byte{0x38};  // 0.5
       }
-      bytes[scale_at] = std::byte{0x00};
-      bytes[scale_at + 1] = std::byte{0x3C};  // 1.0
+      bytes[places.scale] = std::byte{0x00};
+      bytes[places.scale + 1] = std::byte{0x3C};  // 1.0
       const WeightMatrix matrix = {type(), 1, info.block_values, bytes.data()};
       std::vector<float> weights(info.block_values);
       kernels().decode[static_cast<int>(type())](bytes.data(), info.block_values, weights.data());

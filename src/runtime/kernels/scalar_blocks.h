@@ -46,6 +46,40 @@ inline void UnpackRunScale(const uint8_t* packed, int j, int* scale, int* min) {
   }
 }
 
+// Scale of the 16 values from 16 * j on, from the 12 bytes of Q3_K: 6 bits, less 32. Low nibbles in
+// eight bytes, first of scales 0-7, then of 8-15; high bit pairs in four.
+inline int UnpackHalfScale(const uint8_t* packed, int j) {
+  const int low = packed[j % 8] >> (j / 8 * 4) & 15;
+  const int high = packed[8 + j % 4] >> (j / 4 * 2) & 3;
+  return (low | high << 4) - 32;
+}
+
+// Two bits of value i of a block of 256, from 64 bytes: each half of the block (128 values) has 32,
+// and bits 2j and 2j + 1 of byte k of them belong to value k of run j.
+inline int BitPair(const uint8_t* packed, int i) {
+  return packed[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
+}
+
+// What the nibbles of IQ4_NL and IQ4_XS stand for.
+inline constexpr int8_t kNibbleValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                             1,    13,   25,  38,  53,  69,  89,  113};
+
+// The 32 integers of 16 bytes of such nibbles: the low ones are values 0-15, the high ones 16-31.
+inline void LookUpNibbles(const uint8_t* nibbles, int16_t* values) {
+  for (int i = 0; i < 16; ++i) {
+    values[i] = kNibbleValues[nibbles[i] & 15];
+    values[i + 16] = kNibbleValues[nibbles[i] >> 4];
+  }
+}
+
+// Scale of run j (of eight) of IQ4_XS: 6 bits, less 32. The high bits of all are the u16 at byte 2,
+// the low nibbles four bytes behind it.
+inline int UnpackLookupScale(const uint8_t* block, int j) {
+  const int high = block[2 + j / 4] >> (j % 4 * 2) & 3;
+  const int low = block[4 + j / 2] >> (j % 2 * 4) & 15;
+  return (low | high << 4) - 32;
+}
+
 }  // namespace varve
 
 #endif  // VARVE_RUNTIME_KERNELS_SCALAR_BLOCKS_H_

@@ -3,7 +3,8 @@
 // scalar_rounded.cc.
 //
 // Decoding is exact in all of them: a code times its scale has at most 11 + 7 + 5 significant bits
-// (Q6_K), so the product never rounds, and a minimum is added with one rounding, fused or not.
+// (Q6_K, IQ4_XS), so the product never rounds, and a minimum is added with one rounding, fused or
+// not.
 
 #include <cstring>
 
@@ -78,6 +79,49 @@ void DecodeQ6K(const uint8_t* block, float* out) {
   }
 }
 
+// For each 16 values a byte: scale in the low nibble, minimum in the high one; 64 bytes of bit
+// pairs, f16 scale, f16 minimum.
+void DecodeQ2K(const uint8_t* block, float* out) {
+  const float scale = F16At(block + 80);
+  const float min = F16At(block + 82);
+  for (int i = 0; i < 256; ++i) {
+    const uint8_t both = block[i / 16];
+    const float d = scale * static_cast<float>(both & 15);
+    const float m = min * static_cast<float>(both >> 4);
+    out[i] = d * static_cast<float>(BitPair(block + 16, i)) - m;
+  }
+}
+
+// 32 bytes: bit j of byte k is the third bit of value k of run j; 64 bytes of bit pairs, 12 bytes
+// of scales, f16 scale.
+void DecodeQ3K(const uint8_t* block, float* out) {
+  const float scale = F16At(block + 108);
+  for (int i = 0; i < 256; ++i) {
+    const int third = block[i % 32] >> (i / 32) & 1;
+    const float d = scale * static_cast<float>(UnpackHalfScale(block + 96, i / 16));
+    out[i] = d * static_cast<float>((BitPair(block + 32, i) | third << 2) - 4);
+  }
+}
+
+// f16 scale, 16 bytes of nibbles.
+void DecodeIQ4NL(const uint8_t* block, float* out) {
+  const float scale = F16At(block);
+  int16_t values[32];
+  LookUpNibbles(block + 2, values);
+  for (int i = 0; i < 32; ++i) out[i] = scale * static_cast<float>(values[i]);
+}
+
+// f16 scale, 6 bytes of run scales, 128 bytes of nibbles, 16 for each run of 32 values.
+void DecodeIQ4XS(const uint8_t* block, float* out) {
+  const float scale = F16At(block);
+  for (int j = 0; j < 8; ++j) {
+    const float d = scale * static_cast<float>(UnpackLookupScale(block, j));
+    int16_t values[32];
+    LookUpNibbles(block + 8 + j * 16, values);
+    for (int i = 0; i < 32; ++i) out[j * 32 + i] = d * static_cast<float>(values[i]);
+  }
+}
+
 template <auto kDecodeBlock, int kValues, int kBytes>
 void Decode(const std::byte* blocks, int64_t count, float* out) {
   const uint8_t* block = reinterpret_cast<const uint8_t*>(blocks);
@@ -113,7 +157,9 @@ const WeightKernels& ScalarWeightKernels() {
                  Decode<DecodeNibbles<true, false>, 32, 20>,
                  Decode<DecodeNibbles<false, true>, 32, 22>,
                  Decode<DecodeNibbles<true, true>, 32, 24>, Decode<DecodeQ45K<false>, 256, 144>,
-                 Decode<DecodeQ45K<true>, 256, 176>, Decode<DecodeQ6K, 256, 210>},
+                 Decode<DecodeQ45K<true>, 256, 176>, Decode<DecodeQ6K, 256, 210>,
+                 Decode<DecodeQ2K, 256, 84>, Decode<DecodeQ3K, 256, 110>,
+                 Decode<DecodeIQ4NL, 32, 18>, Decode<DecodeIQ4XS, 256, 136>},
       .multiply_rows = {MultiplyRows<DecodeF32, 4>, MultiplyRows<DecodeF16, 2>,
                         MultiplyRows<DecodeBF16, 2>},
       .narrow_bf16 = NarrowBF16,

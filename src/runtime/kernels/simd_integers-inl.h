@@ -99,9 +99,10 @@ HWY_INLINE void AddOffsets(const IntegerTile& tile, const PackedInputs& inputs, 
                            int64_t row, int64_t first, int64_t last, float* sums) {
   constexpr int kVectors = kGroups * kGroupVectors;
   const DF df;
-  const int64_t num_runs = tile.cols / kRoundedRun;
+  const int64_t num_runs = tile.cols / tile.offset_run;
   const float* offsets = tile.offsets + row * num_runs;
-  const float* x = inputs.sums + group * num_runs * kPackedTokens;
+  const float* x = (tile.offset_run == kRoundedHalf ? inputs.half_sums : inputs.sums) +
+                   group * num_runs * kPackedTokens;
   float* to = sums + row * kIntegerTokens;
   VF sum[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
@@ -136,8 +137,8 @@ HWY_INLINE void AddColumns(const IntegerTile& tile, const PackedInputs& inputs, 
     AddSpan<kGroups, kRows>(tile, inputs, group, row, column, sums);
   }
   if (tile.offsets == nullptr) return;
-  AddOffsets<kGroups, kRows>(tile, inputs, group, row, begin / kRoundedRun, end / kRoundedRun,
-                             sums);
+  AddOffsets<kGroups, kRows>(tile, inputs, group, row, begin / tile.offset_run,
+                             end / tile.offset_run, sums);
 }
 
 // All rows with kGroups groups from `group` on; their sums begin at `sums`.
@@ -214,9 +215,18 @@ inline void MultiplyIntegers(const IntegerTile& tile, const PackedInputs& inputs
   }
 }
 
+// Of kRoundedHalf codes; exact.
+HWY_INLINE float SumOfHalf(const int16_t* codes) {
+  const auto one = hn::Set(hn::FixedTag<int16_t, 8>(), 1);
+  PairSums<hn::FixedTag<int32_t, 4>> sums;
+  sums.Add(one, codes);
+  sums.Add(one, codes + 8);
+  return hn::GetLane(hn::SumOfLanes(D4(), sums.Floats()));
+}
+
 // One group; see PackedInputs.
 inline void PackInputs(const float* values, ptrdiff_t stride, int num_tokens, int64_t cols,
-                       int block, int16_t* codes, float* scales, float* sums) {
+                       int block, int16_t* codes, float* scales, float* sums, float* half_sums) {
   int16_t rounded[kPackedTokens][256];
   float run_sums[kPackedTokens][8];
   std::fill(&rounded[0][0], &rounded[0][0] + kPackedTokens * 256, int16_t{0});
@@ -232,6 +242,9 @@ inline void PackInputs(const float* values, ptrdiff_t stride, int num_tokens, in
       for (int run = 0; run < runs; ++run) {
         sums[run * kPackedTokens + t] = scale * run_sums[t][run];
       }
+      for (int half = 0; half < 2 * runs; ++half) {
+        half_sums[half * kPackedTokens + t] = scale * SumOfHalf(rounded[t] + half * kRoundedHalf);
+      }
     }
     for (int c = 0; c < block; c += 2) {
       for (int t = 0; t < kPackedTokens; ++t) {
@@ -241,6 +254,7 @@ inline void PackInputs(const float* values, ptrdiff_t stride, int num_tokens, in
     codes += block * kPackedTokens;
     scales += kPackedTokens;
     sums += runs * kPackedTokens;
+    half_sums += 2 * runs * kPackedTokens;
   }
 }
 
@@ -276,23 +290,19 @@ template <class Block>
 void DecodeRunIntegers(const std::byte* blocks, int64_t count, int16_t* values, float* scales,
                        float* offsets) {
   const uint8_t* block = reinterpret_cast<const uint8_t*>(blocks);
+  const float one = 1.0f;
+  const RoundedInput unit = {
+      .codes = nullptr, .scales = &one, .sums = nullptr, .half_sums = nullptr};
   for (int64_t i = 0; i < count; i += 256, block += Block::kBytes) {
     StoreIntegers use = {values + i};
+    BlockFields fields[1];
+    Block::ReadFields(block, &unit, 0, fields);
+    scales[i / 256] = fields[0].values[0];
     typename Block::Scales run_scales;
-    if constexpr (Block::kOffset) {
-      alignas(16) float fields[4];
-      hn::Store(WidenFields(block), D4(), fields);
-      scales[i / 256] = fields[0];
-      uint64_t bytes[2];
-      Block::UnpackScales(block, bytes);
-      for (int run = 0; run < 8; ++run) {
-        const auto minimum = static_cast<float>(bytes[1] >> (8 * run) & 0xFF);
-        offsets[i / 32 + run] = -(fields[1] * minimum);
-      }
-      PairUnsigned(bytes[0], run_scales);
-    } else {
-      scales[i / 256] = hn::GetLane(BroadcastF16(D4(), block + 208));
-      PairSigned(reinterpret_cast<const int8_t*>(block + 192), run_scales);
+    RunMinima minima;
+    Block::ReadScales(block, run_scales, minima);
+    for (int j = 0; j < Block::kMinima; ++j) {
+      *offsets++ = -(fields[0].values[1] * static_cast<float>(minima.bytes[j]));
     }
     Block::Visit(block, run_scales, use);
   }

@@ -16,6 +16,7 @@
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128 && !HWY_HAVE_SCALABLE
 
 #include "runtime/kernels/simd_integers-inl.h"
+#include "runtime/kernels/simd_weights_low_runs-inl.h"
 #include "runtime/kernels/simd_weights_runs-inl.h"
 #include "runtime/kernels/simd_weights_short-inl.h"
 #include "runtime/kernels/simd_weights_woven-inl.h"
@@ -33,20 +34,30 @@ const RoundedKernels& RoundedTable(const char* name) {
   using Q4K = RunsQ45K<false>;
   using Q5K = RunsQ45K<true>;
   using Q6K = RunsQ6K;
+  using Q2K = RunsQ2K;
+  using Q3K = RunsQ3K;
+  using IQ4NL = RoundedIQ4NL;
+  using IQ4XS = RunsIQ4XS;
   static const RoundedKernels table = {
       .name = name,
       .round_input = RoundInput,
       .multiply_rounded = {nullptr, nullptr, nullptr, MultiplyShort<Q8_0>, MultiplyShort<Q4_0>,
                            MultiplyShort<Q4_1>, MultiplyShort<Q5_0>, MultiplyShort<Q5_1>,
-                           MultiplyRuns<Q4K>, MultiplyRuns<Q5K>, MultiplyRuns<Q6K>},
+                           MultiplyRuns<Q4K>, MultiplyRuns<Q5K>, MultiplyRuns<Q6K>,
+                           MultiplyRuns<Q2K>, MultiplyRuns<Q3K>, MultiplyShort<IQ4NL>,
+                           MultiplyRuns<IQ4XS>},
       .multiply_woven = {nullptr, nullptr, nullptr, nullptr, MultiplyWoven<WeightType::kQ4_0>,
                          MultiplyWoven<WeightType::kQ4_1>, MultiplyWoven<WeightType::kQ5_0>,
                          MultiplyWoven<WeightType::kQ5_1>, MultiplyWoven<WeightType::kQ4K>,
-                         MultiplyWoven<WeightType::kQ5K>, MultiplyWoven<WeightType::kQ6K>},
+                         MultiplyWoven<WeightType::kQ5K>, MultiplyWoven<WeightType::kQ6K>, nullptr,
+                         nullptr, MultiplyWoven<WeightType::kIQ4_NL>,
+                         MultiplyWoven<WeightType::kIQ4_XS>},
       .decode_integers = {nullptr, nullptr, nullptr, DecodeShortIntegers<Q8_0>,
                           DecodeShortIntegers<Q4_0>, DecodeShortIntegers<Q4_1>,
                           DecodeShortIntegers<Q5_0>, DecodeShortIntegers<Q5_1>,
-                          DecodeRunIntegers<Q4K>, DecodeRunIntegers<Q5K>, DecodeRunIntegers<Q6K>},
+                          DecodeRunIntegers<Q4K>, DecodeRunIntegers<Q5K>, DecodeRunIntegers<Q6K>,
+                          DecodeRunIntegers<Q2K>, DecodeRunIntegers<Q3K>,
+                          DecodeShortIntegers<IQ4NL>, DecodeRunIntegers<IQ4XS>},
       .pack_inputs = PackInputs,
       .multiply_integers = MultiplyIntegers,
   };

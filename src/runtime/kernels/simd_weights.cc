@@ -15,6 +15,7 @@
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128 && !HWY_HAVE_SCALABLE
 
 #include "runtime/kernels/simd_weights-inl.h"
+#include "runtime/kernels/simd_weights_low_blocks-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace varve {
@@ -32,11 +33,16 @@ const WeightKernels& WeightTable(const char* name) {
   using Q4K = LargeBlockRow<BlockQ4K>;
   using Q5K = LargeBlockRow<BlockQ5K>;
   using Q6K = LargeBlockRow<BlockQ6K>;
+  using Q2K = LargeBlockRow<BlockQ2K>;
+  using Q3K = LargeBlockRow<BlockQ3K>;
+  using IQ4NL = BlockRow<BlockIQ4NL>;
+  using IQ4XS = LargeBlockRow<BlockIQ4XS>;
   static const WeightKernels table = {
       .name = name,
       .decode = {DecodeWeights<F32>, DecodeWeights<F16>, DecodeWeights<BF16>, DecodeWeights<Q8_0>,
                  DecodeWeights<Q4_0>, DecodeWeights<Q4_1>, DecodeWeights<Q5_0>, DecodeWeights<Q5_1>,
-                 DecodeWeights<Q4K>, DecodeWeights<Q5K>, DecodeWeights<Q6K>},
+                 DecodeWeights<Q4K>, DecodeWeights<Q5K>, DecodeWeights<Q6K>, DecodeWeights<Q2K>,
+                 DecodeWeights<Q3K>, DecodeWeights<IQ4NL>, DecodeWeights<IQ4XS>},
       .multiply_rows = {MultiplyWeights<F32>, MultiplyWeights<F16>, MultiplyWeights<BF16>},
       .narrow_bf16 = NarrowToBF16,
       .rounded = nullptr,

@@ -263,7 +263,7 @@ struct BlockQ5_1 {
 // The scales of the runs of a block of 256 values, and what is added to a run (-minimum).
 struct RunScales {
   alignas(64) float scale[16];
-  alignas(64) float offset[8];
+  alignas(64) float offset[16];
   // As WidenFour: a scale in memory goes to all lanes for nothing.
   HWY_INLINE void KeepInMemory() { __asm__("" : "+m"(*this)); }
 };

@@ -1,11 +1,11 @@
-// Rows of blocks of 256 weights (Q4_K, Q5_K, Q6_K) multiplied with rounded inputs, for every
-// target.
+// Rows of blocks of 256 weights multiplied with rounded inputs, for every target; the blocks of
+// Q4_K, Q5_K and Q6_K. Those of Q2_K, Q3_K and IQ4_XS are in simd_weights_low_runs-inl.h.
 //
 // A weight's integer is code times run scale. Products with the inputs are summed as integers over
 // the whole block: a run of 32 values costs, beside its unpacking, one multiplication and one
 // instruction that multiplies and adds pairs. A lane adds 16 products at most, so the largest sum
 // is that of Q6_K, 16 * 32 * 128 * 32767 = 2^31 - 2^16. Minima meet the sums of the inputs, for
-// several runs at once. A row's sum depends neither on the range of rows nor on the other tokens.
+// several at once. A row's sum depends neither on the range of rows nor on the other tokens.
 
 #if defined(VARVE_RUNTIME_KERNELS_SIMD_WEIGHTS_RUNS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef VARVE_RUNTIME_KERNELS_SIMD_WEIGHTS_RUNS_INL_H_
@@ -24,7 +24,6 @@ inline constexpr int kRunVectors = static_cast<int>(32 / kCodeLanes);  // VI16 p
 
 // Eight runs as floats: one vector, or two of four.
 using DRuns = hn::CappedTag < float, kLanes<8 ? kLanes : 8>;
-inline constexpr int kRunsVectors = kLanes < 8 ? 2 : 1;
 
 // Scales of 16 bits in both halves of a dword: from memory they go to all lanes for nothing.
 template <size_t kCount>
@@ -55,15 +54,29 @@ HWY_INLINE void PairUnsigned(const uint64_t& bytes, PairedScales<8>& scales) {
   scales.KeepInMemory();
 }
 
-// From sixteen signed bytes.
-HWY_INLINE void PairSigned(const int8_t* bytes, PairedScales<16>& scales) {
-  const hn::Rebind<int8_t, DI> d8;
-  for (size_t i = 0; i < 16; i += kLanes) {
-    const VI wide = hn::PromoteTo(DI(), hn::LoadU(d8, bytes + i));
-    const VI low = hn::And(wide, hn::Set(DI(), 0xFFFF));
-    hn::Store(hn::Or(hn::ShiftLeft<16>(wide), low), DI(), scales.pairs + i);
+// From signed bytes.
+template <size_t kCount>
+HWY_INLINE void PairSigned(const int8_t* bytes, PairedScales<kCount>& scales) {
+  const hn::CappedTag<int32_t, (kLanes < kCount ? kLanes : kCount)> d;
+  const hn::Rebind<int8_t, decltype(d)> d8;
+  for (size_t i = 0; i < kCount; i += hn::Lanes(d)) {
+    const auto wide = hn::PromoteTo(d, hn::LoadU(d8, bytes + i));
+    const auto low = hn::And(wide, hn::Set(d, 0xFFFF));
+    hn::Store(hn::Or(hn::ShiftLeft<16>(wide), low), d, scales.pairs + i);
   }
   scales.KeepInMemory();
+}
+
+// Sixteen values share a scale: those of vector v of a run.
+HWY_INLINE VI16 HalfScaleOf(const PairedScales<16>& scales, int run, int v) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  (void)v;
+  const auto lower = hn::FirstN(DI(), 8);
+  return hn::BitCast(DI16(), hn::IfThenElse(lower, hn::Set(DI(), scales.pairs[2 * run]),
+                                            hn::Set(DI(), scales.pairs[2 * run + 1])));
+#else
+  return scales[2 * run + v * kCodeLanes / 16];
+#endif
 }
 
 // kCodeLanes bytes as unsigned 16-bit values.
@@ -97,12 +110,25 @@ struct BlockFields {
   alignas(16) float values[4];
 };
 
+// Of a type without minima.
+template <int kTokens>
+HWY_INLINE void ReadScaleField(const uint8_t* f16, const RoundedInput* inputs, size_t b,
+                               BlockFields (&fields)[kTokens]) {
+  const float scale = hn::GetLane(BroadcastF16(hn::FixedTag<float, 4>(), f16));
+  for (int t = 0; t < kTokens; ++t) fields[t].values[0] = scale * inputs[t].scales[b];
+}
+
+// What the f16 minimum of a block is multiplied with: of 8 runs, or of 16 halves of runs.
+struct RunMinima {
+  alignas(16) uint8_t bytes[16];
+};
+
 // The integers of a block of Q4_K or Q5_K: use.Add(v, i, integers) with vector v of the run that
 // begins at value i.
 template <bool kFifth>
 struct RunsQ45K {
   static constexpr size_t kBytes = kFifth ? 176 : 144;
-  static constexpr bool kOffset = true;
+  static constexpr int kMinima = 8;
   using Scales = PairedScales<8>;
 
   template <int kTokens>
@@ -116,8 +142,7 @@ struct RunsQ45K {
     __asm__("" : "+m"(fields));  // as WidenFour
   }
 
-  // Eight run scales and eight minima, as bytes.
-  static HWY_INLINE void UnpackScales(const uint8_t* block, uint64_t (&bytes)[2]) {
+  static HWY_INLINE void ReadScales(const uint8_t* block, Scales& scales, RunMinima& minima) {
     const uint32_t a = LoadU32(block + 4);
     const uint32_t b = LoadU32(block + 8);
     const uint32_t c = LoadU32(block + 12);
@@ -126,9 +151,12 @@ struct RunsQ45K {
     const uint64_t low = both & 0x3F3F3F3F3F3F3F3F;
     const uint64_t high =
         ((uint64_t{c >> 4} << 32 | c) & 0x0F0F0F0F0F0F0F0F) | (both >> 2 & 0x3030303030303030);
-    bytes[0] = (low & 0xFFFFFFFF) | high << 32;
-    bytes[1] = low >> 32 | (high & 0xFFFFFFFF00000000);
-    __asm__("" : "+m"(bytes));  // vectors are loaded from there: a move would cost a shuffle's port
+    uint64_t bytes = (low & 0xFFFFFFFF) | high << 32;
+    const uint64_t last = low >> 32 | (high & 0xFFFFFFFF00000000);
+    __builtin_memcpy(minima.bytes, &last, 8);
+    // Vectors are loaded from there: a move would cost a shuffle's port.
+    __asm__("" : "+m"(bytes), "+m"(minima));
+    PairUnsigned(bytes, scales);
   }
 
   template <class Use>
@@ -162,14 +190,17 @@ struct RunsQ45K {
 
 struct RunsQ6K {
   static constexpr size_t kBytes = 210;
-  static constexpr bool kOffset = false;
+  static constexpr int kMinima = 0;
   using Scales = PairedScales<16>;
 
   template <int kTokens>
   static HWY_INLINE void ReadFields(const uint8_t* block, const RoundedInput* inputs, size_t b,
                                     BlockFields (&fields)[kTokens]) {
-    const float scale = hn::GetLane(BroadcastF16(hn::FixedTag<float, 4>(), block + 208));
-    for (int t = 0; t < kTokens; ++t) fields[t].values[0] = scale * inputs[t].scales[b];
+    ReadScaleField(block + 208, inputs, b, fields);
+  }
+
+  static HWY_INLINE void ReadScales(const uint8_t* block, Scales& scales, RunMinima& /*minima*/) {
+    PairSigned<16>(reinterpret_cast<const int8_t*>(block + 192), scales);
   }
 
   template <class Use>
@@ -196,18 +227,7 @@ struct RunsQ6K {
   static HWY_INLINE void Add(int v, int run, VI16 low, VI16 high, const Scales& scales, Use& use) {
     const DI16 d;
     const VI16 code = hn::Sub(hn::OrAnd(low, high, hn::Set(d, 0x30)), hn::Set(d, 32));
-    use.Add(v, run * 32, hn::Mul(code, ScaleOf(scales, run, v)));
-  }
-  // Sixteen values share a scale.
-  static HWY_INLINE VI16 ScaleOf(const Scales& scales, int run, int v) {
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-    (void)v;
-    const auto lower = hn::FirstN(DI(), 8);
-    return hn::BitCast(DI16(), hn::IfThenElse(lower, hn::Set(DI(), scales.pairs[2 * run]),
-                                              hn::Set(DI(), scales.pairs[2 * run + 1])));
-#else
-    return scales[2 * run + v * kCodeLanes / 16];
-#endif
+    use.Add(v, run * 32, hn::Mul(code, HalfScaleOf(scales, run, v)));
   }
 };
 
@@ -251,20 +271,31 @@ struct RowSums {
       minima[t] = hn::Zero(DRuns());
     }
   }
-  // Minima of block b as bytes, to be scaled by minima_scales[t].
-  HWY_INLINE void AddMinima(const uint64_t& bytes, const RoundedInput* inputs, size_t b,
+  // kCount minima of block b, to be scaled by fields[t].values[1].
+  template <int kCount>
+  HWY_INLINE void AddMinima(const RunMinima& from, const RoundedInput* inputs, size_t b,
                             const BlockFields (&fields)[kTokens]) {
     const DRuns d;
     const hn::RebindToSigned<DRuns> di;
     const hn::Rebind<uint8_t, DRuns> d8;
-    for (int v = 0; v < kRunsVectors; ++v) {
-      const size_t at = v * hn::Lanes(d);
-      const uint8_t* from = reinterpret_cast<const uint8_t*>(&bytes) + at;
-      const auto codes = hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(d8, from)));
+    for (size_t at = 0; at < kCount; at += hn::Lanes(d)) {
+      const auto codes = hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(d8, from.bytes + at)));
       for (int t = 0; t < kTokens; ++t) {
-        const auto products = hn::Mul(codes, hn::LoadU(d, inputs[t].sums + b * 8 + at));
+        const auto products = hn::Mul(codes, SumsOf<kCount>(inputs[t], b * kCount + at));
         minima[t] = hn::MulAdd(products, hn::Set(d, fields[t].values[1]), minima[t]);
       }
+    }
+  }
+
+ private:
+  // Sums of the codes that share a minimum.
+  template <int kCount>
+  static HWY_INLINE hn::Vec<DRuns> SumsOf(const RoundedInput& input, size_t at) {
+    const DRuns d;
+    if constexpr (kCount == 8) {
+      return hn::LoadU(d, input.sums + at);
+    } else {
+      return hn::ConvertTo(d, hn::LoadU(hn::RebindToSigned<DRuns>(), input.half_sums + at));
     }
   }
 };
@@ -276,13 +307,10 @@ HWY_INLINE void AddRunBlock(const uint8_t* block, size_t b, const RoundedInput* 
   BlockFields fields[kTokens];
   Block::ReadFields(block, inputs, b, fields);
   typename Block::Scales scales;
-  if constexpr (Block::kOffset) {
-    uint64_t bytes[2];
-    Block::UnpackScales(block, bytes);
-    row.AddMinima(bytes[1], inputs, b, fields);
-    PairUnsigned(bytes[0], scales);
-  } else {
-    PairSigned(reinterpret_cast<const int8_t*>(block + 192), scales);
+  RunMinima minima;
+  Block::ReadScales(block, scales, minima);
+  if constexpr (Block::kMinima != 0) {
+    row.template AddMinima<Block::kMinima>(minima, inputs, b, fields);
   }
   RunUse<kTokens> use(inputs, b);
   Block::Visit(block, scales, use);
@@ -308,7 +336,7 @@ void RunTokens(const WeightMatrix& matrix, int64_t begin, int64_t end, const Rou
     }
     for (int t = 0; t < kTokens; ++t) {
       float sum = hn::GetLane(hn::SumOfLanes(DF(), row.sums[t]));
-      if (Block::kOffset) sum -= hn::GetLane(hn::SumOfLanes(DRuns(), row.minima[t]));
+      if (Block::kMinima != 0) sum -= hn::GetLane(hn::SumOfLanes(DRuns(), row.minima[t]));
       out[t * out_stride + static_cast<ptrdiff_t>(r)] = sum;
     }
   }

@@ -12,6 +12,7 @@
 #define VARVE_RUNTIME_KERNELS_SIMD_WEIGHTS_WOVEN_INL_H_
 #endif
 
+#include "runtime/kernels/scalar_blocks.h"
 #include "runtime/kernels/simd_weights_rounded-inl.h"
 #include "runtime/kernels/woven_rows.h"
 
@@ -40,6 +41,16 @@ HWY_INLINE VF SignedRows(const uint8_t* bytes) {
                        hn::PromoteTo(DI(), hn::LoadU(d8, reinterpret_cast<const int8_t*>(bytes))));
 }
 
+// Whether codes stand for the entries of a table.
+template <WeightType kType>
+inline constexpr bool kIsLookup = kType == WeightType::kIQ4_NL || kType == WeightType::kIQ4_XS;
+
+// kNibbleValues twice, so that the fifth bit of an index does not matter.
+inline __m512i NibbleTable() {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kNibbleValues));
+  return _mm512_cvtepi8_epi16(_mm256_broadcastsi128_si256(bytes));
+}
+
 // Integer sums of a run with kTokens tokens, in two chains: of halves where those have scales of
 // their own, else of even and odd pairs.
 template <WeightType kType, int kTokens>
@@ -64,13 +75,21 @@ struct RunSums {
       AddPairOf(chains[t][chain], hn::BitCast(DI(), pair), inputs[t] + 2 * p);
     }
   }
+  // The low four bits of both halves, as the type has them. A lookup sees no others.
+  static HWY_INLINE VU FourBits(VU words) {
+    if constexpr (kIsLookup<kType>) {
+      return VU{_mm512_permutexvar_epi16(words.raw, NibbleTable())};
+    } else {
+      return Both(words, 15);
+    }
+  }
   HWY_INLINE void AddFour(const uint8_t* from) {
     for (int v = 0; v < 4; ++v) {
       const VU words = Load(from, v);
-      Add(4 * v, Both(words, 15));
-      Add(4 * v + 1, Both(hn::ShiftRight<4>(words), 15));
-      Add(4 * v + 2, Both(hn::ShiftRight<8>(words), 15));
-      Add(4 * v + 3, Both(hn::ShiftRight<12>(words), 15));
+      Add(4 * v, FourBits(words));
+      Add(4 * v + 1, FourBits(hn::ShiftRight<4>(words)));
+      Add(4 * v + 2, FourBits(hn::ShiftRight<8>(words)));
+      Add(4 * v + 3, FourBits(hn::ShiftRight<12>(words)));
     }
   }
   // Dword v of five bits; returns the bit of pair 15 together with those before.
@@ -145,6 +164,8 @@ HWY_INLINE void AddWovenShort(const uint8_t* block, const RoundedInput* inputs, 
     const VF sum = hn::Set(df, inputs[t].sums[b]);
     if constexpr (kMin) {
       dot = hn::MulAdd(dot, scale, hn::Mul(sum, WidenRows(block + 32)));
+    } else if constexpr (kIsLookup<kType>) {
+      dot = hn::Mul(dot, scale);
     } else {
       dot = hn::Mul(hn::NegMulAdd(sum, hn::Set(df, kForm.bits == 5 ? 16.0f : 8.0f), dot), scale);
     }
@@ -170,6 +191,8 @@ HWY_INLINE void AddWovenLong(const uint8_t* block, const RoundedInput* inputs, s
         dots[t] = hn::MulAdd(products.Floats(t), UnsignedRows(run), dots[t]);
         minima[t] =
             hn::MulAdd(UnsignedRows(run + 16), hn::Set(df, inputs[t].sums[b * 8 + r]), minima[t]);
+      } else if constexpr (kIsLookup<kType>) {
+        dots[t] = hn::MulAdd(products.Floats(t), SignedRows(run), dots[t]);
       } else {
         const VI(&halves)[2] = products.chains[t];
         dots[t] = hn::MulAdd(hn::ConvertTo(df, halves[0]), SignedRows(run), dots[t]);

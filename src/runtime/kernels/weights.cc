@@ -10,9 +10,10 @@ namespace varve {
 namespace {
 
 constexpr WeightTypeInfo kInfo[kNumWeightTypes] = {
-    {"F32", 1, 4},      {"F16", 1, 2},      {"BF16", 1, 2},     {"Q8_0", 32, 34},
-    {"Q4_0", 32, 18},   {"Q4_1", 32, 20},   {"Q5_0", 32, 22},   {"Q5_1", 32, 24},
-    {"Q4_K", 256, 144}, {"Q5_K", 256, 176}, {"Q6_K", 256, 210},
+    {"F32", 1, 4},      {"F16", 1, 2},      {"BF16", 1, 2},       {"Q8_0", 32, 34},
+    {"Q4_0", 32, 18},   {"Q4_1", 32, 20},   {"Q5_0", 32, 22},     {"Q5_1", 32, 24},
+    {"Q4_K", 256, 144}, {"Q5_K", 256, 176}, {"Q6_K", 256, 210},   {"Q2_K", 256, 84},
+    {"Q3_K", 256, 110}, {"IQ4_NL", 32, 18}, {"IQ4_XS", 256, 136},
 };
 
 const std::vector<WeightKernels>& Tables() {
@@ -36,17 +37,22 @@ const WeightTypeInfo& InfoOf(WeightType type) { return kInfo[static_cast<int>(ty
 
 bool HasOffsets(WeightType type) {
   return type == WeightType::kQ4_1 || type == WeightType::kQ5_1 || type == WeightType::kQ4K ||
-         type == WeightType::kQ5K;
+         type == WeightType::kQ5K || type == WeightType::kQ2K;
 }
+
+int OffsetRun(WeightType type) { return type == WeightType::kQ2K ? kRoundedHalf : kRoundedRun; }
 
 int IntegerSpan(WeightType type) {
   // span * largest value * kPackedMost < 2^31.
   switch (type) {
     case WeightType::kQ4K:
+    case WeightType::kQ2K:
+    case WeightType::kQ3K:
       return 256;
     case WeightType::kQ5K:
       return 128;
     case WeightType::kQ6K:
+    case WeightType::kIQ4_XS:
       return 64;
     default:
       return 32;

@@ -39,9 +39,13 @@ enum class WeightType : uint8_t {
   kQ4K,
   kQ5K,
   kQ6K,
+  kQ2K,
+  kQ3K,
+  kIQ4_NL,
+  kIQ4_XS,
 };
 // NOLINTEND(readability-identifier-naming)
-inline constexpr int kNumWeightTypes = 11;
+inline constexpr int kNumWeightTypes = 15;
 
 struct WeightTypeInfo {
   const char* name;  // "Q4_K", as ggml writes it
@@ -96,7 +100,7 @@ struct RoundedKernels {
   // One group of num_tokens <= kPackedTokens tokens, `stride` floats apart, as PackedInputs has
   // them. The same bits in every table.
   void (*pack_inputs)(const float* values, ptrdiff_t stride, int num_tokens, int64_t cols,
-                      int block, int16_t* codes, float* scales, float* sums);
+                      int block, int16_t* codes, float* scales, float* sums, float* half_sums);
   // out[t * out_stride + r] = dot(row r, token t) for all rows and tokens. sums is scratch of
   // [rows, kIntegerTokens], aligned as everything in PackedInputs is, to 64 bytes.
   void (*multiply_integers)(const IntegerTile& tile, const PackedInputs& inputs, float* sums,
@@ -105,6 +109,8 @@ struct RoundedKernels {
 
 // Whether a row is scale * integer + offset, not scale * integer.
 bool HasOffsets(WeightType type);
+// IntegerTile::offset_run of a type that has them.
+int OffsetRun(WeightType type);
 // IntegerTile::span of a type of integers.
 int IntegerSpan(WeightType type);
 

@@ -19,8 +19,8 @@ class Bits : public SplitMix64 {
     for (int i = 0; i < 4; ++i) sum += static_cast<int32_t>((x >> (16 * i)) & 0xFFFF) - 32768;
     return static_cast<float>(sum) * (1.7320508f / 65536.0f);
   }
-  // 0.5 to 1.5, of either sign: scales differ from block to block, and the mean of -1/2 that codes
-  // of Q4_0 and Q5_0 have does not add up over a row.
+  // 0.5 to 1.5, of either sign: scales differ from block to block, and the mean that codes of Q4_0,
+  // Q5_0 and IQ4_NL have does not add up over a row.
   float Factor() {
     const uint64_t x = Next();
     const float factor = 0.5f + static_cast<float>(x >> 40) * 0x1p-24f;
@@ -59,6 +59,14 @@ Spread SpreadOf(WeightType type) {
       return {258.0f, 7.5f, 0, 2, 1.0f};
     case WeightType::kQ5K:
       return {527.0f, 15.5f, 0, 2, 1.0f};
+    case WeightType::kQ2K:
+      return {13.9f, 1.5f, 80, 82, 1.0f};
+    case WeightType::kQ3K:
+      return {43.3f, 0.0f, 108, 0, 0.0f};
+    case WeightType::kIQ4_NL:
+      return {67.4f, 0.0f, 0, 0, 0.0f};
+    case WeightType::kIQ4_XS:
+      return {1246.0f, 0.0f, 0, 0, 0.0f};
     default:
       return {1367.0f, 0.0f, 208, 0, 0.0f};  // Q6_K
   }

@@ -38,6 +38,10 @@ TEST(WeightTypes, SizesAreThoseOfGgml) {
   expect(WeightType::kQ4K, "Q4_K", 256, 144);
   expect(WeightType::kQ5K, "Q5_K", 256, 176);
   expect(WeightType::kQ6K, "Q6_K", 256, 210);
+  expect(WeightType::kQ2K, "Q2_K", 256, 84);
+  expect(WeightType::kQ3K, "Q3_K", 256, 110);
+  expect(WeightType::kIQ4_NL, "IQ4_NL", 32, 18);
+  expect(WeightType::kIQ4_XS, "IQ4_XS", 256, 136);
 }
 
 TEST(WeightTypes, RowsLieBlockByBlock) {

@@ -52,6 +52,19 @@ void ReadQ6K(const uint8_t* block, int index, RowRun& run) {
   std::memcpy(run.scales, block + 192 + 2 * index, 2);
 }
 
+// Codes are the nibbles, as they are looked up.
+void ReadLookup(const uint8_t* nibbles, RowRun& run) {
+  for (int i = 0; i < kRun / 2; ++i) {
+    run.codes[i] = nibbles[i] & 15;
+    run.codes[i + kRun / 2] = nibbles[i] >> 4;
+  }
+}
+
+void ReadIQ4XS(const uint8_t* block, int index, RowRun& run) {
+  run.scales[0] = static_cast<uint8_t>(UnpackLookupScale(block, index));
+  ReadLookup(block + 8 + index * 16, run);
+}
+
 void ReadRun(WeightType type, const uint8_t* block, int index, RowRun& run) {
   switch (type) {
     case WeightType::kQ4_0:
@@ -66,6 +79,10 @@ void ReadRun(WeightType type, const uint8_t* block, int index, RowRun& run) {
       return ReadQ45K<false>(block, index, run);
     case WeightType::kQ5K:
       return ReadQ45K<true>(block, index, run);
+    case WeightType::kIQ4_NL:
+      return ReadLookup(block + 2, run);
+    case WeightType::kIQ4_XS:
+      return ReadIQ4XS(block, index, run);
     default:
       return ReadQ6K(block, index, run);
   }
@@ -103,11 +120,10 @@ void WeaveSix(const RowRun& run, uint32_t* words) {
 
 // Row `row` of a run of a band, at `out`.
 void PlaceRun(const WovenForm& form, const RowRun& run, int row, std::byte* out) {
-  if (form.scales != 0) {
-    out[row] = std::byte{run.scales[0]};
-    out[kBandRows + row] = std::byte{run.scales[1]};
-    out += form.scales;
+  for (size_t i = 0; i < form.scales / kBandRows; ++i) {
+    out[i * kBandRows + static_cast<size_t>(row)] = std::byte{run.scales[i]};
   }
+  out += form.scales;
   uint32_t words[6] = {};
   if (form.bits == 4) WeaveFour(run, words);
   if (form.bits == 5) WeaveFive(run, words);

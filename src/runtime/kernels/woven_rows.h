@@ -6,8 +6,7 @@
 //   fields   the block's f16 values of 16 rows: scales, then minima where the type has them
 //   and for each run of 32 columns
 //   scales   of types with blocks of 256, a byte a row: scales and minima of the run (Q4_K, Q5_K),
-//   or the
-//            scales of its two halves (Q6_K)
+//            the scales of its two halves (Q6_K), or the scales of the run (IQ4_XS)
 //   codes    dwords, one a row: four, five or six, as a code has bits
 // Columns come in pairs, as the instruction takes them that multiplies 16-bit pairs: the lower half
 // of a dword has even columns, the upper half odd ones, at the same places. A half is filled from
@@ -47,6 +46,7 @@ struct WovenForm {
 constexpr WovenForm WovenFormOf(WeightType type) {
   switch (type) {
     case WeightType::kQ4_0:
+    case WeightType::kIQ4_NL:
       return {32, 32, 0, 4};
     case WeightType::kQ4_1:
       return {32, 64, 0, 4};
@@ -60,12 +60,14 @@ constexpr WovenForm WovenFormOf(WeightType type) {
       return {256, 64, 32, 5};
     case WeightType::kQ6K:
       return {256, 32, 32, 6};
+    case WeightType::kIQ4_XS:
+      return {256, 32, 16, 4};
     default:
       return {};
   }
 }
 
-// Whether the type has a woven form.
+// Whether the type has a woven form; Q2_K, Q3_K and types of eight bits or more have none.
 constexpr bool CanWeave(WeightType type) { return WovenFormOf(type).block != 0; }
 
 // Of one band, and of all; 0 if the type has no woven form.

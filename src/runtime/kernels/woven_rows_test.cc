@@ -16,9 +16,9 @@
 namespace varve {
 namespace woven_rows_test {
 
-constexpr WeightType kTypes[] = {WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ5_0,
-                                 WeightType::kQ5_1, WeightType::kQ4K,  WeightType::kQ5K,
-                                 WeightType::kQ6K};
+constexpr WeightType kTypes[] = {WeightType::kQ4_0, WeightType::kQ4_1,   WeightType::kQ5_0,
+                                 WeightType::kQ5_1, WeightType::kQ4K,    WeightType::kQ5K,
+                                 WeightType::kQ6K,  WeightType::kIQ4_NL, WeightType::kIQ4_XS};
 
 // A matrix and its bands.
 struct WovenMatrix {
@@ -68,8 +68,14 @@ std::vector<float> Unweave(const WeightMatrix& matrix, int64_t row) {
         std::memcpy(words + v, run + form.scales + 64 * v + 4 * lane, 4);
       }
       for (int c = 0; c < 32; ++c) {
-        const auto code = static_cast<float>(CodeOf(words, form.bits, c));
-        if (form.block == 32) {
+        const int bits = CodeOf(words, form.bits, c);
+        const auto code = static_cast<float>(bits);
+        if (matrix.type == WeightType::kIQ4_NL) {
+          values.push_back(scale * kNibbleValues[bits]);
+        } else if (matrix.type == WeightType::kIQ4_XS) {
+          values.push_back(scale * static_cast<float>(static_cast<int8_t>(run[lane])) *
+                           kNibbleValues[bits]);
+        } else if (form.block == 32) {
           const float centre = form.fields == 64 ? 0.0f : form.bits == 5 ? 16.0f : 8.0f;
           values.push_back(scale * (code - centre) + minimum);
         } else if (form.bits == 6) {

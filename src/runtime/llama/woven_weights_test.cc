@@ -38,7 +38,8 @@ std::vector<float> LogitsOf(const DecoderModel& model, Executor& executor) {
 
 TEST(WovenWeights, GiveTheSameLogitsToRounding) {
   const std::unique_ptr<Executor> executor = MakeThreadPool(2);
-  for (const WeightType type : {WeightType::kQ4K, WeightType::kQ6K, WeightType::kQ5_0}) {
+  for (const WeightType type : {WeightType::kQ4K, WeightType::kQ6K, WeightType::kQ5_0,
+                                WeightType::kIQ4_NL, WeightType::kIQ4_XS}) {
     const std::shared_ptr<const DecoderModel> model = SmallModel(type);
     if (model->RepackBytes() == 0)
       GTEST_SKIP() << "this machine gains nothing from repacked weights";
@@ -62,9 +63,11 @@ TEST(WovenWeights, OutliveTheModelThatTheyWereMadeOf) {
   for (size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(logits[i], expected[i], 2e-3) << i;
 }
 
-TEST(WovenWeights, OfBytesOrFloatsAreNone) {
+TEST(WovenWeights, OfBytesFloatsOrLessThanFourBitsAreNone) {
   EXPECT_EQ(SmallModel(WeightType::kQ8_0)->RepackBytes(), 0U);
   EXPECT_EQ(SmallModel(WeightType::kF16)->RepackBytes(), 0U);
+  EXPECT_EQ(SmallModel(WeightType::kQ2K)->RepackBytes(), 0U);
+  EXPECT_EQ(SmallModel(WeightType::kQ3K)->RepackBytes(), 0U);
 }
 
 }  // namespace woven_weights_test
