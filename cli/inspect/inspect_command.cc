@@ -22,6 +22,7 @@
 #include "cli/report/retention_trace.h"
 #include "kernels/kernels.h"
 #include "rungs/rung_table.h"
+#include "runtime/kernels/linear.h"
 
 namespace varve::cli {
 namespace {
@@ -100,7 +101,12 @@ Json IsaRows(bool print) {
                     {"active", is_active},
                     {"reason", is_active ? reason : ""}});
   }
-  if (print) table.Print(stdout);
+  const ProductPrecision precision = FastestPrecision();
+  rows.push_back({{"topic", "products"}, {"precision", NameOf(precision)}});
+  if (!print) return rows;
+  table.Print(stdout);
+  fmt::print("products of prompts: {}{}; --precision chooses another\n", NameOf(precision),
+             precision == ProductPrecision::kBF16 ? " by AMX" : "");
   return rows;
 }
 
