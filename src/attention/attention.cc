@@ -15,11 +15,15 @@ namespace {
 // Query rows of a KV head that are worked off together. Up to one chunk, splits are tasks of their
 // own; above, a task takes a chunk over all splits. 64 rows of scores are 256 KiB.
 constexpr int kChunkRows = 64;
-// Below this many rows in all the caller prepares and merges alone: waking threads would cost more.
+// Below this many rows in all the caller prepares alone, below this many rows of splits it merges
+// alone: waking threads would cost more.
 constexpr int kInlineRows = 64;
+constexpr int kInlineMerges = 512;
 
-// So that the last tasks of a call end at about the same time.
+// Tasks are as large as leaves every thread so many, and smaller toward the end, so that all
+// threads end at about the same time.
 constexpr int kTasksPerThread = 6;
+constexpr int kLastTasksPerThread = 2;
 
 constexpr size_t Align64(size_t bytes) { return AlignUp(bytes, 64); }
 
@@ -220,7 +224,7 @@ void Attention::RunChunkTask(const Job& job, const Task& task, int worker) {
                 workers_[worker].reader, ahead, strips_read, stages_->For(worker), part);
     KeepPageSums(job, task.head, chunk, split, part, page_sums);
     StageClock clock(stages_->For(worker));
-    MergePartial(chunk, total, part);
+    MergePartials(chunk, total, {&part, 1});
     clock.Lap(&StageTimes::merge_us);
   }
   StageClock clock(stages_->For(worker));
@@ -233,9 +237,14 @@ void Attention::MergeHead(const Job& job, int head, int worker) {
   const QueryRows chunk = job.Chunk(0);
   Partial total = Partial::At(chunk, workers_[worker].scratch.data());
   total.Reset(chunk.rows());
-  for (int split = 0; split < job.splits; ++split) {
-    const size_t index = static_cast<size_t>(head) * job.splits + split;
-    MergePartial(chunk, total, Partial::At(chunk, job.partials + index * job.partial_bytes));
+  std::array<Partial, kMergedPartials> parts;
+  for (int split = 0; split < job.splits;) {
+    size_t count = 0;
+    for (; count < parts.size() && split < job.splits; ++split) {
+      const size_t index = static_cast<size_t>(head) * job.splits + split;
+      parts[count++] = Partial::At(chunk, job.partials + index * job.partial_bytes);
+    }
+    MergePartials(chunk, total, {parts.data(), count});
   }
   Finish(job, head, chunk, total);
   clock.Lap(&StageTimes::merge_us);
@@ -346,18 +355,22 @@ std::vector<Attention::Job> Attention::MakeJobs(int layer, const LayerSpaces& sp
 
 std::vector<Attention::Task> Attention::MakeTasks(std::span<const Job> jobs) const {
   const int kv_heads = shape_.num_kv_heads;
-  // Neighbouring heads of a split form one task, so that reading ahead crosses from head to head;
-  // as many as leave every thread several tasks.
-  int split_heads = 0;
-  for (const Job& job : jobs) split_heads += job.one_chunk() ? kv_heads * job.splits : 0;
-  const int wanted = kTasksPerThread * executor_->num_threads();
-  const int task_heads = std::clamp(split_heads / wanted, 1, kv_heads);
+  // Neighbouring heads of a split form one task, so that reading ahead crosses from head to head.
+  int left = 0;
+  for (const Job& job : jobs) left += job.one_chunk() ? kv_heads * job.splits : 0;
+  const int threads = executor_->num_threads();
+  const int most_heads = std::clamp(left / (kTasksPerThread * threads), 1, kv_heads);
   std::vector<Task> tasks;
   for (uint32_t i = 0; i < jobs.size(); ++i) {
     const Job& job = jobs[i];
     for (int split = 0; job.one_chunk() && split < job.splits; ++split) {
-      for (int head = 0; head < kv_heads; head += task_heads)
-        tasks.push_back({i, head, std::min(task_heads, kv_heads - head), 0, split});
+      for (int head = 0; head < kv_heads;) {
+        const int heads = std::min(
+            kv_heads - head, std::clamp(left / (kLastTasksPerThread * threads), 1, most_heads));
+        tasks.push_back({i, head, heads, 0, split});
+        head += heads;
+        left -= heads;
+      }
     }
     if (job.one_chunk()) continue;
     for (int query = 0; query < job.all.num_queries; query += job.chunk_queries) {
@@ -373,17 +386,20 @@ Status Attention::Run(int layer, const LayerSpaces& spaces,
   const std::vector<Job> jobs = MakeJobs(layer, spaces, requests, options, observer != nullptr);
   const std::vector<Task> tasks = MakeTasks(jobs);
   std::vector<Task> heads;
-  int total_rows = 0;
+  int64_t total_rows = 0;
+  int64_t merges = 0;
   for (uint32_t i = 0; i < jobs.size(); ++i) {
     for (int head = 0; head < shape_.num_kv_heads; ++head) heads.push_back({i, head, 1, 0, -1});
-    total_rows += shape_.num_kv_heads * jobs[i].all.rows();
+    const int64_t rows = int64_t{shape_.num_kv_heads} * jobs[i].all.rows();
+    total_rows += rows;
+    merges += jobs[i].one_chunk() ? rows * jobs[i].splits : 0;
   }
-  const auto for_heads = [&](const std::function<void(size_t, int)>& run) {
-    if (total_rows > kInlineRows) return RunParallel(*executor_, heads.size(), run);
+  const auto for_heads = [&](bool in_parallel, const std::function<void(size_t, int)>& run) {
+    if (in_parallel) return RunParallel(*executor_, heads.size(), run);
     for (size_t t = 0; t < heads.size(); ++t) run(t, 0);
   };
   StageClock(stages_->For(0)).Count(&StageTimes::attend_passes, 1);
-  for_heads([&](size_t t, int worker) {
+  for_heads(total_rows > kInlineRows, [&](size_t t, int worker) {
     StageClock clock(stages_->For(worker));
     Prepare(jobs[heads[t].job], heads[t].head);
     clock.Lap(&StageTimes::prepare_us);
@@ -392,7 +408,7 @@ Status Attention::Run(int layer, const LayerSpaces& spaces,
     const Job& job = jobs[tasks[t].job];
     job.one_chunk() ? RunSplitTask(job, tasks[t], worker) : RunChunkTask(job, tasks[t], worker);
   });
-  for_heads([&](size_t t, int worker) {
+  for_heads(merges > kInlineMerges, [&](size_t t, int worker) {
     const Job& job = jobs[heads[t].job];
     if (job.one_chunk()) MergeHead(job, heads[t].head, worker);
   });

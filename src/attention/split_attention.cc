@@ -316,28 +316,44 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
   clock.Lap(&StageTimes::values_us);
 }
 
-void MergePartial(const QueryRows& rows, Partial& total, const Partial& part) {
-  const Kernels& kernels = *rows.kernels;
+namespace {
+
+// Sums of the spaces that a part has touched begin at zero.
+void TouchSpaces(const QueryRows& rows, Partial& total, std::span<const Partial> parts) {
   const StripShape shape = ValueShape(rows, 0);
-  for (int space = 0; space < kMaxValueSpaces; ++space) {
-    if (!Touched(part, space) || Touched(total, space)) continue;
-    *total.touched |= 1u << space;
-    std::fill_n(total.accumulators[space],
-                rows.rows() * rows.spaces->value[space]->AccumulatorFloats(shape), 0.0f);
+  for (const Partial& part : parts) {
+    for (int space = 0; space < kMaxValueSpaces; ++space) {
+      if (!Touched(part, space) || Touched(total, space)) continue;
+      *total.touched |= 1u << space;
+      std::fill_n(total.accumulators[space],
+                  rows.rows() * rows.spaces->value[space]->AccumulatorFloats(shape), 0.0f);
+    }
   }
+}
+
+}  // namespace
+
+void MergePartials(const QueryRows& rows, Partial& total, std::span<const Partial> parts) {
+  TouchSpaces(rows, total, parts);
+  std::array<MergeTerm, kMergedPartials> terms;
   for (int row = 0; row < rows.rows(); ++row) {
-    const float new_max = std::max(total.max[row], part.max[row]);
-    const float keep = total.max[row] == new_max ? 1.0f : std::exp(total.max[row] - new_max);
-    const float add = part.max[row] == new_max ? 1.0f : std::exp(part.max[row] - new_max);
-    total.max[row] = new_max;
-    total.sum[row] = total.sum[row] * keep + part.sum[row] * add;
+    for (size_t p = 0; p < parts.size(); ++p) {
+      const float max = parts[p].max[row];
+      const float new_max = std::max(total.max[row], max);
+      terms[p].keep = total.max[row] == new_max ? 1.0f : std::exp(total.max[row] - new_max);
+      terms[p].add = max == new_max ? 1.0f : std::exp(max - new_max);
+      total.max[row] = new_max;
+      total.sum[row] = total.sum[row] * terms[p].keep + parts[p].sum[row] * terms[p].add;
+    }
     for (int space = 0; space < kMaxValueSpaces; ++space) {
       if (!Touched(total, space)) continue;
-      const size_t floats = rows.spaces->value[space]->AccumulatorFloats(shape);
-      float* into = total.accumulators[space] + row * floats;
-      if (keep != 1.0f) kernels.scale(into, floats, keep);
-      if (Touched(part, space))
-        kernels.add_scaled(into, part.accumulators[space] + row * floats, floats, add);
+      const size_t floats = rows.spaces->value[space]->AccumulatorFloats(ValueShape(rows, 0));
+      for (size_t p = 0; p < parts.size(); ++p) {
+        terms[p].from =
+            Touched(parts[p], space) ? parts[p].accumulators[space] + row * floats : nullptr;
+      }
+      rows.kernels->merge_sums(total.accumulators[space] + row * floats, floats,
+                               {terms.data(), parts.size()});
     }
   }
 }

@@ -97,8 +97,10 @@ void AttendSplit(const QueryRows& rows, int head, int split, const PreparedQueri
                  std::byte* scratch, float* page_sums, StripReader& reader, ReadAhead& ahead,
                  size_t& strips_read, StageTimes* times, Partial& partial);
 
-// Adds `part` to `total`. Splits are merged in ascending order, always.
-void MergePartial(const QueryRows& rows, Partial& total, const Partial& part);
+// Adds parts, at most kMergedPartials, to `total`. Splits are merged in ascending order, always; it
+// makes no difference how many at a time.
+inline constexpr size_t kMergedPartials = 32;
+void MergePartials(const QueryRows& rows, Partial& total, std::span<const Partial> parts);
 
 // The output of one row: values brought back to plain space and divided by the sum; zeros if the
 // row saw nothing. Returns the log-sum-exp. output [value_dim].

@@ -117,6 +117,14 @@ struct AddValuesArgs {
   ReadAhead* ahead = nullptr;
 };
 
+// One part of a sum whose parts are relative to maxima of their own: what is there is multiplied by
+// `keep`, then `add` times from [count] is added, unless that is null.
+struct MergeTerm {
+  const float* from;
+  float keep;
+  float add;
+};
+
 struct SoftmaxArgs {
   float* scores;  // [num_rows], stride floats apart; become exp(score - max of the row)
   int num_rows;
@@ -179,7 +187,8 @@ struct Kernels {
                     float* mass);
 
   // values[i] *= factor.
-  void (*scale)(float* values, size_t count, float factor);
+  // into [count] takes all terms, one after the other.
+  void (*merge_sums)(float* into, size_t count, std::span<const MergeTerm> terms);
   // into[i] += factor * from[i].
   void (*add_scaled)(float* into, const float* from, size_t count, float factor);
 

@@ -325,8 +325,13 @@ void PageMass(const float* page_max, const float* page_sum, size_t count, float 
   }
 }
 
-void Scale(float* values, size_t count, float factor) {
-  for (size_t i = 0; i < count; ++i) values[i] *= factor;
+void MergeSums(float* into, size_t count, std::span<const MergeTerm> terms) {
+  for (const MergeTerm& term : terms) {
+    for (size_t i = 0; i < count; ++i) {
+      into[i] *= term.keep;
+      if (term.from != nullptr) into[i] += term.add * term.from[i];
+    }
+  }
 }
 
 void AddScaled(float* into, const float* from, size_t count, float factor) {
@@ -377,7 +382,7 @@ const Kernels& ScalarKernels() {
       .widen_bf16 = WidenBF16,
       .hadamard = Hadamard,
       .page_mass = PageMass,
-      .scale = Scale,
+      .merge_sums = MergeSums,
       .add_scaled = AddScaled,
       .multiply_dense = MultiplyDense,
   };

@@ -124,14 +124,34 @@ inline void PageMass(const float* page_max, const float* page_sum, size_t count,
   ScalarKernels().page_mass(page_max + i, page_sum + i, count - i, log_sum_exp, mass + i);
 }
 
-inline void Scale(float* values, size_t count, float factor) {
+// kCount vectors at once: each is a chain of products that wait for each other.
+template <int kCount>
+HWY_INLINE void MergeVectors(float* into, size_t at, std::span<const MergeTerm> terms) {
   const DF df;
   const size_t n = hn::Lanes(df);
-  size_t i = 0;
-  for (; i + n <= count; i += n) {
-    hn::StoreU(hn::Mul(hn::LoadU(df, values + i), hn::Set(df, factor)), df, values + i);
+  VF sum[kCount];
+  for (int v = 0; v < kCount; ++v) sum[v] = hn::LoadU(df, into + at + v * n);
+  for (const MergeTerm& term : terms) {
+    for (int v = 0; v < kCount; ++v) sum[v] = hn::Mul(sum[v], hn::Set(df, term.keep));
+    if (term.from == nullptr) continue;
+    for (int v = 0; v < kCount; ++v)
+      sum[v] = hn::MulAdd(hn::Set(df, term.add), hn::LoadU(df, term.from + at + v * n), sum[v]);
   }
-  for (; i < count; ++i) values[i] *= factor;
+  for (int v = 0; v < kCount; ++v) hn::StoreU(sum[v], df, into + at + v * n);
+}
+
+inline void MergeSums(float* into, size_t count, std::span<const MergeTerm> terms) {
+  constexpr int kVectors = 8;
+  const size_t n = hn::Lanes(DF());
+  size_t i = 0;
+  for (; i + kVectors * n <= count; i += kVectors * n) MergeVectors<kVectors>(into, i, terms);
+  for (; i + n <= count; i += n) MergeVectors<1>(into, i, terms);
+  for (; i < count; ++i) {
+    for (const MergeTerm& term : terms) {
+      into[i] *= term.keep;
+      if (term.from != nullptr) into[i] += term.add * term.from[i];
+    }
+  }
 }
 
 inline void AddScaled(float* into, const float* from, size_t count, float factor) {

@@ -46,7 +46,7 @@ const Kernels& Table(const char* name) {
       .widen_bf16 = ScalarKernels().widen_bf16,
       .hadamard = Hadamard,
       .page_mass = PageMass,
-      .scale = Scale,
+      .merge_sums = MergeSums,
       .add_scaled = AddScaled,
       .multiply_dense = MultiplyDense,
   };
