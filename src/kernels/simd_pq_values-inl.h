@@ -16,7 +16,7 @@ namespace varve {
 namespace HWY_NAMESPACE {
 
 // Whether 16 accumulators and what they need fit in the register file.
-inline constexpr bool kPairSubspaces = kRowTile == 4;
+inline constexpr bool kPairSubspaces = HWY_MAX_BYTES >= 64;
 
 // Whether levels are multiplied as bytes, in pages where all of them are.
 template <int kTokens>

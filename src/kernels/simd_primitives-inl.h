@@ -24,9 +24,10 @@ using DI = hn::RebindToSigned<DF>;
 using VF = hn::Vec<DF>;
 using VI = hn::Vec<DI>;
 
-// How many rows (query heads) share one pass over a strip: as many as accumulators fit in the
-// register file (32 registers from AVX-512 on, 16 before).
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+// How many rows (query heads) share one pass over a strip. With AVX2 the accumulators of four do
+// not always fit the registers, but decoding a strip once for four rows costs less than twice for
+// two.
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_AVX2
 inline constexpr int kRowTile = 4;
 #else
 inline constexpr int kRowTile = 2;
