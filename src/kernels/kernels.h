@@ -186,7 +186,6 @@ struct Kernels {
   void (*page_mass)(const float* page_max, const float* page_sum, size_t count, float log_sum_exp,
                     float* mass);
 
-  // values[i] *= factor.
   // into [count] takes all terms, one after the other.
   void (*merge_sums)(float* into, size_t count, std::span<const MergeTerm> terms);
   // into[i] += factor * from[i].

@@ -2,7 +2,8 @@
 
 #include "runtime/kernels/amx_tiles.h"
 
-#if defined(__AMX_BF16__) && defined(__AVX512BF16__) && defined(__linux__)
+// GCC and clang 14 spell the macro differently.
+#if (defined(__AMX_BF16__) || defined(__AMXBF16__)) && defined(__AVX512BF16__) && defined(__linux__)
 
 #include <immintrin.h>
 #include <sys/syscall.h>

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <memory>
 #include <span>
@@ -33,26 +34,36 @@ class Linear : public testing::TestWithParam<std::tuple<int, int, ProductPrecisi
   WeightType type() const { return static_cast<WeightType>(std::get<0>(GetParam())); }
   int tokens() const { return std::get<1>(GetParam()); }
   ProductPrecision precision() const { return std::get<2>(GetParam()); }
+  void ExpectProduct(int64_t rows, int64_t cols) const;
 };
 
-TEST_P(Linear, IsTheProductWithinRounding) {
-  const int64_t cols = std::max(InfoOf(type()).block_values, 96);
-  const RandomMatrix matrix(type(), 83, cols, 1);
+// Multiplies random rows and compares with double precision.
+void Linear::ExpectProduct(int64_t rows, int64_t cols) const {
+  const RandomMatrix matrix(type(), rows, cols, 1);
   const std::vector<float> x = TestRandom(2).Gaussians(tokens() * cols);
   const std::unique_ptr<Executor> executor = MakeThreadPool(2);
   LinearLayers linear(*executor, precision());
-  GuardedBuffer<float> y(static_cast<size_t>(tokens()) * 83);
+  GuardedBuffer<float> y(static_cast<size_t>(tokens() * rows));
   const LinearTask task = {.weights = &matrix.view(), .input = x.data(), .output = y.data()};
   linear.Run(tokens(), {&task, 1});
   EXPECT_TRUE(y.ZonesIntact());
   for (int t = 0; t < tokens(); ++t) {
-    for (int row = 0; row < 83; ++row) {
+    for (int64_t row = 0; row < rows; ++row) {
       const ExactDot exact = matrix.Dot(row, x.data() + t * cols);
-      ASSERT_NEAR(y[t * 83 + row], exact.value,
+      ASSERT_NEAR(y[t * rows + row], exact.value,
                   exact.magnitude * Tolerance(precision(), type(), tokens()) + 1e-30)
           << "token " << t << ", row " << row;
     }
   }
+}
+
+TEST_P(Linear, IsTheProductWithinRounding) {
+  ExpectProduct(83, std::max(InfoOf(type()).block_values, 96));
+}
+
+// More columns than a bf16 tile of weights has, and a last tile that they do not fill.
+TEST_P(Linear, TakesRowsOfManyColumns) {
+  ExpectProduct(37, InfoOf(type()).block_values == 1 ? 1000 : 1280);
 }
 
 std::string CaseName(const testing::TestParamInfo<std::tuple<int, int, ProductPrecision>>& info) {
@@ -197,6 +208,27 @@ TEST(LinearLayers, ProductsStartNoThreadsBesideThePool) {
     linear.Run(256, {&task, 1});
     EXPECT_EQ(threads_now(), before);
   }
+}
+
+// A machine with AMX that multiplies in f32 would pass every test of errors.
+TEST(LinearLayers, Bf16IsBf16WhereTheProcessorHasAmx) {
+  std::ifstream file("/proc/cpuinfo");
+  const std::string flags(std::istreambuf_iterator<char>(file), {});
+  if (flags.find(" amx_bf16") == std::string::npos ||
+      flags.find(" amx_tile") == std::string::npos ||
+      flags.find(" avx512_bf16") == std::string::npos) {
+    GTEST_SKIP() << "this machine has no AMX-BF16";
+  }
+  ASSERT_TRUE(CheckPrecision(ProductPrecision::kBF16).ok());
+  const RandomMatrix matrix(WeightType::kQ8_0, 32, 64, 1);
+  const std::vector<float> x = TestRandom(2).Gaussians(16 * 64);
+  std::vector<float> exact(16 * 32), rounded(16 * 32);
+  const std::unique_ptr<Executor> executor = MakeThreadPool(1);
+  LinearTask task = {.weights = &matrix.view(), .input = x.data(), .output = exact.data()};
+  LinearLayers(*executor, ProductPrecision::kF32).Run(16, {&task, 1});
+  task.output = rounded.data();
+  LinearLayers(*executor, ProductPrecision::kBF16).Run(16, {&task, 1});
+  EXPECT_NE(exact, rounded);
 }
 
 TEST(LinearLayers, AnInputThatChangedBetweenRunsIsReadAgain) {

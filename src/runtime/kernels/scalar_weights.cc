@@ -143,10 +143,6 @@ void MultiplyRows(const WeightMatrix& matrix, int64_t begin, int64_t end,
   }
 }
 
-void NarrowBF16(const float* values, int64_t count, uint16_t* out) {
-  for (int64_t i = 0; i < count; ++i) out[i] = F32ToBF16(values[i]);
-}
-
 }  // namespace
 
 const WeightKernels& ScalarWeightKernels() {
@@ -162,7 +158,6 @@ const WeightKernels& ScalarWeightKernels() {
                  Decode<DecodeIQ4NL, 32, 18>, Decode<DecodeIQ4XS, 256, 136>},
       .multiply_rows = {MultiplyRows<DecodeF32, 4>, MultiplyRows<DecodeF16, 2>,
                         MultiplyRows<DecodeBF16, 2>},
-      .narrow_bf16 = NarrowBF16,
       .rounded = nullptr,
   };
   return table;

@@ -208,27 +208,6 @@ void MultiplyWeights(const WeightMatrix& matrix, int64_t begin, int64_t end,
   }
 }
 
-inline void NarrowToBF16(const float* values, int64_t count, uint16_t* out) {
-  const DF df;
-  const DI di;
-  const hn::Rebind<uint16_t, DF> d16;
-  const int64_t step = static_cast<int64_t>(hn::Lanes(df));
-  int64_t i = 0;
-  for (; i + step <= count; i += step) {
-    const VF value = hn::LoadU(df, values + i);
-    const hn::RebindToUnsigned<DI> du;
-    const auto bits = hn::BitCast(du, value);
-    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
-    const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFF)));
-    // A NaN could round to infinity: it keeps its bits and becomes quiet.
-    const auto quiet = hn::Or(bits, hn::Set(du, 0x400000));
-    const auto is_nan = hn::RebindMask(du, hn::IsNaN(value));
-    const auto high = hn::ShiftRight<16>(hn::IfThenElse(is_nan, quiet, rounded));
-    hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, high)), d16, out + i);
-  }
-  for (; i < count; ++i) out[i] = F32ToBF16(values[i]);
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace varve
 HWY_AFTER_NAMESPACE();

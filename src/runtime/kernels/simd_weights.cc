@@ -44,7 +44,6 @@ const WeightKernels& WeightTable(const char* name) {
                  DecodeWeights<Q4K>, DecodeWeights<Q5K>, DecodeWeights<Q6K>, DecodeWeights<Q2K>,
                  DecodeWeights<Q3K>, DecodeWeights<IQ4NL>, DecodeWeights<IQ4XS>},
       .multiply_rows = {MultiplyWeights<F32>, MultiplyWeights<F16>, MultiplyWeights<BF16>},
-      .narrow_bf16 = NarrowToBF16,
       .rounded = nullptr,
   };
   return table;

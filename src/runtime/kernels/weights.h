@@ -123,8 +123,6 @@ struct WeightKernels {
   void (*multiply_rows[kNumWeightTypes])(const WeightMatrix& matrix, int64_t begin, int64_t end,
                                          const float* const* inputs, int num_tokens, float* out,
                                          ptrdiff_t out_stride);
-  // f32 -> bf16 bits, round to nearest even, as F32ToBF16.
-  void (*narrow_bf16)(const float* values, int64_t count, uint16_t* out);
   const RoundedKernels* rounded;  // of the same instruction set
 };
 

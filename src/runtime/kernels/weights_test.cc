@@ -220,31 +220,6 @@ TEST_P(DecodedWeights, ProductsAreWithinRoundingAtAnyShape) {
   }
 }
 
-TEST_P(DecodedWeights, NarrowToBf16LikeTheScalarTable) {
-  std::vector<float> values = {0.0f,
-                               -0.0f,
-                               1e-40f,
-                               3.4e38f,
-                               1.00390625f,
-                               1.01171875f,
-                               std::numeric_limits<float>::infinity(),
-                               -std::numeric_limits<float>::infinity()};
-  for (const uint32_t nan : {0x7F800001u, 0xFF800001u, 0x7FFFFFFFu, 0x7FC00000u}) {
-    float value;
-    std::memcpy(&value, &nan, 4);
-    values.push_back(value);
-  }
-  for (int i = 0; i < 100; ++i) values.push_back(TestRandom(i).Gaussian());
-  std::vector<uint16_t> expected(values.size());
-  for (size_t i = 0; i < values.size(); ++i) expected[i] = F32ToBF16(values[i]);
-  for (size_t count = 0; count <= values.size(); ++count) {
-    GuardedBuffer<uint16_t> out(count);
-    kernels().narrow_bf16(values.data(), static_cast<int64_t>(count), out.data());
-    EXPECT_TRUE(out.ZonesIntact());
-    EXPECT_TRUE(std::equal(expected.begin(), expected.begin() + count, out.data())) << count;
-  }
-}
-
 TEST(RandomWeights, HaveTheSpreadThatWasAskedFor) {
   for (int type = 0; type < kNumWeightTypes; ++type) {
     const RandomMatrix matrix(static_cast<WeightType>(type), 1, 1 << 16, 1);  // deviation 0.5
