@@ -43,7 +43,6 @@ struct AppendJob {
 struct EncodeJob {
   const Page* from = nullptr;  // in memory, raw or packed
   Page* to = nullptr;          // raw
-  uint64_t replaced = 0;       // out: values that were not finite, or out of the format's range
   Status status;               // out: not ok if packed bytes could not be restored, or the device
                                // failed
 };
@@ -88,9 +87,9 @@ class Backend {
   virtual Status SetStream(void*) {
     return FailedPrecondition("SetStream: the cache is in the memory of the CPU");
   }
-  // Values that Append has replaced since creation, in steps that were rolled back too. A device is
-  // waited for.
-  virtual uint64_t replaced_in_append() const = 0;
+  // Values that Append and Encode have replaced since creation, since they were not finite or out
+  // of a rung's range; in steps that were rolled back too. A device is waited for.
+  virtual uint64_t replaced() const = 0;
   virtual UnpackedStrips unpacked() const = 0;
 };
 

@@ -30,7 +30,7 @@ class NotingBackend final : public Backend {
     return Status();
   }
   size_t scratch_bytes() const override { return 0; }
-  uint64_t replaced_in_append() const override { return 0; }
+  uint64_t replaced() const override { return 0; }
   UnpackedStrips unpacked() const override { return {}; }
 
   std::vector<size_t> batches;  // pages of every Encode

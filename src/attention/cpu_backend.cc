@@ -35,7 +35,7 @@ class CpuBackend final : public Backend {
     return attention_.Run(layer, spaces, requests, options, observer);
   }
   size_t scratch_bytes() const override { return attention_.scratch_bytes(); }
-  uint64_t replaced_in_append() const override { return replaced_in_append_; }
+  uint64_t replaced() const override { return replaced_; }
   UnpackedStrips unpacked() const override { return attention_.unpacked(); }
 
  private:
@@ -51,7 +51,7 @@ class CpuBackend final : public Backend {
   Executor* executor_;
   StageTotals* stages_;
   Attention attention_;
-  std::atomic<uint64_t> replaced_in_append_ = 0;
+  std::atomic<uint64_t> replaced_ = 0;
 };
 
 void CpuBackend::AppendHead(int layer, const AppendJob& job, int head) {
@@ -64,7 +64,7 @@ void CpuBackend::AppendHead(int layer, const AppendJob& job, int head) {
     const uint64_t replaced = job.page->rung(part).WriteRows(
         part, shape, job.page->Strip(part, head), job.first_row, rows.num_tokens,
         rows.f32() + static_cast<ptrdiff_t>(head) * head_stride, token_stride);
-    if (replaced > 0) replaced_in_append_ += replaced;
+    if (replaced > 0) replaced_ += replaced;
   }
 }
 
@@ -121,9 +121,9 @@ void CpuBackend::Encode(std::span<EncodeJob> jobs) {
       clock.Lap(&StageTimes::encode_us);
       clock.Count(&StageTimes::rows_encoded, static_cast<uint64_t>(job.from->rows));
     }
-    if (status.ok() && replaced == 0) return;
+    if (replaced > 0) replaced_ += replaced;
+    if (status.ok()) return;
     const std::lock_guard lock(mutex);
-    job.replaced += replaced;
     if (job.status.ok()) job.status = std::move(status);
   });
 }

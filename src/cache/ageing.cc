@@ -29,7 +29,6 @@ Ageing::Counters& Ageing::Counters::operator+=(const Counters& other) {
   demoted += other.demoted;
   adopted += other.adopted;
   dropped += other.dropped;
-  nonfinite_values += other.nonfinite_values;
   not_restored += other.not_restored;
   return *this;
 }
@@ -94,7 +93,7 @@ bool Ageing::DemoteAll(const LayerPlan& plan, std::span<const Wanted> wanted, Pa
       PageRef form = MakeForm(entry.page.get(), stage);
       all = all && form;
       if (!form) continue;
-      jobs.push_back({entry.page.get(), form.get(), 0, Status()});
+      jobs.push_back({entry.page.get(), form.get(), Status()});
       made.emplace_back(want, std::move(form));
     }
     if (!jobs.empty()) backend_->Encode(jobs);
@@ -106,7 +105,6 @@ bool Ageing::DemoteAll(const LayerPlan& plan, std::span<const Wanted> wanted, Pa
       }
       auto& [want, form] = made[i];
       Page* from = table.entries()[want.index].page.get();
-      counters->nonfinite_values += jobs[i].replaced;
       ++(from->IsSealed() ? counters->demoted : counters->sealed);
       PageStore::SetSuccessor(from, form.get());
       table.Demote(want.index, std::move(form), want.stage);
@@ -158,10 +156,9 @@ void Ageing::Prepare(const LayerPlan& plan, int layer, int num_layers, int64_t n
     if (page->HasRungs(stage.k, stage.v) || page->successor != nullptr) continue;
     PageRef form = MakeForm(page, stage);
     if (!form) return;
-    EncodeJob job{page, form.get(), 0, Status()};
+    EncodeJob job{page, form.get(), Status()};
     backend_->Encode({&job, 1});
     if (!job.status.ok()) return;
-    counters_.nonfinite_values += job.replaced;
     PageStore::SetSuccessor(page, form.get());
     table.SetPrepared(event.entry, std::move(form));
   }

@@ -31,7 +31,6 @@ class Ageing {
     uint64_t demoted = 0;
     uint64_t adopted = 0;
     uint64_t dropped = 0;
-    uint64_t nonfinite_values = 0;
     uint64_t not_restored = 0;  // packed pages that could not be read to encode them anew
     Counters& operator+=(const Counters& other);
   };

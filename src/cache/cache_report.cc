@@ -118,8 +118,7 @@ CacheReport CacheImpl::Report() const {
   report.pages_demoted = counters.demoted;
   report.pages_adopted = counters.adopted;
   report.pages_dropped = counters.dropped;
-  report.nonfinite_values =
-      counters.nonfinite_values + backend_->replaced_in_append() + folding_.nonfinite_values();
+  report.nonfinite_values = backend_->replaced() + folding_.nonfinite_values();
   packing_.AddTo(&report.lossless);
   report.lossless.restore_failures += counters.not_restored;
   report.lossless.decompress_us += backend_->unpacked().us;

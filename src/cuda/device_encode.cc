@@ -20,11 +20,11 @@ DeviceStatus Launch(const char* what, const void* kernel, int num_jobs, int kv_h
   return {StatusCode::kInternal, "%s: %s", what, cudaGetErrorString(error)};
 }
 
-// `most`: that there may be without an array of them.
-DeviceStatus CheckJobs(const PageShape& shape, int num_jobs, const void* jobs, int most) {
+// One job may be there without an array of them.
+DeviceStatus CheckJobs(const PageShape& shape, int num_jobs, const void* jobs) {
   VARVE_CUDA_RETURN_IF_ERROR(CheckShape(shape));
   if (num_jobs < 0) return {StatusCode::kInvalidArgument, "num_jobs %d < 0", num_jobs};
-  if (num_jobs > most && jobs == nullptr) {
+  if (num_jobs > 1 && jobs == nullptr) {
     return {StatusCode::kInvalidArgument, "num_jobs %d, but jobs is null", num_jobs};
   }
   return {};
@@ -33,7 +33,7 @@ DeviceStatus CheckJobs(const PageShape& shape, int num_jobs, const void* jobs, i
 }  // namespace
 
 DeviceStatus Append(const DeviceAppend& call, cudaStream_t stream) {
-  VARVE_CUDA_RETURN_IF_ERROR(CheckJobs(call.shape, call.num_jobs, call.jobs, 1));
+  VARVE_CUDA_RETURN_IF_ERROR(CheckJobs(call.shape, call.num_jobs, call.jobs));
   if (call.rung != DeviceRung::kF16 && call.rung != DeviceRung::kBF16) {
     return {StatusCode::kUnimplemented, "rung %s: open pages are f16 or bf16",
             DeviceRungName(call.rung)};
@@ -47,7 +47,7 @@ DeviceStatus Append(const DeviceAppend& call, cudaStream_t stream) {
 }
 
 DeviceStatus Encode(const DeviceEncode& call, cudaStream_t stream) {
-  VARVE_CUDA_RETURN_IF_ERROR(CheckJobs(call.shape, call.num_jobs, call.jobs, 0));
+  VARVE_CUDA_RETURN_IF_ERROR(CheckJobs(call.shape, call.num_jobs, call.jobs));
   VARVE_CUDA_RETURN_IF_ERROR(CheckPqShape(call.shape));
   if (call.num_jobs == 0) return {};
   EncodeParams params;

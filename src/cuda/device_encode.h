@@ -61,11 +61,12 @@ struct DeviceEncodeJob {
 
 struct DeviceEncode {
   PageShape shape;
-  const DeviceEncodeJob* jobs = nullptr;  // device memory
+  const DeviceEncodeJob* jobs = nullptr;  // device memory; null: `job` is the only one
+  DeviceEncodeJob job;
   int num_jobs = 0;
   DeviceCodebook key_codebook;
   DeviceCodebook value_codebook;
-  // [num_jobs] += values that were not finite or out of the format's range; or null.
+  // += values that were not finite or out of the format's range; or null.
   unsigned long long* replaced = nullptr;
 };
 

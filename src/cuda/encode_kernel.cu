@@ -308,7 +308,7 @@ __global__ void __launch_bounds__(kEncodeThreads)
   VARVE_DYNAMIC_SHARED(shared_bytes);
   const DeviceEncode& call = params.call;
   EncodeShared<D> shared(shared_bytes, call.shape.page_tokens);
-  const DeviceEncodeJob job = call.jobs[blockIdx.x];
+  const DeviceEncodeJob job = call.jobs != nullptr ? call.jobs[blockIdx.x] : call.job;
   const int kv_head = blockIdx.y;
   const bool key = blockIdx.z == 0;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -352,7 +352,7 @@ __global__ void __launch_bounds__(kEncodeThreads)
   if (call.replaced == nullptr) return;
   replaced = SumOverLanes(replaced);
   if (lane == 0 && replaced > 0) {
-    atomicAdd(call.replaced + blockIdx.x, static_cast<unsigned long long>(replaced));
+    atomicAdd(call.replaced, static_cast<unsigned long long>(replaced));
   }
 }
 

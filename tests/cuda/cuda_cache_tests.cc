@@ -127,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(
                     PlanCase{"mixed", "k=q8_0,v=t4,open=64,exact=64", 0.03},
                     PlanCase{"ages", "age=f16:64/q8_0:128/q4_0", 0.03},
                     PlanCase{"window", "q8_0,window=128,sink=16", 5e-3}),
-    [](const testing::TestParamInfo<PlanCase>& info) { return std::string(info.param.name); });
+    [](const testing::TestParamInfo<PlanCase>& tested) { return std::string(tested.param.name); });
 
 TEST_P(CudaCachePlans, GivesTheSamePagesAndNearlyTheSameOutputs) {
   const CacheShape shape = SmallShape();
@@ -347,7 +347,7 @@ INSTANTIATE_TEST_SUITE_P(
         PlanCase{"h2o", "evict=h2o,ratio=2,sink=16,recent=64,trigger=192,every=32", 5e-3},
         PlanCase{"h2o_q8", "q8_0,evict=h2o,ratio=4,sink=16,recent=64,trigger=192,every=64", 8e-3},
         PlanCase{"demote", "evict=demote,ratio=2.5,sink=16,recent=64,trigger=192,every=64", 0.03}),
-    [](const testing::TestParamInfo<PlanCase>& info) { return std::string(info.param.name); });
+    [](const testing::TestParamInfo<PlanCase>& tested) { return std::string(tested.param.name); });
 
 TEST_P(CudaCachePolicies, DecideAsOnTheCpu) {
   const CacheShape shape = SmallShape();

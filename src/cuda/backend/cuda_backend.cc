@@ -3,7 +3,6 @@
 #include <cstring>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "base/align.h"
 #include "cuda/backend/cuda_backend_impl.h"
@@ -21,6 +20,18 @@ DeviceRung RungOf(const Page& page, Part part) {
 // Of rows on the device.
 DeviceAppendJob RecordOf(const AppendJob& job) {
   return {job.page->raw(), job.keys.data, job.values.data, job.first_row, job.keys.num_tokens};
+}
+
+DeviceEncodeJob RecordOf(const EncodeJob& job) {
+  const Page& from = *job.from;
+  const Page& to = *job.to;
+  return {from.raw(),
+          to.raw(),
+          RungOf(from, Part::kKey),
+          RungOf(from, Part::kValue),
+          RungOf(to, Part::kKey),
+          RungOf(to, Part::kValue),
+          from.rows};
 }
 
 Status CheckSetup(const DeviceSetup& setup) {
@@ -92,9 +103,9 @@ Status CudaBackend::Create(const DeviceSetup& setup) {
   const DeviceGuard guard(device_);
   VARVE_RETURN_IF_ERROR(QueryDevice(device_, &limits_).ToStatus());
   VARVE_RETURN_IF_ERROR(stream_.Create(setup.stream));
-  VARVE_RETURN_IF_ERROR(appended_.Reserve(sizeof(unsigned long long)));
+  VARVE_RETURN_IF_ERROR(replaced_.Reserve(sizeof(unsigned long long)));
   VARVE_RETURN_IF_ERROR(
-      CudaStatus(cudaMemsetAsync(appended_.as<void>(), 0, appended_.bytes(), stream_.get()),
+      CudaStatus(cudaMemsetAsync(replaced_.as<void>(), 0, replaced_.bytes(), stream_.get()),
                  "clearing a count"));
   VARVE_RETURN_IF_ERROR(codebooks_.Create(shape_, setup.rungs, stream_.get()));
   page_shape_.pq_subspaces = codebooks_.subspaces();
@@ -103,6 +114,22 @@ Status CudaBackend::Create(const DeviceSetup& setup) {
   VARVE_ASSIGN_OR_RETURN(
       memory_, DeviceMemory::Create(device_, setup.pool_bytes, setup.chunk_bytes, stream_.get()));
   return Status();
+}
+
+// --- records ---
+
+template <typename Job>
+Result<const std::byte*> CudaBackend::SendRecords(std::span<const Job> jobs) {
+  using Record = decltype(RecordOf(jobs[0]));
+  const size_t bytes = jobs.size() * sizeof(Record);
+  VARVE_RETURN_IF_ERROR(uplink_.ReserveDevice(bytes));
+  VARVE_ASSIGN_OR_RETURN(std::byte * host, uplink_.Begin(bytes));
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    const Record record = RecordOf(jobs[i]);
+    std::memcpy(host + i * sizeof(record), &record, sizeof(record));
+  }
+  VARVE_RETURN_IF_ERROR(uplink_.Send(bytes, stream_.get()));
+  return uplink_.device();
 }
 
 // --- append ---
@@ -124,14 +151,14 @@ Status CudaBackend::LaunchAppend(std::span<const AppendJob> jobs, const std::byt
   call.type = TypeOf(dtype);
   call.keys = keys;
   call.values = values;
-  call.replaced = appended_.as<unsigned long long>();
+  call.replaced = replaced_.as<unsigned long long>();
   return cuda::Append(call, stream_.get()).ToStatus();
 }
 
-uint64_t CudaBackend::replaced_in_append() const {
+uint64_t CudaBackend::replaced() const {
   const DeviceGuard guard(device_);
   unsigned long long count = 0;
-  const cudaError_t copied = cudaMemcpyAsync(&count, appended_.as<void>(), sizeof(count),
+  const cudaError_t copied = cudaMemcpyAsync(&count, replaced_.as<void>(), sizeof(count),
                                              cudaMemcpyDeviceToHost, stream_.get());
   // A device that fails says so in the next step; a statistic has no other way to.
   return copied == cudaSuccess && stream_.Wait().ok() ? count : 0;
@@ -175,15 +202,7 @@ Status CudaBackend::AppendDeviceRows(std::span<const AppendJob> jobs) {
   // launch and needs no copy.
   const std::byte* sent = nullptr;
   if (jobs.size() > 1) {
-    const size_t bytes = jobs.size() * sizeof(DeviceAppendJob);
-    VARVE_RETURN_IF_ERROR(uplink_.ReserveDevice(bytes));
-    VARVE_ASSIGN_OR_RETURN(std::byte * host, uplink_.Begin(bytes));
-    for (size_t i = 0; i < jobs.size(); ++i) {
-      const DeviceAppendJob record = RecordOf(jobs[i]);
-      std::memcpy(host + i * sizeof(record), &record, sizeof(record));
-    }
-    VARVE_RETURN_IF_ERROR(uplink_.Send(bytes, stream_.get()));
-    sent = uplink_.device();
+    VARVE_ASSIGN_OR_RETURN(sent, SendRecords(jobs));
   }
   return LaunchAppend(jobs, sent, keys.dtype, {keys.token_stride, keys.head_stride},
                       {values.token_stride, values.head_stride});
@@ -202,43 +221,22 @@ void CudaBackend::Encode(std::span<EncodeJob> jobs) {
   }
 }
 
-Status CudaBackend::EncodeLayer(std::span<EncodeJob> jobs) {
-  const size_t bytes = jobs.size() * sizeof(DeviceEncodeJob);
-  const size_t count_bytes = jobs.size() * sizeof(unsigned long long);
-  VARVE_RETURN_IF_ERROR(counts_.Reserve(count_bytes));
-  VARVE_RETURN_IF_ERROR(uplink_.ReserveDevice(bytes));
-  VARVE_ASSIGN_OR_RETURN(std::byte * host, uplink_.Begin(bytes));
-  for (size_t i = 0; i < jobs.size(); ++i) {
-    const Page& from = *jobs[i].from;
-    const Page& to = *jobs[i].to;
-    const DeviceEncodeJob record = {from.raw(),
-                                    to.raw(),
-                                    RungOf(from, Part::kKey),
-                                    RungOf(from, Part::kValue),
-                                    RungOf(to, Part::kKey),
-                                    RungOf(to, Part::kValue),
-                                    from.rows};
-    std::memcpy(host + i * sizeof(record), &record, sizeof(record));
-  }
-  VARVE_RETURN_IF_ERROR(uplink_.Send(bytes, stream_.get()));
-  auto* counts = counts_.as<unsigned long long>();
-  VARVE_RETURN_IF_ERROR(
-      CudaStatus(cudaMemsetAsync(counts, 0, count_bytes, stream_.get()), "clearing counts"));
+// Not waited for: a prompt of 32768 tokens seals 16384 pages in 32 layers. Whatever comes later in
+// the stream finds the new bytes, and what was replaced is counted on the device.
+Status CudaBackend::EncodeLayer(std::span<const EncodeJob> jobs) {
   DeviceEncode call;
   call.shape = page_shape_;
-  call.jobs = reinterpret_cast<const DeviceEncodeJob*>(uplink_.device());
   call.num_jobs = static_cast<int>(jobs.size());
   call.key_codebook = codebooks_.Of(jobs[0].from->layer, Part::kKey);
   call.value_codebook = codebooks_.Of(jobs[0].from->layer, Part::kValue);
-  call.replaced = counts;
-  VARVE_RETURN_IF_ERROR(cuda::Encode(call, stream_.get()).ToStatus());
-  std::vector<unsigned long long> replaced(jobs.size());
-  VARVE_RETURN_IF_ERROR(CudaStatus(
-      cudaMemcpyAsync(replaced.data(), counts, count_bytes, cudaMemcpyDeviceToHost, stream_.get()),
-      "copying counts"));
-  VARVE_RETURN_IF_ERROR(stream_.Wait());
-  for (size_t i = 0; i < jobs.size(); ++i) jobs[i].replaced = replaced[i];
-  return Status();
+  call.replaced = replaced_.as<unsigned long long>();
+  if (jobs.size() == 1) {  // goes with the launch and needs no copy
+    call.job = RecordOf(jobs[0]);
+  } else {
+    VARVE_ASSIGN_OR_RETURN(const std::byte* sent, SendRecords(jobs));
+    call.jobs = reinterpret_cast<const DeviceEncodeJob*>(sent);
+  }
+  return cuda::Encode(call, stream_.get()).ToStatus();
 }
 
 Result<std::unique_ptr<Backend>> MakeCudaBackend(const DeviceSetup& setup) {

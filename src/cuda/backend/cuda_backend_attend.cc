@@ -187,8 +187,9 @@ Status CudaBackend::Launch(const DeviceAttention& call) {
   const size_t bytes = AttentionWorkspaceBytes(call, limits_);
   bool grown = false;
   VARVE_RETURN_IF_ERROR(workspace_.Reserve(bytes, &grown));
+  if (grown) workspace_queries_ = 0;
   // Its counters lie elsewhere for another number of queries.
-  if (grown || call.num_sequences != workspace_queries_) {
+  if (call.num_sequences != workspace_queries_) {
     VARVE_RETURN_IF_ERROR(
         InitAttentionWorkspace(workspace_.as<void>(), workspace_.bytes(), stream_.get())
             .ToStatus());

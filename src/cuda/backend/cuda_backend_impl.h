@@ -68,7 +68,7 @@ class CudaBackend final : public Backend {
     return uplink_.bytes() + results_.bytes() + queries_.bytes() + workspace_.bytes() +
            codebooks_.bytes() + downlink_.capacity();
   }
-  uint64_t replaced_in_append() const override;
+  uint64_t replaced() const override;
   UnpackedStrips unpacked() const override { return {}; }
 
  private:
@@ -77,7 +77,10 @@ class CudaBackend final : public Backend {
   // device_jobs null: rows on the device, of a single job.
   Status LaunchAppend(std::span<const AppendJob> jobs, const std::byte* device_jobs, DType dtype,
                       RowStrides keys, RowStrides values);
-  Status EncodeLayer(std::span<EncodeJob> jobs);
+  Status EncodeLayer(std::span<const EncodeJob> jobs);
+  // Gives their place on the device.
+  template <typename Job>
+  Result<const std::byte*> SendRecords(std::span<const Job> jobs);
 
   // Requests whose tensors are in one place and of one type.
   struct Run {
@@ -120,8 +123,7 @@ class CudaBackend final : public Backend {
   DeviceScratch results_;    // outputs, log-sum-exps, page masses
   DeviceScratch queries_;    // those of several device tensors side by side
   DeviceScratch workspace_;  // of attention
-  DeviceScratch counts_;     // of replaced values, by encoding
-  DeviceScratch appended_;   // one count of those, by appending
+  DeviceScratch replaced_;   // count of values that were replaced
   int workspace_queries_ = 0;
   std::vector<std::byte> downlink_;
   AttendBatch batch_;
