@@ -44,9 +44,8 @@ cache; others wait. Work runs without the GIL.
 one. On a GPU, memory is taken in pieces of `device_chunk_bytes` as pages need it; 0 takes
 `max_bytes` at once (0: most of what is free). Calls with tensors of that GPU do not wait for it:
 work goes to torch's current stream, behind what torch has put there. For other libraries, and until
-tensors of torch come, it goes to `stream`: 1 is the default one of CUDA, 2 that of the thread,
-others are handles (torch.cuda.Stream.cuda_stream). Arrays in the host's memory are copied, and
-waited for.
+tensors of torch come, it goes to `stream`: 1 is the default one of CUDA, others are handles
+(torch.cuda.Stream.cuda_stream). Arrays in the host's memory are copied, and waited for.
 
 >>> shape = varve.Shape(num_layers=2, num_kv_heads=2, key_dim=64, group_size=4)
 >>> cache = varve.Cache(shape, "age=f16:128/q8_0")

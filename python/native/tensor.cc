@@ -109,6 +109,11 @@ Place PlaceOf(const py::handle& device, uintptr_t stream) {
     if (stream != 0) Refuse("stream: a cache on the CPU has none; pass device=\"cuda\"");
     return {};
   }
+  if (stream == kThreadStream) {
+    Refuse(
+        "stream: 2 is another stream in every thread, so calls of two threads would have no order; "
+        "pass the handle of a stream");
+  }
   Place place = {Device::kCuda, 0, stream == 0 ? kDefaultStream : stream};
   if (name == "cuda") {
     place.index = CurrentGpu();
@@ -189,8 +194,9 @@ void Tensor::OpenDlpack(const py::handle& object, const Place& place) {
   const auto device = object.attr("__dlpack_device__")().cast<std::pair<int, int>>();
   const py::object export_capsule = object.attr("__dlpack__");
   // What is elsewhere is refused below, and waits for nobody.
-  const bool streams =
-      device.first == kDlpackCuda && device.second == place.index && place.device == Device::kCuda;
+  const bool on_gpu = (device.first == kDlpackCuda && device.second == place.index) ||
+                      device.first == kDlpackManaged;
+  const bool streams = on_gpu && place.device == Device::kCuda;
   if (streams) stream_ = StreamOfTorch(object, place.index);
   const int64_t waiting = stream_ ? -1 : static_cast<int64_t>(place.stream);
   const py::capsule capsule =

@@ -36,6 +36,7 @@ struct Place {
   }
 };
 inline constexpr uintptr_t kDefaultStream = 1;
+inline constexpr uintptr_t kThreadStream = 2;  // cudaStreamPerThread
 
 // "cpu", "cuda" or "cuda:1", as text or torch.device; others are refused. "cuda" is torch's current
 // GPU, where torch has been imported, or the first one. stream: 0 is 1.

@@ -29,9 +29,11 @@ SCORE_ERROR = 0.005  # of a mean log probability
 class CrossingCache(VarveCache):
     """A cache on an emulated GPU for rows of the CPU."""
 
+    def _make_native(self, plan):
+        return _native.Cache(shape_of(self._config), plan, device="cuda", **self._options)
+
     def _make_store(self):
-        native = _native.Cache(shape_of(self._config), self.plan, device="cuda", **self._options)
-        store = self.store_class(native, windows_of(self._config), self.plan, self._key_pairs)
+        store = super()._make_store()
         store.device = torch.device("cpu")
         return store
 
@@ -168,10 +170,30 @@ def test_rows_that_change_places():
     assert_rounding_alone(*logits)
 
 
-def test_sliding_windows_and_policies():
-    for family, plan in (("Gemma3Text", None), ("Llama", "evict=h2o,ratio=2,sink=64,recent=64,trigger=128,every=8")):
-        model = gpu_model(family, num_hidden_layers=2)
-        assert generate(model, gpu_inputs(1, 200, padding=()), gpu_cache(model, plan), 12).shape == (1, 212)
+def test_sliding_layers_drop_pages_and_say_the_same():
+    model = gpu_model("Gemma3Text")
+    inputs = gpu_inputs(1, 200, padding=())
+    text = reference(model, inputs, 12)
+    cache = gpu_cache(model)
+    assert_rounding_alone(forced_logits(model, inputs, cache, text), dynamic_logits(model, inputs, text))
+    assert cache.stats()["pages_dropped"] > 0
+
+
+def test_a_policy_keeps_to_its_ratio():
+    model = gpu_model(num_hidden_layers=2)
+    cache = gpu_cache(model, "evict=h2o,ratio=2,sink=64,recent=64,trigger=128,every=8")
+    assert generate(model, gpu_inputs(1, 200, padding=()), cache, 12).shape == (1, 212)
+    assert cache.stats()["pages_dropped"] > 0
+
+
+def test_an_observer_costs_no_rows():
+    """With one, every step is preceded by forks, which give their pages back."""
+    model = gpu_model(num_hidden_layers=2)
+    inputs = gpu_inputs(1, 100, padding=())
+    plain, observed = gpu_cache(model, "q8_0"), gpu_cache(model, "q8_0", on_retention=lambda event: None)
+    text = generate(model, inputs, plain, 8)
+    assert torch.equal(forced_logits(model, inputs, observed, text), forced_logits(model, inputs, gpu_cache(model, "q8_0"), text))
+    assert observed.stats()["bytes_used"] == plain.stats()["bytes_used"]
 
 
 def test_a_forward_that_is_longer_than_a_step():

@@ -26,6 +26,7 @@ def test_a_tensor_of_a_gpu_for_a_cache_on_the_cpu():
         (dict(device="gpu"), "device: 'gpu' is neither 'cpu' nor 'cuda' nor 'cuda:1'"),
         (dict(device="cuda:"), "device: 'cuda:' is neither"),
         (dict(stream=5), 'stream: a cache on the CPU has none; pass device="cuda"'),
+        (dict(device="cuda", stream=2), "stream: 2 is another stream in every thread"),
         (dict(device="cuda:77"), "has no CUDA; build where nvcc is|device 77 of"),
     ],
 )

@@ -85,6 +85,24 @@ def test_a_second_sound_after_reset(model):
     assert torch.equal(generate(model, cache, "varve"), first)
 
 
+def test_a_first_forward_that_broke_off_asks_for_a_reset(model):
+    """transformers takes the cross attention of its first layers for done."""
+    cache = encoder_decoder_cache(model.config, exact_plan(model), num_threads=1)
+    layer = model.model.decoder.layers[1]
+    original, layer.forward = layer.forward, lambda *args, **kwargs: 1 / 0
+    try:
+        with pytest.raises(ZeroDivisionError):
+            generate(model, cache, "varve")
+    finally:
+        layer.forward = original
+    with pytest.raises(varve.Error, match="run it again"):
+        generate(model, cache, "varve")
+    with pytest.raises(varve.Error, match=r"its first forward broke off; call reset\(\)"):
+        generate(model, cache, "varve")
+    cache.reset()
+    assert torch.equal(generate(model, cache, "varve"), generate(model, dynamic(model), "eager"))
+
+
 def test_a_full_cache_refuses_another_sound(model):
     cache = encoder_decoder_cache(model.config, exact_plan(model), num_threads=1)
     generate(model, cache, "varve")

@@ -53,6 +53,18 @@ def test_a_plan_that_drops_rows_halves_the_windows_for_all():
     assert rows[1]["kl_mean"] > 1e-6 and rows[1]["ratio"] > 1.5
 
 
+def test_a_prompt_at_rest_is_smaller_and_what_follows_is_exact():
+    model = make_model()
+    plan, exact = f"{exact_plan(model)},idle=t2,exact=0", exact_plan(model)
+    windows = cut_windows(TOKENS, 512, 1, 1)
+    awake = evaluate_windows(model, windows, make_lanes(model.config, [plan], num_threads=1), halves=True)[1]
+    _, whole, resting = evaluate_windows(model, windows, make_lanes(model.config, [exact, plan], rest=True, num_threads=1))
+    assert awake["kl_mean"] == whole["kl_mean"] < 1e-6 < resting["kl_mean"]
+    assert awake["prompt_bytes_per_token"] == whole["prompt_bytes_per_token"] > 3 * resting["prompt_bytes_per_token"]
+    # Half of the window is as it was.
+    assert 0.5 < resting["bytes_per_token"] / whole["bytes_per_token"] < 0.65
+
+
 @pytest.fixture
 def model_folder(tmp_path):
     from tokenizers import Tokenizer, models, pre_tokenizers

@@ -1,6 +1,7 @@
 """VarveCache with small random models of each family."""
 
 import copy
+import gc
 from types import SimpleNamespace
 
 import pytest
@@ -344,3 +345,34 @@ def test_a_deep_copy_shares_pages_and_goes_on_by_itself():
     assert prefix.get_seq_length() == 150 and twin.get_seq_length() == 239
     del twin
     assert prefix.stats()["sequences"] == 1 and prefix.stats()["pages"] == pages
+
+
+@pytest.mark.parametrize("call", [copy.deepcopy, lambda cache: cache.batch_repeat_interleave(2)])
+def test_a_fork_that_fails_takes_nothing_along(monkeypatch, call):
+    model = make_model()
+    cache, inputs = make_cache(model), make_inputs(2)
+    with torch.no_grad():
+        model(**inputs, past_key_values=cache)
+    native, forks = cache.store.cache, []
+
+    class FailingForks:
+        """The native cache, whose second fork fails."""
+
+        def __getattr__(self, name):
+            return getattr(native, name)
+
+        def fork(self, sequence):
+            if forks:
+                raise MemoryError("no fork")
+            forks.append(native.fork(sequence))
+            return forks[-1]
+
+    monkeypatch.setattr(cache.store, "cache", FailingForks())
+    with pytest.raises(MemoryError, match="no fork"):
+        call(cache)
+    monkeypatch.undo()
+    gc.collect()
+    assert len(forks) == 1 and cache.stats()["sequences"] == 2
+    with torch.no_grad():
+        model(input_ids=torch.ones(2, 1, dtype=torch.long), past_key_values=cache, attention_mask=torch.cat(
+            [inputs["attention_mask"], torch.ones(2, 1, dtype=torch.long)], 1))

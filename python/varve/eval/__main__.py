@@ -72,6 +72,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
                         help="rows of QuantizedCache: quanto:4, hqq:2")
     parser.add_argument("--press", nargs="*", default=[], metavar="NAME:SHARE",
                         help="rows of kvpress, with the share of the prompt that goes: snapkv:0.5")
+    parser.add_argument("--rest", action="store_true",
+                        help="plans with idle= bring the prompt there when it has been read, as `varve eval kl --rest` does")
     parser.add_argument("--merge", nargs="*", default=[], metavar="FILE", help="add the rows of runs that --json wrote")
     parser.add_argument("--recall", type=int, default=0, metavar="N", help="ask for N facts, 8 in a text of --ctx tokens")
     parser.add_argument("--decode", type=int, default=0, metavar="N", help="time N tokens, all rows in turn")
@@ -94,7 +96,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     bos = tokenizer.bos_token_id if getattr(tokenizer, "add_bos_token", False) else None
     windows = cut_windows(tokens, args.ctx, bos, args.windows)
     plans = ([] if args.press else ["q8_0", "t4"]) if args.kv is None else args.kv
-    lanes = make_lanes(model.config, plans, args.quantized, args.press, num_threads=args.threads, key_pairs=args.key_pairs)
+    lanes = make_lanes(model.config, plans, args.quantized, args.press, rest=args.rest, num_threads=args.threads, key_pairs=args.key_pairs)
     halves = any(lane.needs_prompt for lane in lanes) or any(other["halves"] for other in others)
     rows = evaluate_windows(model, windows, lanes, lambda line: print(line, file=sys.stderr), halves)
     prompts = make_prompts(tokenizer, tokens, args.ctx, args.recall) if args.recall else []

@@ -54,8 +54,12 @@ class Lane:
         return sum(_bytes_of(value, seen) for layer in cache.layers for value in vars(layer).values())
 
 
+@dataclass
 class PlanLane(Lane):
     """A VarveCache. It reads a prompt in steps, so that what a plan drops on the way is missing to what follows."""
+
+    kind: str = "plan"
+    rests: bool = False  # whether the prompt is brought to the plan's idle= when it has been read
 
     def read(self, model: Any, cache: Cache, tokens: torch.Tensor, begin: int, end: int, **options: Any) -> torch.Tensor:
         logits = []
@@ -70,6 +74,9 @@ class PlanLane(Lane):
         for begin in range(0, tokens.shape[1], _CHUNK):
             self.read(model, cache, tokens, begin, min(begin + _CHUNK, tokens.shape[1]), logits_to_keep=1)
         cache.end_prompt()
+        if self.rests:
+            for sequence in cache.sequences:
+                cache.native.rest(sequence, 0, tokens.shape[1])
 
     def fork(self, cache: Cache) -> Cache:
         return copy.deepcopy(cache)  # shares pages
@@ -101,10 +108,10 @@ def _bytes_of(value: Any, seen: set[int]) -> int:
     return 0
 
 
-def _plan_lanes(config: Any, plans: list[str], options: dict[str, Any]) -> list[Lane]:
+def _plan_lanes(config: Any, plans: list[str], rest: bool, options: dict[str, Any]) -> list[Lane]:
     try:
         from varve.transformers import VarveCache
-        from varve.transformers.model_plan import drops_rows
+        from varve.transformers.model_plan import drops_rows, has_rest
     except ImportError as error:
         raise Error(
             f"plans need transformers 5.16, this is {transformers.__version__}; run them in another environment and join "
@@ -113,8 +120,10 @@ def _plan_lanes(config: Any, plans: list[str], options: dict[str, Any]) -> list[
     lanes: list[Lane] = []
     for plan in plans:
         VarveCache(config, plan, **options)  # raises now if it cannot run
+        rests = rest and has_rest(Plan(plan))
+        needs_prompt = rests or bool(drops_rows(Plan(plan)))
         lanes.append(
-            PlanLane(plan, "varve", lambda plan=plan: VarveCache(config, plan, **options), bool(drops_rows(Plan(plan))), "plan")
+            PlanLane(plan, "varve", lambda plan=plan: VarveCache(config, plan, **options), needs_prompt, rests=rests)
         )
     return lanes
 
@@ -133,17 +142,18 @@ def _press_lane(config: Any, text: str) -> Lane:
 
 
 def make_lanes(
-    config: Any, plans: list[str], quantized: list[str] = (), presses: list[str] = (), **options: Any
+    config: Any, plans: list[str], quantized: list[str] = (), presses: list[str] = (), *, rest: bool = False, **options: Any
 ) -> list[Lane]:
     """DynamicCache, which is the reference, then plans, rows of QuantizedCache ("quanto:4", "hqq:2"), and presses of
-    kvpress with the share of the prompt that they drop ("snapkv:0.5").
+    kvpress with the share of the prompt that they drop ("snapkv:0.5"). With rest, plans with idle= bring a prompt there when
+    it has been read.
 
     A back end that is not installed is left out, with a line that says so.
     """
     attention = "eager" if getattr(config, "attn_logit_softcapping", None) else "sdpa"
     lanes = [Lane("DynamicCache", attention, lambda: DynamicCache(config=config))]
     if plans:
-        lanes += _plan_lanes(config, plans, options)
+        lanes += _plan_lanes(config, plans, rest, options)
     for make, texts in ((_quantized_lane, quantized), (_press_lane, presses)):
         for text in texts:
             try:

@@ -73,6 +73,8 @@ def varve_attention(
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """query [batch, heads, tokens, dim]; gives [batch, tokens, heads, dim]."""
+    if key is None:
+        raise Error("cross attention has no rows: its first forward broke off; call reset() on the cache and run it again")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     rows = getattr(key, MARK, None)
     refusal = _refusal(kwargs.get("output_attentions"), module.training and query.requires_grad, dropout)

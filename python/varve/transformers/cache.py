@@ -171,11 +171,13 @@ class VarveCache(Cache):
     def _make_store(self) -> Store:
         windows = windows_of(self._config)
         plan = self.plan if self._keeps_windows else plan_with_windows(self.plan, windows)
-        stream = torch.cuda.current_stream(self._device).cuda_stream if self._device.type == "cuda" else 0
-        native = _native.Cache(shape_of(self._config), plan, device=self._device, stream=stream, **self._options)
-        store = self.store_class(native, windows, self.plan, self._key_pairs)
+        store = self.store_class(self._make_native(plan), windows, self.plan, self._key_pairs)
         store.commit_may_raise = any(self._options[name] is not None for name in ("on_retention", "on_log"))
         return store
+
+    def _make_native(self, plan: _native.Plan | str) -> _native.Cache:
+        stream = torch.cuda.current_stream(self._device).cuda_stream if self._device.type == "cuda" else 0
+        return _native.Cache(shape_of(self._config), plan, device=self._device, stream=stream, **self._options)
 
     def store_for(self, rows: torch.Tensor) -> Store:
         """The store, which an empty cache brings to the device of its first rows."""

@@ -57,7 +57,8 @@ class Forward:
     def begin(cache: Cache, sequences: list[int], spans: Spans, commit_may_raise: bool = False) -> Forward:
         entries = [(s, count) for s, count in zip(sequences, spans.counts) if count]
         forward = Forward(spans, None)
-        if not entries or any(count > cache.max_step_tokens(s) for s, count in entries):
+        # One token always fits.
+        if not entries or any(count > 1 and count > cache.max_step_tokens(s) for s, count in entries):
             return forward
         if commit_may_raise:
             forward.forks = [cache.fork(sequence) for sequence in sequences]

@@ -11,6 +11,7 @@ from transformers.cache_utils import get_layer_types_and_kwargs
 from varve._native import Error, Plan, Shape
 
 _DROPPING = ("evict", "window", "fold")  # clauses after which rows are missing
+_RESTING = ("idle", "idle_k", "idle_v")
 _EXACT = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 
 
@@ -75,6 +76,11 @@ def rules_of(plan: Plan) -> list[dict]:
 def drops_rows(plan: Plan) -> list[str]:
     """Clauses of the plan that leave rows out; empty if there are none."""
     return sorted({clause for rule in rules_of(plan) for clause in _DROPPING if clause in rule})
+
+
+def has_rest(plan: Plan) -> bool:
+    """Whether a layer has a form of its own for sequences at rest."""
+    return any(clause in rule for rule in rules_of(plan) for clause in _RESTING)
 
 
 def _layers_of(text: str | int, num_layers: int) -> range:

@@ -51,9 +51,23 @@ class Store:
     def fork(self) -> Store:
         """A batch with the same tokens in the same native cache; pages are shared."""
         self.check_idle("deepcopy")
+        # First: a twin that fails half-made would free what is ours.
+        forks = self.forks_of(list(enumerate(self.sequences)))
         twin = copy.copy(self)
-        twin.sequences = [self.cache.fork(sequence) for sequence in self.sequences]
+        twin.sequences = [forks[row] for row in range(len(forks))]
         return twin
+
+    def forks_of(self, rows: list[tuple[int, int]]) -> dict[int, int]:
+        """A fork of each sequence of (key, sequence) by its key: all of them or none."""
+        forks: dict[int, int] = {}
+        try:
+            for key, sequence in rows:
+                forks[key] = self.cache.fork(sequence)
+        except BaseException:
+            for fork in forks.values():
+                self.cache.free(fork)
+            raise
+        return forks
 
     def __del__(self) -> None:
         """A twin may go on with the native cache, so what was ours is given back."""
@@ -322,12 +336,12 @@ class Store:
         unknown = [row for row in rows if not 0 <= row < len(self.sequences)]
         if unknown:
             raise Error(f"row {unknown[0]} is outside the batch of {len(self.sequences)}")
-        used: set[int] = set()
-        chosen = []
-        for row in rows:
-            chosen.append(self.cache.fork(self.sequences[row]) if row in used else self.sequences[row])
-            used.add(row)
-        for row in set(range(len(self.sequences))) - used:
+        first: dict[int, int] = {}  # where a row goes that needs no fork
+        for i, row in enumerate(rows):
+            first.setdefault(row, i)
+        forks = self.forks_of([(i, self.sequences[row]) for i, row in enumerate(rows) if first[row] != i])
+        chosen = [forks.get(i, self.sequences[row]) for i, row in enumerate(rows)]
+        for row in set(range(len(self.sequences))) - set(first):
             self.cache.free(self.sequences[row])
         self.sequences, self.rows_seen = chosen, None
         if self.valid is not None:
