@@ -10,6 +10,7 @@
 #include "cuda/block_share.cuh"
 #include "cuda/join_states.cuh"
 #include "cuda/pq_attend.cuh"
+#include "cuda/pq_pairs.cuh"
 #include "cuda/query_setup.cuh"
 #include "cuda/rung_dispatch.cuh"
 #include "cuda/softmax_state.cuh"
@@ -18,15 +19,16 @@ namespace varve::cuda {
 
 // What a kernel is made for. kOnly: the one rung besides floats, or 0. kAhead: scores of the next
 // page are computed beside the sums of this one, for which a warp has two slots of each part.
+// kPairs: pages of pq are those of pq_pairs.cuh.
 template <int kDim, int kColumns, int kTilesOfPage, int kReaders, bool kHasPq, int kOnlyRung,
-          bool kLooksAhead>
+          bool kLooksAhead, bool kPqPairs = false>
 struct AttendConfig {
   static constexpr int D = kDim, NT = kColumns, kTiles = kTilesOfPage, kWarps = kReaders;
   static constexpr bool kPq = kHasPq, kOwnPages = kTiles == 4;
   static constexpr int kOnly = kOnlyRung;
   static constexpr int kTeams = kWarps / 4;  // of warps that share a page
   static constexpr int kThreads = kWarps * 32 + (kOwnPages ? 0 : 32);
-  static constexpr bool kAhead = kLooksAhead;
+  static constexpr bool kAhead = kLooksAhead, kPairs = kPqPairs;
   static constexpr int kDepth = kOwnPages ? kAhead ? 2 : 1 : 0;
   static_assert(kTeams > 0 && (kOwnPages || kWarps % 4 == 0));
   using Shared = BlockShared<D, NT, kWarps>;
@@ -115,7 +117,8 @@ __device__ __forceinline__ PqReader PqReaderOf(const AttendParams& params, int w
     pq = {{shape.page_tokens, shape.pq_subspaces, shape.pq_bits},
           C::D / shape.pq_subspaces,
           SharedPlaceOf(shared_bytes),
-          SharedPlaceOf(shared_bytes + params.buffer_offset + warp * PqBuffer<C::D>::kBytes)};
+          SharedPlaceOf(shared_bytes + params.buffer_offset +
+                        (C::kPairs ? 0 : warp * PqBuffer<C::D>::kBytes))};
   }
   return pq;
 }

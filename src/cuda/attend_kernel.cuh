@@ -36,9 +36,11 @@ __device__ __forceinline__ void SetUpQueries(const AttendParams& params, const B
   ClearQueries(place.num_heads, thread, kThreads, shared);
   LoadQueries<C::D>(params, segment.sequence, place.kv_head, place.first_head, place.num_heads,
                     place.warp, C::kWarps, place.at.lane, shared);
-  if constexpr (C::kPq) FillPqTables<C::D>(params, place.kv_head, thread, kThreads, shared_bytes);
+  if constexpr (C::kPq) {
+    FillPqTables<C::D, C::kPairs>(params, place.kv_head, thread, kThreads, shared_bytes);
+  }
   shared.Sync();
-  MakeFragments<C::D, C::NT>(params, place.num_heads, thread, kThreads, shared);
+  MakeFragments<C::D, C::NT, C::kPairs>(params, place.num_heads, thread, kThreads, shared);
   FenceCopies();
   shared.Sync();
 }
@@ -171,7 +173,7 @@ AttendKernel MakeKernel() {
   kernel.fixed_bytes = sizeof(Shared);
   kernel.order_bytes = Shared::kSetSize * sizeof(uint2);
   kernel.scratch_head_bytes = Shared::kScratchHeadBytes;
-  if (C::kPq) kernel.buffer_bytes = C::kWarps * PqBuffer<C::D>::kBytes;
+  if (C::kPq && !C::kPairs) kernel.buffer_bytes = C::kWarps * PqBuffer<C::D>::kBytes;
   return kernel;
 }
 
@@ -184,6 +186,12 @@ AttendKernel MakeOneRungKernel() {
   constexpr bool kPq = kRung == DeviceRung::kPq;
   return MakeKernel<AttendConfig<D, 1, kTiles, kWarps, kPq, static_cast<int>(kRung), kAhead>,
                     kBlocksPerSm>();
+}
+
+template <int kWarps>
+AttendKernel MakePqPairsKernel() {
+  constexpr auto kPq = static_cast<int>(DeviceRung::kPq);
+  return MakeKernel<AttendConfig<PqPairs::kDim, 1, 4, kWarps, true, kPq, false, true>, 1>();
 }
 
 }  // namespace varve::cuda

@@ -73,6 +73,7 @@ AttendKernel PqAttendKernel256();
 // counts.
 AttendKernel OneRungKernel64(DeviceRung rung);
 AttendKernel OneRungKernel128(DeviceRung rung, bool few);
+AttendKernel PqPairsKernel128();  // pq64x8
 
 }  // namespace varve::cuda
 

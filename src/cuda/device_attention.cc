@@ -98,6 +98,9 @@ AttendKernel OneRungKernelOf(const DeviceAttention& call) {
   if ((coded & kFloatRungs) != 0 && call.value_rungs != coded) return {};
   const auto rung = static_cast<DeviceRung>(std::countr_zero(coded));
   if (shape.head_dim == 64) return OneRungKernel64(rung);
+  if (rung == DeviceRung::kPq && 2 * shape.pq_subspaces == shape.head_dim && shape.pq_bits == 8) {
+    return PqPairsKernel128();
+  }
   constexpr int64_t kFewPages = 4096;
   return OneRungKernel128(
       rung, static_cast<int64_t>(call.num_sequences) * shape.kv_heads * call.max_pages < kFewPages);

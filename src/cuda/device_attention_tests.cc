@@ -147,6 +147,26 @@ VARVE_CUDA_TEST(Attention, TakesEverySizeOfPq) {
   }
 }
 
+// These have a kernel of their own (pq_pairs.cuh), beside which there may be pages of floats.
+VARVE_CUDA_TEST(Attention, LooksPairsOfChannelsUpIntoOperands) {
+  uint64_t seed = 490;
+  for (const int group : {1, 3, 4, 8}) {
+    CaseSpec spec;
+    spec.seed = ++seed;
+    spec.group = group;
+    spec.pq_subspaces = 64;
+    spec.pq_bits = 8;
+    spec.pq_rotated = group % 2 == 0;
+    spec.soft_cap = group == 3 ? 2.0f : 0.0f;
+    spec.splits = group == 8 ? 3 : 0;
+    spec.sequences = {Pages(DeviceRung::kPq, DeviceRung::kPq, 64 * 27 + 17, 64, group == 1),
+                      Pages(DeviceRung::kPq, DeviceRung::kPq, 40, 64, true),
+                      {}};
+    spec.sequences[0].push_back({kF16, kF16, 30, false});
+    Expect(spec, "pairs, group", group);
+  }
+}
+
 VARVE_CUDA_TEST(Attention, LeavesDeadRowsOut) {
   uint64_t seed = 500;
   for (const DeviceRung rung : kRungs) {

@@ -39,6 +39,32 @@ struct OwnPages {
   }
 };
 
+// Scores of 64 tokens of a page, and the sums of their values.
+template <class C>
+__device__ __forceinline__ void ScoreChunk(DeviceRung rung, const std::byte* keys, int page_tokens,
+                                           int chunk, const LanePlace& at, const PqReader& pq,
+                                           typename C::Shared& shared, Scores<C::NT, 4>& s) {
+  if constexpr (C::kPairs) {
+    PairKeyScores<C::NT>(pq.tables, keys, at, SetOf<C::D, C::NT>(shared, kOrderPq, kOffsetsPq, at),
+                         &shared.pq_step[2 * at.i], s);
+  } else {
+    ScoreKeys<C::D, C::NT, 4, C::kPq, C::kOnly>(rung, keys, page_tokens, 4 * chunk, at, pq, shared,
+                                                s);
+  }
+}
+template <class C>
+__device__ __forceinline__ void SumChunk(DeviceRung rung, const std::byte* values, int page_tokens,
+                                         int chunk, const LanePlace& at, const PqReader& pq,
+                                         uint64_t live, const Scores<C::NT, 4>& p,
+                                         Sums<C::D, C::NT>& o) {
+  if constexpr (C::kPairs) {
+    PairValueSums<C::NT>(pq.tables, values, at, p, o);
+  } else {
+    SumValues<C::D, C::NT, 4, C::kPq, C::kOnly>(rung, values, page_tokens, 4 * chunk, at, pq, live,
+                                                p, o);
+  }
+}
+
 // All pages, one after the other.
 template <class C>
 __device__ __forceinline__ void WalkPages(const AttendParams& params, const BlockPlace& place,
@@ -80,16 +106,15 @@ __device__ __forceinline__ void WalkPages(const AttendParams& params, const Bloc
       const uint64_t live = chunk == 0 ? live_rows.x : live_rows.y;
       Scores<NT, 4> s;
       if (live != 0) {
-        ScoreKeys<D, NT, 4, C::kPq, C::kOnly>(rung_of(page.key_rung()), keys, page_tokens,
-                                              4 * chunk, at, pq, shared, s);
+        ScoreChunk<C>(rung_of(page.key_rung()), keys, page_tokens, chunk, at, pq, shared, s);
       }
       if (64 * (chunk + 1) == page_tokens) release(false);
       if (live == 0) continue;
-      Softmax<D, NT, 4>(params.call.soft_cap, FactorsOf(rung_of(page.key_rung()), at, shared), live,
-                        4 * chunk, at, s, state, page_sum);
+      Softmax<D, NT, 4, C::kPairs>(params.call.soft_cap,
+                                   FactorsOf(rung_of(page.key_rung()), at, shared), live, 4 * chunk,
+                                   at, s, state, page_sum);
       slots.Wait(true, own.count);
-      SumValues<D, NT, 4, C::kPq, C::kOnly>(rung_of(page.value_rung()), values, page_tokens,
-                                            4 * chunk, at, pq, live, s, state.o);
+      SumChunk<C>(rung_of(page.value_rung()), values, page_tokens, chunk, at, pq, live, s, state.o);
     }
     slots.Wait(true, own.count);
     release(true);

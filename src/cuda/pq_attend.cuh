@@ -32,6 +32,7 @@ struct PqTable {
   }
 
   // All threads of a block. A thread takes four codes of four channels at a time.
+  template <bool kPairs>
   __device__ static void Fill(const PqTables& pq, bool value, int thread, int num_threads,
                               std::byte* table) {
     const int codes = 1 << pq.bits;
@@ -44,8 +45,8 @@ struct PqTable {
       uint32_t channel[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        channel[j] =
-            __ldg(reinterpret_cast<const uint32_t*>(pq.centroids + (4 * word + j) * codes + code));
+        const int from = kPairs && value ? PqPairs::ValueChannel(word, j) : 4 * word + j;
+        channel[j] = __ldg(reinterpret_cast<const uint32_t*>(pq.centroids + from * codes + code));
       }
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
@@ -60,14 +61,15 @@ struct PqTable {
 };
 
 // Those of the parts that have pq pages. All threads of a block.
-template <int D>
+template <int D, bool kPairs>
 __device__ __forceinline__ void FillPqTables(const AttendParams& params, int kv_head, int thread,
                                              int num_threads, std::byte* tables) {
   const DeviceAttention& call = params.call;
   for (const bool value : {false, true}) {
     const DeviceCodebook& codebook = value ? call.value_codebook : call.key_codebook;
     if (codebook.centroids == nullptr) continue;
-    PqTable<D>::Fill(TablesOf(codebook, call.shape, kv_head), value, thread, num_threads, tables);
+    PqTable<D>::template Fill<kPairs>(TablesOf(codebook, call.shape, kv_head), value, thread,
+                                      num_threads, tables);
   }
 }
 

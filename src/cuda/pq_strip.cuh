@@ -62,6 +62,21 @@ struct PqLayout {
   }
 };
 
+// Strips that pq_pairs.cuh reads.
+struct PqPairs {
+  static constexpr int kDim = 128;
+  static constexpr int kPageTokens = 64;
+  static constexpr int kCodes = 2 * kPageTokens;  // where codes begin, behind the gains
+
+  // Channel `j` of word `word` of V's table: pairs 16 channels apart share one.
+  __device__ __forceinline__ static int ValueChannel(int word, int j) {
+    return word / 8 * 32 + word % 8 * 2 + j / 2 * 16 + j % 2;
+  }
+  // Lanes of odd i have their second pair of channels first: the codes of the first pairs of all
+  // lanes then lie in different banks.
+  __device__ __forceinline__ static int QueryPlace(int i, int j) { return j ^ i % 2 * 2; }
+};
+
 template <int D>
 __device__ __forceinline__ void DecodePqRow(const std::byte* strip, const StripPlace& at,
                                             const PqTables& pq, int token, int lane,

@@ -278,7 +278,8 @@ __device__ __forceinline__ uint32_t PackQuery(int order, float x, float y) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-template <int D, int NT, class Shared>
+// kPairs: queries for pq are those of pq_pairs.cuh.
+template <int D, int NT, bool kPairs, class Shared>
 __device__ void MakeFragments(const AttendParams& params, int num_heads, int thread,
                               int num_threads, Shared& shared) {
   const uint32_t orders = params.orders;
@@ -306,7 +307,9 @@ __device__ void MakeFragments(const AttendParams& params, int num_heads, int thr
       float x[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        x[j] = QueryValue<D>(params, shared, order, head, ChannelOf<D>(order, step, lane % 4, j));
+        const int place = kPairs && order == kOrderPq ? PqPairs::QueryPlace(lane % 4, j) : j;
+        x[j] =
+            QueryValue<D>(params, shared, order, head, ChannelOf<D>(order, step, lane % 4, place));
       }
       set[at] = {PackQuery(order, x[0], x[1]), PackQuery(order, x[2], x[3])};
     }

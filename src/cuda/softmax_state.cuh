@@ -47,7 +47,8 @@ __device__ __forceinline__ void Reset(WarpState<D, NT>& state) {
 }
 
 // Scores of rows that do not count, and under a soft cap: afterwards they are in units of `factor`.
-template <int NT, int kTiles>
+// kEights: tokens lie in the tiles as pq_pairs.cuh says.
+template <int NT, int kTiles, bool kEights>
 __device__ __forceinline__ void MaskScores(float cap, uint64_t live, int first_tile,
                                            const LanePlace& at, float (&factor)[NT][2],
                                            Scores<NT, kTiles>& s) {
@@ -66,7 +67,8 @@ __device__ __forceinline__ void MaskScores(float cap, uint64_t live, int first_t
   if (live == ~uint64_t{0}) return;
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
-    const auto rows = static_cast<uint32_t>(live >> (16 * (first_tile % 4 + tile) + 2 * at.g));
+    const int first = kEights ? 8 * at.g + 2 * tile : 16 * (first_tile % 4 + tile) + 2 * at.g;
+    const auto rows = static_cast<uint32_t>(live >> first);
 #pragma unroll
     for (int nt = 0; nt < NT; ++nt) {
 #pragma unroll
@@ -106,7 +108,7 @@ __device__ __forceinline__ void MoveReference(const float (&most)[NT][2], WarpSt
 }
 
 // Scores become weights; the state gets their sums.
-template <int D, int NT, int kTiles>
+template <int D, int NT, int kTiles, bool kEights = false>
 __device__ __forceinline__ void Softmax(float cap, const float* factors, uint64_t live,
                                         int first_tile, const LanePlace& at, Scores<NT, kTiles>& s,
                                         WarpState<D, NT>& state, float (&page_sum)[NT][2]) {
@@ -117,7 +119,7 @@ __device__ __forceinline__ void Softmax(float cap, const float* factors, uint64_
     factor[nt][1] = factors[8 * nt + 1];
   }
   if (cap > 0.0f || live != ~uint64_t{0}) {
-    MaskScores<NT, kTiles>(cap, live, first_tile, at, factor, s);
+    MaskScores<NT, kTiles, kEights>(cap, live, first_tile, at, factor, s);
   }
   bool high = false;
 #pragma unroll
