@@ -26,6 +26,10 @@ struct AttendConfig {
   static constexpr int D = kDim, NT = kColumns, kTiles = kTilesOfPage, kWarps = kReaders;
   static constexpr bool kPq = kHasPq, kOwnPages = kTiles == 4;
   static constexpr int kOnly = kOnlyRung;
+  // Turned values bring weights to the page's largest themselves.
+  static constexpr bool kFalls = kOnly != static_cast<int>(DeviceRung::kT4) &&
+                                 kOnly != static_cast<int>(DeviceRung::kT3) &&
+                                 kOnly != static_cast<int>(DeviceRung::kT2);
   static constexpr int kTeams = kWarps / 4;  // of warps that share a page
   static constexpr int kThreads = kWarps * 32 + (kOwnPages ? 0 : 32);
   static constexpr bool kAhead = kLooksAhead, kPairs = kPqPairs;

@@ -110,9 +110,9 @@ __device__ __forceinline__ void WalkPages(const AttendParams& params, const Bloc
       }
       if (64 * (chunk + 1) == page_tokens) release(false);
       if (live == 0) continue;
-      Softmax<D, NT, 4, C::kPairs>(params.call.soft_cap,
-                                   FactorsOf(rung_of(page.key_rung()), at, shared), live, 4 * chunk,
-                                   at, s, state, page_sum);
+      Softmax<D, NT, 4, C::kFalls, C::kPairs>(params.call.soft_cap,
+                                              FactorsOf(rung_of(page.key_rung()), at, shared), live,
+                                              4 * chunk, at, s, state, page_sum);
       slots.Wait(true, own.count);
       SumChunk<C>(rung_of(page.value_rung()), values, page_tokens, chunk, at, pq, live, s, state.o);
     }
@@ -153,8 +153,8 @@ __device__ __forceinline__ void WalkAhead(const AttendParams& params, const Bloc
   for (;;) {
     float page_sum[NT][2] = {};
     const uint64_t live = live_of(own.page);
-    Softmax<D, NT, 4>(params.call.soft_cap, FactorsOf(kRung, at, shared), live, 0, at, s, state,
-                      page_sum);
+    Softmax<D, NT, 4, C::kFalls>(params.call.soft_cap, FactorsOf(kRung, at, shared), live, 0, at, s,
+                                 state, page_sum);
     slots.Wait(true, n);
     if (own.more_next) slots.Wait(false, n + 1);
     Scores<NT, 4> coming;
@@ -194,8 +194,8 @@ __device__ __forceinline__ void AddFloatTile(const AttendParams& params, const L
   Scores<NT, 1> s;
   FloatKeyScores<D, NT, 1, kBrainKeys>(keys, first_tile, at, SetOf<D, NT>(shared, kHigh, 0, at),
                                        SetOf<D, NT>(shared, kLow, 0, at), s);
-  Softmax<D, NT, 1>(params.call.soft_cap, shared.factor + 2 * at.i, live, first_tile, at, s, state,
-                    page_sum);
+  Softmax<D, NT, 1, true>(params.call.soft_cap, shared.factor + 2 * at.i, live, first_tile, at, s,
+                          state, page_sum);
   const std::byte* values =
       keys + params.key_bytes[static_cast<int>(kBrainKeys ? DeviceRung::kBF16 : DeviceRung::kF16)];
   if (value_rung == DeviceRung::kF16) {

@@ -56,8 +56,8 @@ __device__ __forceinline__ void AddSharedPage(const AttendParams& params, const 
     }
     if (64 * (chunk + 1) == page_tokens) in.Release(false);
     if (live == 0) continue;
-    Softmax<D, NT, 1>(params.call.soft_cap, FactorsOf(key_rung, at, shared), live, tile, at, s,
-                      state, page_sum);
+    Softmax<D, NT, 1, true>(params.call.soft_cap, FactorsOf(key_rung, at, shared), live, tile, at,
+                            s, state, page_sum);
     in.WaitFor(true);
     SumValues<D, NT, 1, false, C::kOnly>(value_rung, values, page_tokens, tile, at, no_pq, live, s,
                                          state.o);

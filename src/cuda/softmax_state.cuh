@@ -3,7 +3,9 @@
 //
 // Weights are 2^(score - reference). The reference is the largest score of some page before and
 // stays until a score is more than 3 above it: weights of f16 up to 8 keep their precision far
-// below the largest, and 8 times the largest scale of q4_0 is still a number.
+// below the largest, and 8 times the largest scale of q4_0 is still a number. It falls where all
+// scores of a page are more than 5 below it, as behind a token that has most of the attention:
+// weights times the scales of blocks, which may be 2^-11, would leave the range of f16 there.
 
 #ifndef VARVE_CUDA_SOFTMAX_STATE_CUH_
 #define VARVE_CUDA_SOFTMAX_STATE_CUH_
@@ -15,6 +17,9 @@
 namespace varve::cuda {
 
 inline constexpr float kHeadroom = 3.0f;
+inline constexpr float kMostBelow = 5.0f;
+inline constexpr float kMostFall = 24.0f;
+inline constexpr float kLargeSum = 1e20f;  // sums above do not grow by a fall
 inline constexpr float kLn2 = 0.693147181f;
 
 // Sums over the eight lanes that hold the same heads.
@@ -79,9 +84,30 @@ __device__ __forceinline__ void MaskScores(float cap, uint64_t live, int first_t
   }
 }
 
+// The least that references may become: lower than they are where all scores of a head are far
+// below. The same in all lanes of a head.
+template <int D, int NT>
+__device__ __forceinline__ bool LeastReferences(const float (&most)[NT][2],
+                                                const WarpState<D, NT>& state, int i,
+                                                float (&least)[NT][2]) {
+  bool falls = false;
+#pragma unroll
+  for (int k = 0; k < 2 * NT; ++k) {
+    const float reference = state.reference[k / 2][k % 2];
+    const bool near =
+        !(most[k / 2][k % 2] < reference - kMostBelow) || state.sum[k / 2][k % 2] > kLargeSum;
+    const uint32_t lanes = __ballot_sync(0xFFFFFFFFu, near);
+    const bool far = (lanes & 0x11111111u << i) == 0 && reference > kLeast;
+    least[k / 2][k % 2] = far ? reference - kMostFall : reference;
+    falls = falls || far;
+  }
+  return falls;
+}
+
 // The state and the page's sum so far, to a reference that these scores ask for.
 template <int D, int NT>
-__device__ __forceinline__ void MoveReference(const float (&most)[NT][2], WarpState<D, NT>& state,
+__device__ __forceinline__ void MoveReference(const float (&most)[NT][2],
+                                              const float (&least)[NT][2], WarpState<D, NT>& state,
                                               float (&page_sum)[NT][2]) {
   float alpha[NT][2];
 #pragma unroll
@@ -92,7 +118,7 @@ __device__ __forceinline__ void MoveReference(const float (&most)[NT][2], WarpSt
     for (int step = 4; step < 32; step *= 2) {
       after = fmaxf(after, __shfl_xor_sync(0xFFFFFFFFu, after, step));
     }
-    after = fmaxf(after, reference);
+    after = fmaxf(after, least[k / 2][k % 2]);
     alpha[k / 2][k % 2] = Exp2(reference - after);
     reference = after;
     state.sum[k / 2][k % 2] *= alpha[k / 2][k % 2];
@@ -107,8 +133,9 @@ __device__ __forceinline__ void MoveReference(const float (&most)[NT][2], WarpSt
   }
 }
 
-// Scores become weights; the state gets their sums.
-template <int D, int NT, int kTiles, bool kEights = false>
+// Scores become weights; the state gets their sums. kFalls: not where weights are brought to the
+// page's largest anyway (turned_values.cuh).
+template <int D, int NT, int kTiles, bool kFalls, bool kEights = false>
 __device__ __forceinline__ void Softmax(float cap, const float* factors, uint64_t live,
                                         int first_tile, const LanePlace& at, Scores<NT, kTiles>& s,
                                         WarpState<D, NT>& state, float (&page_sum)[NT][2]) {
@@ -133,7 +160,11 @@ __device__ __forceinline__ void Softmax(float cap, const float* factors, uint64_
       high = high || most[nt][h] > state.reference[nt][h] + kHeadroom;
     }
   }
-  if (__any_sync(0xFFFFFFFFu, high)) MoveReference<D, NT>(most, state, page_sum);
+  float least[NT][2];
+#pragma unroll
+  for (int k = 0; k < 2 * NT; ++k) least[k / 2][k % 2] = state.reference[k / 2][k % 2];
+  if constexpr (kFalls) high = LeastReferences<D, NT>(most, state, at.i, least) || high;
+  if (__any_sync(0xFFFFFFFFu, high)) MoveReference<D, NT>(most, least, state, page_sum);
 #pragma unroll
   for (int nt = 0; nt < NT; ++nt) {
 #pragma unroll
