@@ -53,8 +53,9 @@ struct PqTable {
         const uint32_t pair = 0x0040u | static_cast<uint32_t>(k) * 0x0011u;
         const uint32_t low_pair = PermuteBytes(channel[0], channel[1], pair);
         const uint32_t high_pair = PermuteBytes(channel[2], channel[3], pair);
+        const uint32_t zero = kPairs && !value ? 0x80808080u : 0u;
         *reinterpret_cast<uint32_t*>(to + (code + k) * kRowBytes + 4 * word) =
-            PermuteBytes(low_pair, high_pair, 0x5410);
+            PermuteBytes(low_pair, high_pair, 0x5410) ^ zero;
       }
     }
   }

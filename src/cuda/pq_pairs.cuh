@@ -8,7 +8,8 @@
 // a lane of K takes the word of step j ^ g, a lane of V that of block j ^ i. The 32 lanes then read
 // 32 different words. Afterwards exchanges of registers bring words to the places of their steps;
 // one of the three exchanges of K costs nothing, since it is a choice of bytes where two words
-// become one.
+// become one. Products of K are of bytes: the table has centroids less their zero, and queries are
+// numbers of 16 bits in two bytes.
 //
 // Tokens: rows g and g + 8 of tile t are the tokens 8g + 2t and the one behind, not those of
 // key_scores.cuh. So a lane's codes of a sub-space lie side by side: eight for K, sixteen for V.
@@ -76,35 +77,46 @@ __device__ __forceinline__ void LookUpKeys(SharedPlace table, const uint32_t (&c
   ExchangeFour((at.g & 2) != 0, (at.g & 4) != 0, words.y);
 }
 
-// One tile: bytes kByte and kByte + 1 of the codes.
+// Sums of bytes start here: their bits are then those of the f32 number 1.5 * 2^23 + sum.
+inline constexpr uint32_t kPairSumBits = 0x4B400000u;
+inline constexpr float kPairSumZero = 12582912.0f;
+// 128 channels of centroids and of bytes of the query.
+static_assert(PqPairs::kDim * 128 * 128 < (1 << 22));
+
+__device__ __forceinline__ float PairSum(int sum) {
+  return __uint_as_float(static_cast<uint32_t>(sum)) - kPairSumZero;
+}
+
+// One tile: bytes kByte and kByte + 1 of the codes. Scores are in units of centroids times steps of
+// the query.
 template <int NT, int kByte>
 __device__ __forceinline__ void PairTileScores(SharedPlace table, const uint32_t (&codes)[8][2],
                                                uint32_t place, const LanePlace& at,
                                                const QuerySet<PqPairs::kDim, NT>& query,
-                                               float (&sum)[NT][4]) {
-  const uint32_t magic = kPermuteWords.magic;
+                                               float (&s)[NT][4]) {
+  constexpr int kStart[4] = {kPairSumBits, kPairSumBits, kPairSumBits, kPairSumBits};
   PairKeyWords even, odd;
   LookUpKeys<kByte>(table, codes, place, at, even);
   LookUpKeys<kByte + 1>(table, codes, place, at, odd);
-#pragma unroll
-  for (int nt = 0; nt < NT; ++nt) {
-    const float2 offset = query.Offset(nt, 0);
-#pragma unroll
-    for (int c = 0; c < 4; ++c) sum[nt][c] = c % 2 == 0 ? offset.x : offset.y;
-  }
+  int sum[NT][2][4];  // with high and low bytes of the query
 #pragma unroll
   for (int p = 0; p < 4; ++p) {
-    const uint32_t low[4] = {
-        BytesToHalf2<0, 1>(even.x[p], magic), BytesToHalf2<0, 1>(odd.x[p], magic),
-        BytesToHalf2<0, 1>(even.y[p], magic), BytesToHalf2<0, 1>(odd.y[p], magic)};
-    const uint32_t high[4] = {
-        BytesToHalf2<2, 3>(even.x[p], magic), BytesToHalf2<2, 3>(odd.x[p], magic),
-        BytesToHalf2<2, 3>(even.y[p], magic), BytesToHalf2<2, 3>(odd.y[p], magic)};
+    const uint32_t a[4] = {even.x[p], odd.x[p], even.y[p], odd.y[p]};
 #pragma unroll
-    for (int nt = 0; nt < NT; ++nt) {
-      Multiply(sum[nt], low, query.Fragment(nt, 2 * p));
-      Multiply(sum[nt], high, query.Fragment(nt, 2 * p + 1));
+    for (int k = 0; k < 2 * NT; ++k) {
+      int(&to)[4] = sum[k / 2][k % 2];
+      const uint2 b = query.Fragment(k / 2, 2 * p + k % 2);
+      if (p == 0) {
+        MultiplyAddBytes<true>(to, a, b, kStart);
+      } else {
+        MultiplyAddBytes<true>(to, a, b, to);
+      }
     }
+  }
+#pragma unroll
+  for (int k = 0; k < 4 * NT; ++k) {
+    const auto& of_head = sum[k / 4];
+    s[k / 4][k % 4] = fmaf(PairSum(of_head[0][k % 4]), 256.0f, PairSum(of_head[1][k % 4]));
   }
 }
 
@@ -137,7 +149,7 @@ __device__ __forceinline__ void PairKeyScores(SharedPlace table, const std::byte
     for (int nt = 0; nt < NT; ++nt) {
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        s[tile][nt][c] *= (c < 2 ? gain.x : gain.y) * steps[8 * nt + c % 2];
+        s[tile][nt][c] *= (c < 2 ? gain.x : gain.y) * (steps[8 * nt + c % 2] * PqPairs::kQueryStep);
       }
     }
   }

@@ -72,9 +72,21 @@ struct PqPairs {
   __device__ __forceinline__ static int ValueChannel(int word, int j) {
     return word / 8 * 32 + word % 8 * 2 + j / 2 * 16 + j % 2;
   }
-  // Lanes of odd i have their second pair of channels first: the codes of the first pairs of all
-  // lanes then lie in different banks.
-  __device__ __forceinline__ static int QueryPlace(int i, int j) { return j ^ i % 2 * 2; }
+  // Bytes `k` of step `p` of queries, eight of a lane: the first pairs of channels of two steps of
+  // 16, then the second pairs. Lanes of odd i have their second pair first: the codes of the first
+  // pairs of all lanes then lie in different banks.
+  __device__ __forceinline__ static int QueryChannel(int p, int i, int k) {
+    const int pair = k / 4 ^ i % 2;
+    return 16 * (2 * p + k % 4 / 2) + 4 * i + 2 * pair + k % 2;
+  }
+  // Queries come with their largest channel at 256 … 512.
+  static constexpr float kQuerySteps = 63.0f, kQueryStep = 1.0f / kQuerySteps;
+  // The high byte of a query's 16 bits, or the low one.
+  __device__ __forceinline__ static uint32_t QueryByte(float x, bool low) {
+    const int steps = static_cast<int>(rintf(x * kQuerySteps));
+    const int high = (steps + 128) >> 8;
+    return static_cast<uint32_t>(low ? steps - 256 * high : high) & 255u;
+  }
 };
 
 template <int D>

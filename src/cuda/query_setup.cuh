@@ -294,6 +294,16 @@ __device__ void MakeFragments(const AttendParams& params, int num_heads, int thr
         set[at] = {0, 0};
         continue;
       }
+      if (kPairs && order == kOrderPq) {
+        uint32_t bytes[2] = {0, 0};
+        for (int k = 0; k < 8; ++k) {
+          const int channel = PqPairs::QueryChannel(step / 2, lane % 4, k);
+          const float x = shared.Row(params, 3, head)[channel];
+          bytes[k / 4] |= PqPairs::QueryByte(x, step % 2 != 0) << (k % 4 * 8);
+        }
+        set[at] = {bytes[0], bytes[1]};
+        continue;
+      }
       if (IsByteOrder(order)) {
         uint32_t bytes[2] = {0, 0};
         for (int j = 0; j < 8; ++j) {
@@ -307,9 +317,7 @@ __device__ void MakeFragments(const AttendParams& params, int num_heads, int thr
       float x[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const int place = kPairs && order == kOrderPq ? PqPairs::QueryPlace(lane % 4, j) : j;
-        x[j] =
-            QueryValue<D>(params, shared, order, head, ChannelOf<D>(order, step, lane % 4, place));
+        x[j] = QueryValue<D>(params, shared, order, head, ChannelOf<D>(order, step, lane % 4, j));
       }
       set[at] = {PackQuery(order, x[0], x[1]), PackQuery(order, x[2], x[3])};
     }
