@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <optional>
+#include <vector>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -95,14 +97,17 @@ Result<LoadedModel> LoadModel(const std::string& path) {
   return loaded;
 }
 
-const CLI::Validator& LoadablePrecision() {
-  static const CLI::Validator validator(
-      [](std::string& text) {
-        const std::optional<ProductPrecision> precision = FindPrecision(text);
-        return precision ? CheckPrecision(*precision).message() : std::string();
-      },
-      "");
-  return validator;
+CLI::Validator PrecisionValidator(bool with_auto) {
+  std::vector<std::string> choices = {"f32", "i16", "bf16"};
+  if (with_auto) choices.insert(choices.begin(), "auto");
+  const CLI::IsMember is_known(choices);
+  const auto check = [is_known](const std::string& text) {
+    std::string error = is_known(text);
+    const std::optional<ProductPrecision> precision = FindPrecision(text);
+    if (error.empty() && precision) error = CheckPrecision(*precision).message();
+    return error;
+  };
+  return CLI::Validator(check, is_known.get_description());
 }
 
 void AddRepackOption(CLI::App& command, std::string& when) {

@@ -57,8 +57,8 @@ void AddDeviceOption(CLI::App& command, std::string& device);
 Status PlaceModel(const std::string& device, Executor& executor,
                   std::shared_ptr<const DecoderModel>& model);
 
-// A check of --precision: bf16 needs AMX.
-const CLI::Validator& LoadablePrecision();
+// The check of every --precision: f32, i16 or bf16, which needs AMX; `with_auto`: auto, too.
+CLI::Validator PrecisionValidator(bool with_auto = false);
 
 // The whole of a text file; "-" is stdin. Errors name the path; kNotFound where there is none.
 Result<std::string> ReadTextFile(const std::string& path);

@@ -2,8 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "cli/commands.h"
+#include "cli/report/command_words.h"
+#include "runtime/kernels/linear.h"
 #include "tests/tiny_model.h"
 
 namespace varve::cli {
@@ -46,6 +54,61 @@ TEST(ModelArgument, ErrorsOfTheTokenizerNameTheFile) {
 TEST(ModelArgument, ATextThatIsNotThereIsNotFound) {
   EXPECT_EQ(ReadTextFile("no/such/file").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(LoadModel("no/such/file").status().code(), StatusCode::kNotFound);
+}
+
+// The commands that have --precision, and its choices.
+std::vector<std::pair<std::string, std::vector<std::string>>> PrecisionChoices(
+    const CLI::App& app) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> found;
+  ForEachCommand(WordsOf(app), [&](const CommandWords& command) {
+    for (const OptionWords& option : command.options) {
+      if (option.names.back() == "--precision") found.emplace_back(command.path, option.choices);
+    }
+  });
+  return found;
+}
+
+// What is wrong with the option, of a command line that is wrong in any case: no command runs.
+std::string ErrorOfPrecision(CLI::App& app, const std::string& command, const std::string& value) {
+  app.clear();
+  try {
+    app.parse(fmt::format("{} --precision {} --no-such-option", command, value));
+  } catch (const CLI::ValidationError& error) {
+    return error.what();
+  } catch (const CLI::ParseError&) {
+  }
+  return "";
+}
+
+TEST(PrecisionOption, EveryCommandListsItsChoicesAndRefusesOtherWords) {
+  CLI::App app;
+  int exit_code = 0;
+  AddBenchCommand(app, &exit_code);
+  AddEvalCommand(app, &exit_code);
+  AddRunCommand(app, &exit_code);
+  AddServeCommand(app, &exit_code);
+  AddSolveCommand(app, &exit_code);
+  AddTranscribeCommand(app, &exit_code);
+  std::vector<std::string> commands;
+  for (const auto& [command, choices] : PrecisionChoices(app)) {
+    SCOPED_TRACE(command);
+    commands.push_back(command);
+    const bool has_auto = !choices.empty() && choices.front() == "auto";
+    const std::string expected = has_auto ? "auto,f32,i16,bf16" : "f32,i16,bf16";
+    EXPECT_EQ(fmt::format("{}", fmt::join(choices, ",")), expected);
+    EXPECT_EQ(ErrorOfPrecision(app, command, "f32"), "");
+    EXPECT_EQ(ErrorOfPrecision(app, command, "f16"), "--precision: f16 not in {" + expected + "}");
+  }
+  EXPECT_EQ(commands, (std::vector<std::string>{"bench weights", "eval ppl", "eval kl",
+                                                "eval recall", "eval policies", "eval wer", "run",
+                                                "serve", "solve", "transcribe"}));
+}
+
+TEST(PrecisionOption, Bf16IsRefusedWhereThereIsNoAmx) {
+  const CLI::Validator validator = PrecisionValidator(/*with_auto=*/true);
+  EXPECT_EQ(validator(std::string("auto")), "");
+  EXPECT_EQ(validator(std::string("i16")), "");
+  EXPECT_EQ(validator(std::string("bf16")), CheckPrecision(ProductPrecision::kBF16).message());
 }
 
 }  // namespace model_argument_test

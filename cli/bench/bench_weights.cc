@@ -361,8 +361,7 @@ void AddBenchWeights(CLI::App& bench, int* exit_code) {
           [options](const std::string& text) { options->precision = *FindPrecision(text); },
           "Prefill: products in f32, i16 (integers) or bf16")
       ->default_str("f32")
-      ->check(CLI::IsMember({"f32", "i16", "bf16"}))
-      ->check(LoadablePrecision());
+      ->check(PrecisionValidator());
   command->add_option("--reps", options->reps, "Repetitions, all types interleaved")
       ->capture_default_str()
       ->check(CLI::Range(1, 100000));

@@ -63,8 +63,7 @@ void AddEvalOptions(CLI::App& command, EvalOptions& options) {
                   "Products of many tokens: f32, i16 (integers, activations of 14 bits), or bf16 "
                   "(rounds more)")
       ->capture_default_str()
-      ->check(CLI::IsMember({"f32", "i16", "bf16"}))
-      ->check(LoadablePrecision());
+      ->check(PrecisionValidator());
   AddDeviceOption(command, options.device);
   command.add_option("--json", options.json, "Write the rows as JSON to FILE, or - for stdout");
 }

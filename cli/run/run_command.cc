@@ -185,8 +185,7 @@ void AddMachineOptions(CLI::App* command, RunOptions* options) {
           "Products of the prompt: f32, i16 (integers, activations of 14 bits), bf16 (rounds "
           "more), or auto: bf16 with AMX, i16 with AVX-512 VNNI, else f32")
       ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "f32", "i16", "bf16"}))
-      ->check(varve::cli::LoadablePrecision());
+      ->check(varve::cli::PrecisionValidator(/*with_auto=*/true));
   varve::cli::AddRepackOption(*command, options->repack);
   command->add_flag("!--no-probe", options->probe,
                     "No short probe of a plan that may ruin the model, and no warning");

@@ -144,7 +144,7 @@ void AddModelOptions(CLI::App* command, ServeOptions* options) {
       ->check(CLI::Range(1, 1024));
   command->add_option("--precision", options->precision, "As in `varve run`")
       ->capture_default_str()
-      ->check(varve::cli::LoadablePrecision());
+      ->check(varve::cli::PrecisionValidator(/*with_auto=*/true));
   varve::cli::AddRepackOption(*command, options->repack);
   varve::cli::AddSpeechModelOption(*command, options->speech, "--speech")
       ->description(

@@ -42,8 +42,7 @@ void AddSpeechOptions(CLI::App& command, SpeechOptionsSaid& options) {
       .add_option("--precision", options.precision,
                   "Products of the encoder: f32, i16, bf16, or auto: what is fastest here")
       ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "f32", "i16", "bf16"}))
-      ->check(LoadablePrecision());
+      ->check(PrecisionValidator(/*with_auto=*/true));
 }
 
 TranscribeOptions DecodingFor(const SpeechOptionsSaid& options) {
