@@ -2,8 +2,8 @@
 //
 // Weights are the left operand, as rows of 32 columns; tokens are the right one, column pairs side
 // by side. So a row of weights is stored as it was decoded, and only the tokens are turned, once
-// for all rows. A sum is f32, takes its columns in pairs from the first to the last, and is what it
-// is whatever the number of rows, tokens or threads. Numbers below 2^-126 count as zero.
+// for all rows. A sum is f32, takes its columns 32 at a time, from the first to the last, and is
+// what it is whatever the number of rows, tokens or threads. Numbers below 2^-126 count as zero.
 //
 // All types here are views. This header stays free of templates: amx_tiles.cc is compiled for
 // processors with AVX-512, and what it made of one could end up in a program for others.

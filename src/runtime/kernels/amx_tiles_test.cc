@@ -1,4 +1,5 @@
-// Products by AMX against double precision on operands rounded to bf16. Skipped without AMX.
+// Products by AMX against double precision on operands rounded to bf16. Where the processor has
+// AVX512-BF16 and no AMX, its tiles are emulated.
 
 #include "runtime/kernels/amx_tiles.h"
 
@@ -13,24 +14,17 @@
 
 #include "base/align.h"
 #include "kernels/kernel_testing.h"
+#include "runtime/kernels/amx_tiles_testing.h"
 
 namespace varve {
 namespace amx_tiles_test {
-
-// To the nearest, ties to even.
-float RoundToBf16(float value) {
-  if (std::isnan(value)) return value;
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  return std::bit_cast<float>((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u);
-}
 
 float WidenBf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
 class AmxTiles : public testing::Test {
  protected:
   void SetUp() override {
-    amx_ = FindAmxKernels();
-    if (amx_ == nullptr) GTEST_SKIP() << "this machine has no AMX-BF16";
+    if (amx_ == nullptr) GTEST_SKIP() << kNoAmxKernels;
   }
 
   // [tokens, rows], with the columns taken `columns` at a time.
@@ -74,7 +68,7 @@ class AmxTiles : public testing::Test {
     return out;
   }
 
-  const AmxKernels* amx_ = nullptr;
+  const AmxKernels* amx_ = AmxKernelsForTests();
 };
 
 TEST_F(AmxTiles, PackTokensInPairsOfColumns) {
@@ -143,6 +137,17 @@ TEST_F(AmxTiles, ASumDependsOnItsRowAndTokenAlone) {
     const std::vector<float> alone = Multiply(weights, 50, token, 1, kCols, 512);
     EXPECT_TRUE(SameBits(all.data() + t * 50, alone.data(), 50)) << t;
   }
+}
+
+TEST_F(AmxTiles, NumbersBelowTheSmallestNormalCountAsZero) {
+  std::vector<float> weights(32, 0.0f), input(32, 0.0f);
+  weights[5] = input[5] = 0x1p-64f;
+  EXPECT_EQ(Multiply(weights, 1, input, 1, 32, 512)[0], 0.0f);
+  weights[5] = 0x1p-62f;
+  EXPECT_EQ(Multiply(weights, 1, input, 1, 32, 512)[0], 0x1p-126f);
+  weights[5] = 0x1p-127f;
+  input[5] = 0x1p100f;
+  EXPECT_EQ(Multiply(weights, 1, input, 1, 32, 512)[0], 0.0f);
 }
 
 TEST_F(AmxTiles, CarryNaNAndInfinityOfTheirOperandsOnly) {

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "base/align.h"
-#include "runtime/kernels/amx_tiles.h"
 #include "runtime/kernels/linear_inputs.h"
 #include "runtime/kernels/linear_product.h"
 #include "runtime/kernels/woven_rows.h"
@@ -147,7 +146,8 @@ void RunFew(const WeightKernels& kernels, const Tile& tile, int num_tokens) {
 }  // namespace
 
 struct LinearLayers::Impl {
-  Impl(Executor& pool, ProductPrecision wanted) : executor(pool), precision(wanted) {
+  Impl(Executor& pool, ProductPrecision wanted, const AmxKernels* bf16_kernels)
+      : executor(pool), precision(wanted), amx(bf16_kernels) {
     workers.resize(executor.num_threads());
   }
 
@@ -181,7 +181,6 @@ struct LinearLayers::Impl {
     } else if (precision == ProductPrecision::kI16) {
       if (IsInteger(type)) tile.packed = inputs.Pack(kernels, task, executor);
     } else if (precision == ProductPrecision::kBF16 && type != WeightType::kF32) {
-      const AmxKernels* amx = FindAmxKernels();
       if (amx != nullptr) tile.bf16 = inputs.PackBf16(*amx, task, executor);
     }
     return tile;
@@ -198,6 +197,7 @@ struct LinearLayers::Impl {
     product.num_tokens = num_tokens;
     product.packed = tile.packed;
     product.bf16 = tile.bf16;
+    product.amx = amx;
     product.output = OutputOf(tile, 0);
     if (workers[worker].Multiply(kernels, product)) return;
     // Out of memory: without scratch, then.
@@ -209,13 +209,14 @@ struct LinearLayers::Impl {
 
   Executor& executor;
   ProductPrecision precision;
+  const AmxKernels* amx;  // or null
   std::vector<Tile> tiles;
   LinearInputs inputs;
   std::vector<TileMultiplier> workers;  // by worker
 };
 
-LinearLayers::LinearLayers(Executor& executor, ProductPrecision precision)
-    : impl_(std::make_unique<Impl>(executor, precision)) {}
+LinearLayers::LinearLayers(Executor& executor, ProductPrecision precision, const AmxKernels* amx)
+    : impl_(std::make_unique<Impl>(executor, precision, amx)) {}
 LinearLayers::~LinearLayers() = default;
 
 void LinearLayers::Run(int num_tokens, std::span<const LinearTask> tasks) {

@@ -18,6 +18,7 @@
 #include <span>
 #include <string_view>
 
+#include "runtime/kernels/amx_tiles.h"
 #include "runtime/kernels/weights.h"
 #include "varve/executor.h"
 #include "varve/status.h"
@@ -56,8 +57,9 @@ class LinearLayers {
  public:
   static constexpr int kMaxFewTokens = 8;
 
-  // `executor` is not owned and must outlive this.
-  LinearLayers(Executor& executor, ProductPrecision precision);
+  // `executor` is not owned and must outlive this. `amx`: the kernels of bf16; null: as kF32.
+  LinearLayers(Executor& executor, ProductPrecision precision,
+               const AmxKernels* amx = FindAmxKernels());
   ~LinearLayers();
   LinearLayers(const LinearLayers&) = delete;
   LinearLayers& operator=(const LinearLayers&) = delete;

@@ -124,7 +124,7 @@ struct TileMultiplier::Impl {
 
   // Some columns at a time, so that their weights stay in the second-level cache and a block of
   // tokens in the first.
-  bool MultiplyBf16(const WeightKernels& kernels, const AmxKernels& amx, const TileProduct& p) {
+  bool MultiplyBf16(const WeightKernels& kernels, const TileProduct& p) {
     const int64_t rows = p.end - p.begin;
     const int64_t cols = p.weights->cols;
     const int64_t groups = CeilDiv(rows, kAmxRows);
@@ -144,23 +144,23 @@ struct TileMultiplier::Impl {
       product.tokens = p.bf16 + first / kAmxColumns * kAmxTile;
       product.steps = CeilDiv(count, kAmxColumns);
       product.add = first > 0;
-      DecodeBf16(kernels, amx, p, first, count, row, tile);
-      amx.multiply(product);
+      DecodeBf16(kernels, p, first, count, row, tile);
+      p.amx->multiply(product);
     }
-    amx.write_sums({.sums = sums,
-                    .num_tokens = p.num_tokens,
-                    .rows = rows,
-                    .bias = p.output.bias,
-                    .add = p.output.add,
-                    .out = p.output.data,
-                    .stride = p.output.stride});
+    p.amx->write_sums({.sums = sums,
+                       .num_tokens = p.num_tokens,
+                       .rows = rows,
+                       .bias = p.output.bias,
+                       .add = p.output.add,
+                       .out = p.output.data,
+                       .stride = p.output.stride});
     return true;
   }
 
   // Columns [first, first + count) of all rows, as an AmxProduct has them. Rows that the last group
   // lacks are zeros.
-  static void DecodeBf16(const WeightKernels& kernels, const AmxKernels& amx, const TileProduct& p,
-                         int64_t first, int64_t count, float* values, uint16_t* tile) {
+  static void DecodeBf16(const WeightKernels& kernels, const TileProduct& p, int64_t first,
+                         int64_t count, float* values, uint16_t* tile) {
     const WeightTypeInfo& info = InfoOf(p.weights->type);
     const auto decode = kernels.decode[static_cast<int>(p.weights->type)];
     const int64_t group_values = CeilDiv(count, kAmxColumns) * kAmxTile;
@@ -172,7 +172,8 @@ struct TileMultiplier::Impl {
       } else if (r == rows) {
         std::fill_n(values, count, 0.0f);
       }
-      amx.pack_row(values, count, tile + r / kAmxRows * group_values + r % kAmxRows * kAmxColumns);
+      p.amx->pack_row(values, count,
+                      tile + r / kAmxRows * group_values + r % kAmxRows * kAmxColumns);
     }
   }
 
@@ -191,8 +192,7 @@ TileMultiplier::TileMultiplier(TileMultiplier&&) noexcept = default;
 TileMultiplier& TileMultiplier::operator=(TileMultiplier&&) noexcept = default;
 
 bool TileMultiplier::Multiply(const WeightKernels& kernels, const TileProduct& product) {
-  const AmxKernels* amx = product.bf16 != nullptr ? FindAmxKernels() : nullptr;
-  if (amx != nullptr && impl_->MultiplyBf16(kernels, *amx, product)) return true;
+  if (product.bf16 != nullptr && impl_->MultiplyBf16(kernels, product)) return true;
   const int64_t rows = product.end - product.begin;
   float* out = impl_->products.Get(static_cast<size_t>(product.num_tokens * rows));
   if (out == nullptr) return false;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "runtime/kernels/amx_tiles.h"
 #include "runtime/kernels/linear.h"
 #include "runtime/kernels/weights.h"
 
@@ -34,7 +35,8 @@ struct TileProduct {
   int num_tokens = 0;
   ProductOutput output;
   const PackedInputs* packed = nullptr;  // the input as integers, for kI16; or null
-  const uint16_t* bf16 = nullptr;  // packed in bf16 (LinearInputs::PackBf16), for kBF16; or null
+  const uint16_t* bf16 = nullptr;   // packed in bf16 (LinearInputs::PackBf16), for kBF16; or null
+  const AmxKernels* amx = nullptr;  // which packed it
 };
 
 // Scratch of one worker; one call at a time.

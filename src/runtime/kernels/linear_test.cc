@@ -1,5 +1,6 @@
 // Linear layers: both ways of multiplying against double precision, the epilogue, and the promise
-// that threads do not change a bit.
+// that threads do not change a bit. Products in bf16 run where the processor has AVX512-BF16;
+// without AMX its tiles are emulated.
 
 #include "runtime/kernels/linear.h"
 
@@ -15,10 +16,17 @@
 #include <vector>
 
 #include "kernels/kernel_testing.h"
+#include "runtime/kernels/amx_tiles_testing.h"
 #include "runtime/kernels/weights_testing.h"
 
 namespace varve {
 namespace linear_test {
+
+// Where the processor has kernels for it.
+bool IsInBf16(ProductPrecision precision, WeightType type, int num_tokens) {
+  return precision == ProductPrecision::kBF16 && type != WeightType::kF32 &&
+         num_tokens > LinearLayers::kMaxFewTokens;
+}
 
 // Products in bf16 round both operands to 8 bits: 2^-8 of each term, where all errors align.
 // Integers round the inputs to 16 bits with few tokens and to 14 with many, of their block's
@@ -26,23 +34,30 @@ namespace linear_test {
 double Tolerance(ProductPrecision precision, WeightType type, int num_tokens) {
   if (num_tokens <= LinearLayers::kMaxFewTokens) return IsInteger(type) ? 5e-5 : 1e-6;
   if (precision == ProductPrecision::kI16 && IsInteger(type)) return 2e-4;
-  return precision == ProductPrecision::kBF16 && type != WeightType::kF32 ? 0x1p-8 : 1e-6;
+  return IsInBf16(precision, type, num_tokens) ? 0x1p-8 : 1e-6;
 }
 
 class Linear : public testing::TestWithParam<std::tuple<int, int, ProductPrecision>> {
  protected:
+  void SetUp() override {
+    if (IsInBf16(precision(), type(), tokens()) && AmxKernelsForTests() == nullptr) {
+      GTEST_SKIP() << kNoAmxKernels;
+    }
+  }
   WeightType type() const { return static_cast<WeightType>(std::get<0>(GetParam())); }
   int tokens() const { return std::get<1>(GetParam()); }
   ProductPrecision precision() const { return std::get<2>(GetParam()); }
   void ExpectProduct(int64_t rows, int64_t cols) const;
 };
 
-// Multiplies random rows and compares with double precision.
+// Multiplies random rows and compares with double precision; in bf16 with that of rounded operands,
+// too.
 void Linear::ExpectProduct(int64_t rows, int64_t cols) const {
   const RandomMatrix matrix(type(), rows, cols, 1);
   const std::vector<float> x = TestRandom(2).Gaussians(tokens() * cols);
+  const std::vector<float> rounded_x = RoundedToBf16(x);
   const std::unique_ptr<Executor> executor = MakeThreadPool(2);
-  LinearLayers linear(*executor, precision());
+  LinearLayers linear(*executor, precision(), AmxKernelsForTests());
   GuardedBuffer<float> y(static_cast<size_t>(tokens() * rows));
   const LinearTask task = {.weights = &matrix.view(), .input = x.data(), .output = y.data()};
   linear.Run(tokens(), {&task, 1});
@@ -52,6 +67,10 @@ void Linear::ExpectProduct(int64_t rows, int64_t cols) const {
       const ExactDot exact = matrix.Dot(row, x.data() + t * cols);
       ASSERT_NEAR(y[t * rows + row], exact.value,
                   exact.magnitude * Tolerance(precision(), type(), tokens()) + 1e-30)
+          << "token " << t << ", row " << row;
+      if (!IsInBf16(precision(), type(), tokens())) continue;
+      const ExactDot rounded = DotOf(RoundedToBf16(matrix.Row(row)), rounded_x.data() + t * cols);
+      ASSERT_NEAR(y[t * rows + row], rounded.value, rounded.magnitude * 1e-6 + 1e-30)
           << "token " << t << ", row " << row;
     }
   }
@@ -87,6 +106,11 @@ INSTANTIATE_TEST_SUITE_P(Many, Linear,
 
 class LinearShape : public testing::TestWithParam<std::tuple<int, ProductPrecision>> {
  protected:
+  void SetUp() override {
+    if (IsInBf16(precision(), WeightType::kQ8_0, tokens()) && AmxKernelsForTests() == nullptr) {
+      GTEST_SKIP() << kNoAmxKernels;
+    }
+  }
   int tokens() const { return std::get<0>(GetParam()); }
   ProductPrecision precision() const { return std::get<1>(GetParam()); }
 };
@@ -98,7 +122,7 @@ TEST_P(LinearShape, BiasStridesAndResidualsGoWhereTheyBelong) {
   const std::vector<float> bias = TestRandom(3).Gaussians(kRows);
   const std::vector<float> before = TestRandom(4).Gaussians(tokens() * kOutputStride);
   const std::unique_ptr<Executor> executor = MakeThreadPool(2);
-  LinearLayers linear(*executor, precision());
+  LinearLayers linear(*executor, precision(), AmxKernelsForTests());
   std::vector<float> plain = before;
   LinearTask task = {.weights = &matrix.view(),
                      .input = x.data(),
@@ -137,7 +161,7 @@ TEST_P(LinearShape, EveryNumberOfThreadsGivesTheSameBits) {
   std::vector<float> first;
   for (const int threads : {1, 2, 3}) {
     const std::unique_ptr<Executor> executor = MakeThreadPool(threads);
-    LinearLayers linear(*executor, precision());
+    LinearLayers linear(*executor, precision(), AmxKernelsForTests());
     std::vector<float> y(static_cast<size_t>(tokens()) * (777 + 65 + 5));
     const LinearTask tasks[] = {
         {.weights = &wide.view(), .input = x.data(), .output = y.data()},
@@ -158,7 +182,7 @@ TEST_P(LinearShape, SeveralTasksAreTheSameAsOneAfterTheOther) {
   const RandomMatrix b(WeightType::kBF16, 300, kCols, 2);
   const std::vector<float> x = TestRandom(2).Gaussians(tokens() * kCols);
   const std::unique_ptr<Executor> executor = MakeThreadPool(2);
-  LinearLayers linear(*executor, precision());
+  LinearLayers linear(*executor, precision(), AmxKernelsForTests());
   std::vector<float> together(tokens() * 340), apart(tokens() * 340);
   const auto run = [&](std::vector<float>& y, bool at_once) {
     const LinearTask tasks[] = {
@@ -203,22 +227,30 @@ TEST(LinearLayers, ProductsStartNoThreadsBesideThePool) {
   const auto before = threads_now();
   for (const ProductPrecision precision :
        {ProductPrecision::kF32, ProductPrecision::kBF16, ProductPrecision::kI16}) {
-    LinearLayers linear(*executor, precision);
+    LinearLayers linear(*executor, precision, AmxKernelsForTests());
     const LinearTask task = {.weights = &matrix.view(), .input = x.data(), .output = y.data()};
     linear.Run(256, {&task, 1});
     EXPECT_EQ(threads_now(), before);
   }
 }
 
-// A machine with AMX that multiplies in f32 would pass every test of errors.
-TEST(LinearLayers, Bf16IsBf16WhereTheProcessorHasAmx) {
+// As Linux tells it, of the processor that this program was compiled for: an emulated one sees the
+// file of its host.
+bool ProcessorHasAmx() {
+#if defined(__x86_64__) && defined(__linux__)
   std::ifstream file("/proc/cpuinfo");
   const std::string flags(std::istreambuf_iterator<char>(file), {});
-  if (flags.find(" amx_bf16") == std::string::npos ||
-      flags.find(" amx_tile") == std::string::npos ||
-      flags.find(" avx512_bf16") == std::string::npos) {
-    GTEST_SKIP() << "this machine has no AMX-BF16";
-  }
+  return flags.find(" amx_bf16") != std::string::npos &&
+         flags.find(" amx_tile") != std::string::npos &&
+         flags.find(" avx512_bf16") != std::string::npos;
+#else
+  return false;
+#endif
+}
+
+// A machine with AMX that multiplies in f32 would pass every other test.
+TEST(LinearLayers, Bf16IsBf16WhereTheProcessorHasAmx) {
+  if (!ProcessorHasAmx()) GTEST_SKIP() << "this machine has no AMX-BF16";
   ASSERT_TRUE(CheckPrecision(ProductPrecision::kBF16).ok());
   const RandomMatrix matrix(WeightType::kQ8_0, 32, 64, 1);
   const std::vector<float> x = TestRandom(2).Gaussians(16 * 64);
@@ -235,7 +267,7 @@ TEST(LinearLayers, AnInputThatChangedBetweenRunsIsReadAgain) {
   const RandomMatrix matrix(WeightType::kF16, 16, 64, 1);
   std::vector<float> x(9 * 64, 1.0f), first(9 * 16), second(9 * 16);
   const std::unique_ptr<Executor> executor = MakeThreadPool(1);
-  LinearLayers linear(*executor, ProductPrecision::kBF16);
+  LinearLayers linear(*executor, ProductPrecision::kBF16, AmxKernelsForTests());
   LinearTask task = {.weights = &matrix.view(), .input = x.data(), .output = first.data()};
   linear.Run(9, {&task, 1});
   for (float& value : x) value = 2.0f;

@@ -18,6 +18,16 @@ struct ExactDot {
   double magnitude;  // sum of |weight * input|: what rounding errors are relative to
 };
 
+inline ExactDot DotOf(const std::vector<float>& weights, const float* input) {
+  ExactDot dot = {};
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const double product = static_cast<double>(weights[i]) * input[i];
+    dot.value += product;
+    dot.magnitude += std::abs(product);
+  }
+  return dot;
+}
+
 class RandomMatrix {
  public:
   RandomMatrix(WeightType type, int64_t rows, int64_t cols, uint64_t seed) {
@@ -36,16 +46,7 @@ class RandomMatrix {
     return values;
   }
 
-  ExactDot Dot(int64_t row, const float* input) const {
-    const std::vector<float> weights = Row(row);
-    ExactDot dot = {};
-    for (int64_t i = 0; i < view_.cols; ++i) {
-      const double product = static_cast<double>(weights[i]) * input[i];
-      dot.value += product;
-      dot.magnitude += std::abs(product);
-    }
-    return dot;
-  }
+  ExactDot Dot(int64_t row, const float* input) const { return DotOf(Row(row), input); }
 
  private:
   WeightMatrix view_;
