@@ -1,5 +1,5 @@
 // What the gtest files about the cache share: shapes in one line, statistics as text, content as
-// one vector, and page memory that counts and can refuse.
+// one vector, page memory that counts and can refuse, and threads that run out of memory.
 
 #ifndef VARVE_TESTS_CACHE_TESTING_H_
 #define VARVE_TESTS_CACHE_TESTING_H_
@@ -8,7 +8,9 @@
 #include <sys/mman.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <new>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,6 +18,7 @@
 
 #include "tests/cache/cache_twin.h"
 #include "varve/cache.h"
+#include "varve/executor.h"
 
 #define EXPECT_OK(expression) EXPECT_EQ((expression).ToString(), "ok")
 #define ASSERT_OK(expression) ASSERT_EQ((expression).ToString(), "ok")
@@ -79,10 +82,11 @@ inline std::vector<float> ReadAll(const Cache& cache, SequenceId id) {
   return all;
 }
 
-// Counts what is mapped, and refuses after a while if told to.
+// Counts what is mapped, and after a while refuses or throws if told to.
 class CountingMemory final : public PageMemory {
  public:
   std::byte* Map(size_t bytes) override {
+    if (maps_left == 0 && throws) throw std::bad_alloc();
     if (maps_left == 0) return nullptr;
     if (maps_left > 0) --maps_left;
     void* address =
@@ -104,10 +108,28 @@ class CountingMemory final : public PageMemory {
   }
 
   int maps_left = -1;  // -1: no limit
+  bool throws = false;
   int maps = 0;
   int unmaps = 0;
   int discards = 0;
   uint64_t bytes_mapped = 0;
+};
+
+// An executor of one thread whose calls, after a while if told to, fail for want of memory.
+class FailingExecutor final : public Executor {
+ public:
+  int num_threads() const override { return 1; }
+  void ParallelFor(size_t count, const std::function<void(size_t, int)>& task) override {
+    if (calls_left == 0) {
+      ++failed;
+      throw std::bad_alloc();
+    }
+    if (calls_left > 0) --calls_left;
+    for (size_t i = 0; i < count; ++i) task(i, 0);
+  }
+
+  int calls_left = -1;  // that do their work; -1: all
+  int failed = 0;
 };
 
 inline CacheOptions WithMemory(PageMemory* memory) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <new>
 #include <span>
 #include <unordered_set>
 #include <vector>
@@ -154,6 +155,20 @@ class CacheImpl final : public Cache {
   // What falls due with the step's last token.
   void AgeAtEnd(StepSequence& step);
 
+  // Work behind a change that is made already and must not fail its call any more. What finds no
+  // memory is left for the next step: a page stays exact, a decision is not made, a group is not
+  // packed.
+  template <class Work>
+  void IfMemoryLasts(const Work& work) {
+    try {
+      work();
+    } catch (const std::bad_alloc&) {
+      ++put_off_;
+    }
+  }
+  // Brings the pages of a layer to the forms that are due where the sequence stands.
+  void AgeLayer(Sequence& sequence, int layer, Ageing::Counters* counters);
+
   Status CheckRequest(int layer, const AttendRequest& request, bool causal);
   AttendRequest Piece(const AttendRequest& whole, int first, int count) const;
   Status CutRequest(int layer, const AttendRequest& request, bool causal,
@@ -228,7 +243,7 @@ class CacheImpl final : public Cache {
   uint64_t next_id_ = 1;
   bool step_open_ = false;
   std::vector<StepSequence> step_;
-  uint64_t put_off_ = 0;  // work at the end of a step that found no memory
+  uint64_t put_off_ = 0;  // how often IfMemoryLasts found no memory
   TensorScratch tensors_;
   Footprint run_footprint_;  // summed over steps
   std::vector<std::string> plan_notes_;

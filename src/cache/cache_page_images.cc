@@ -158,9 +158,7 @@ Status CacheImpl::ImportPages(SequenceId id, std::span<const std::byte> image) {
   const auto num_pages = static_cast<size_t>((span.end - span.begin) / shape_.page_tokens);
   for (LayerTable& table : sequence->layers) table.Reserve(num_pages);
 
-  // Nothing fails from here on: what finds no memory to age stays as it is until the next step.
-  Ageing::Counters counters;
-  sequence->next_position = span.end;
+  // Nothing fails from here on. All layers have the pages before anything ages, which takes memory.
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     LayerTable& table = sequence->layers[static_cast<size_t>(layer)];
     const TableRecord& record = file->table(0, layer);
@@ -174,10 +172,11 @@ Status CacheImpl::ImportPages(SequenceId id, std::span<const std::byte> image) {
       table.Add(std::move(entry));
     }
     table.CountEdit();
-    if (table.NextEvent() <= span.end) {
-      ageing_.Apply(layer_plans_[static_cast<size_t>(layer)], span.end, table, &counters);
-    }
   }
+  sequence->next_position = span.end;
+  Ageing::Counters counters;
+  for (int layer = 0; layer < shape_.num_layers; ++layer)
+    IfMemoryLasts([&] { AgeLayer(*sequence, layer, &counters); });
   ageing_.Count(counters);
   return Status();
 }

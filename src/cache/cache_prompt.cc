@@ -46,15 +46,15 @@ Status CacheImpl::EndPrompt(SequenceId id, const EndPromptOptions& options) {
     if (!status.ok()) return Status(status.code(), "EndPrompt: " + status.message());
   }
   sequence.prompt_open = false;
-  // Age comes before policies, as at the end of a step: they decide with the bytes that pages have
-  // once sealed.
+  // Folded for good: nothing that follows may fail the call. Age comes before policies, as at the
+  // end of a step: they decide with the bytes that pages have once sealed.
   Ageing::Counters counters;
-  for (size_t layer = 0; layer < layer_plans_.size(); ++layer) {
-    if (!layer_plans_[layer].fold) continue;
-    ageing_.Apply(layer_plans_[layer], sequence.next_position, sequence.layers[layer], &counters);
+  for (int layer = 0; layer < shape_.num_layers; ++layer) {
+    if (!layer_plans_[static_cast<size_t>(layer)].fold) continue;
+    IfMemoryLasts([&] { AgeLayer(sequence, layer, &counters); });
   }
   ageing_.Count(counters);
-  retention_.EndPrompt(sequence);
+  IfMemoryLasts([&] { retention_.EndPrompt(sequence); });
   return Status();
 }
 

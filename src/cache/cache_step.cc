@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <new>
 #include <string>
 #include <utility>
 
@@ -276,28 +275,20 @@ Status CacheImpl::CompleteStep() {
 Status CacheImpl::EndStep() {
   if (!step_open_) return FailedPrecondition("EndStep: no step is open");
   VARVE_RETURN_IF_ERROR(InStep([this] { return CompleteStep(); }));
-  // Committed from here on: nothing that follows may fail the call. What finds no memory is left
-  // for the next step: a page stays exact, a decision is not made, a group is not packed.
+  // Committed from here on: nothing that follows may fail the call.
   for (StepSequence& step : step_) {
     step.sequence->next_position += step.tokens;
     for (int layer = 0; layer < shape_.num_layers; ++layer) CommitLayer(step, layer);
   }
   step_open_ = false;
-  const auto if_memory_lasts = [this](const auto& work) {
-    try {
-      work();
-    } catch (const std::bad_alloc&) {
-      ++put_off_;
-    }
-  };
   for (StepSequence& step : step_) {
-    if_memory_lasts([&] { AgeAtEnd(step); });
-    if_memory_lasts([&] {
+    AgeAtEnd(step);
+    IfMemoryLasts([&] {
       if (!retention_.active()) return;
       retention_.DecideWhereDue(*step.sequence);
       retention_.CountStep(*step.sequence);
     });
-    if_memory_lasts([&] {
+    IfMemoryLasts([&] {
       if (packing_.active()) packing_.Advance(*step.sequence, step.tokens);
     });
   }
@@ -309,7 +300,7 @@ Status CacheImpl::EndStep() {
   step_.clear();
   if (packing_.active()) packing_.EndStep();
   if (!retention_.active() || retention_.has_acted()) run_footprint_ += FootprintNow();
-  if_memory_lasts([this] { LogStep(); });
+  IfMemoryLasts([this] { LogStep(); });
   return Status();
 }
 
@@ -317,14 +308,21 @@ void CacheImpl::AgeAtEnd(StepSequence& step) {
   Sequence& sequence = *step.sequence;
   Ageing::Counters counters;
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
-    const LayerPlan& plan = layer_plans_[static_cast<size_t>(layer)];
-    LayerTable& table = sequence.layers[static_cast<size_t>(layer)];
-    if (table.NextEvent() <= sequence.next_position)
-      ageing_.Apply(plan, sequence.next_position, table, &counters);
-    if (step.tokens == 1)
-      ageing_.Prepare(plan, layer, shape_.num_layers, sequence.next_position, table);
+    IfMemoryLasts([&] {
+      AgeLayer(sequence, layer, &counters);
+      if (step.tokens > 1) return;
+      const auto index = static_cast<size_t>(layer);
+      ageing_.Prepare(layer_plans_[index], layer, shape_.num_layers, sequence.next_position,
+                      sequence.layers[index]);
+    });
   }
   ageing_.Count(counters);
+}
+
+void CacheImpl::AgeLayer(Sequence& sequence, int layer, Ageing::Counters* counters) {
+  LayerTable& table = sequence.layers[static_cast<size_t>(layer)];
+  if (table.NextEvent() > sequence.next_position) return;
+  ageing_.Apply(layer_plans_[static_cast<size_t>(layer)], sequence.next_position, table, counters);
 }
 
 }  // namespace varve

@@ -227,12 +227,19 @@ void RetentionDriver::EndPrompt(Sequence& sequence) {
   sequence.prompt_ended = true;
   if (!active()) return;
   const Stopwatch watch(&counts_.plan_us);
-  for (int layer = 0; layer < shape_.num_layers; ++layer) {
+  const auto waits_for_it = [this](int layer) {
     const LayerPlan& plan = plans_[static_cast<size_t>(layer)];
-    if (!plan.retention || !plan.retention->policy->needs_prompt_end) continue;
+    return plan.retention && plan.retention->policy->needs_prompt_end;
+  };
+  // All layers know what they rank by before a decision takes memory, which there may not be.
+  for (int layer = 0; layer < shape_.num_layers; ++layer) {
     LayerTable& table = sequence.layers[static_cast<size_t>(layer)];
-    for (size_t i = 0; i < table.size(); ++i) table.score(i).Freeze();
-    if (sequence.next_position >= plan.retention->trigger_tokens) Decide(sequence, layer);
+    for (size_t i = 0; waits_for_it(layer) && i < table.size(); ++i) table.score(i).Freeze();
+  }
+  for (int layer = 0; layer < shape_.num_layers; ++layer) {
+    if (waits_for_it(layer) &&
+        sequence.next_position >= plans_[static_cast<size_t>(layer)].retention->trigger_tokens)
+      Decide(sequence, layer);
   }
 }
 

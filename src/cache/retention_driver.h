@@ -67,7 +67,9 @@ class RetentionDriver {
   void DecideWhereDue(Sequence& sequence);
   // Decides for one layer, now: a function of the sequence alone.
   void Decide(Sequence& sequence, int layer);
-  // The prompt is complete: policies that look at its end fix their scores and decide.
+  // The prompt is complete: policies that look at its end fix their scores and decide. Where there
+  // is no memory for a decision it throws; all scores are fixed by then, and the next one is made
+  // when it is due.
   void EndPrompt(Sequence& sequence);
   // Carries out what is pending.
   void ApplyDecisions(SequenceId id, Sequence& sequence);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -194,6 +195,25 @@ TEST_F(RetentionDriverTest, APolicyOfThePromptDecidesWhenThePromptEnds) {
   Driver().Commit(0, table, MassOf(sequence, {0, 0, 1, 0, 0, 0}));
   Driver().ApplyDecisions(SequenceId{1}, sequence);
   EXPECT_EQ(PagesOf(table), "0 16 48 80 ");
+}
+
+double WorthWithoutMemory(const PageView& page) {
+  if (page.layer == 0) throw std::bad_alloc();
+  return page.frozen;
+}
+
+TEST_F(RetentionDriverTest, AtThePromptsEndAllScoresAreFixedBeforeADecisionTakesMemory) {
+  RetentionPolicy policy = *FindPolicy("snapkv");
+  policy.worth = WorthWithoutMemory;
+  plans_ = {PlanOf("snapkv"), PlanOf("snapkv")};
+  plans_[0].retention->policy = &policy;
+  Sequence& sequence = AddSequence(1, 96);
+  EXPECT_THROW(Driver().EndPrompt(sequence), std::bad_alloc);
+  EXPECT_TRUE(sequence.prompt_ended);
+  for (const LayerTable& table : sequence.layers) {
+    EXPECT_FALSE(table.pending);
+    for (const TableEntry& entry : table.entries()) EXPECT_TRUE(entry.score.is_frozen());
+  }
 }
 
 TEST_F(RetentionDriverTest, ASharedPageIsDemotedWhenAllItsHoldersHaveDecidedSo) {

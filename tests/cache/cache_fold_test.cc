@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -126,6 +127,45 @@ TEST(CacheFold, HolesAreNotFoldedOver) {
   ASSERT_OK(run.cache->RemoveRange(run.id, 18, 30));
   ASSERT_OK(run.cache->EndPrompt(run.id));
   run.ExpectRows({{0, 3, 2}, {6, 1, 1}, {8, 5, 2}, {30, 5, 2}}, 1e-5);
+}
+
+TEST(CacheFold, APromptEndsInAllLayersOrInNoneWhereverMemoryGivesOut) {
+  const std::string plan = "q8_0,fold=shipped,open=0,exact=0";
+  const auto compressor = MakeCompressor({.factor = 4, .has_image = false});
+  FoldRun healthy(plan, compressor);
+  ASSERT_OK(healthy.Feed(160));
+  ASSERT_OK(healthy.cache->EndPrompt(healthy.id));
+  ASSERT_OK(healthy.Feed(1));
+  int put_off = 0;
+  for (int calls = 0;; ++calls) {
+    SCOPED_TRACE(calls);
+    FailingExecutor executor;
+    CacheOptions options;
+    options.executor = &executor;
+    FoldRun run(plan, compressor, options);
+    ASSERT_OK(run.Feed(160));
+    const std::string stats = StatsText(run.cache->Report());
+    executor.calls_left = calls;
+    bool thrown = false;
+    try {
+      EXPECT_OK(run.cache->EndPrompt(run.id));
+    } catch (const std::bad_alloc&) {
+      thrown = true;
+    }
+    executor.calls_left = -1;
+    for (int layer = 0; layer < kFoldLayers; ++layer)
+      EXPECT_EQ(run.cache->Describe(run.id, layer)->live_rows, thrown ? 160 : 40);
+    if (thrown) {
+      EXPECT_EQ(StatsText(run.cache->Report()), stats);
+      ASSERT_OK(run.cache->EndPrompt(run.id));
+    }
+    // What was put off is made up for.
+    ASSERT_OK(run.Feed(1));
+    EXPECT_TRUE(ReadAll(*run.cache, run.id) == ReadAll(*healthy.cache, healthy.id));
+    if (executor.failed == 0) break;
+    put_off += thrown ? 0 : 1;
+  }
+  EXPECT_EQ(put_off, kFoldLayers);  // it was folded then, and had to age
 }
 
 TEST(CacheFold, NothingIsSealedDroppedOrPackedBeforeThePromptEnds) {

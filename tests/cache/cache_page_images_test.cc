@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -352,6 +353,52 @@ TEST(CachePageImages, WithoutRoomChangeNothing) {
   const SequenceId b = *small.cache->CreateSequence();
   EXPECT_NE(ImportError(*small.cache, b, image).find("out of memory"), std::string::npos);
   ASSERT_OK(small.cache->ImportPages(b, *run.cache->ExportPages(a, 0, 32)));
+}
+
+// The import makes an older page of every layer fall due.
+TEST(CachePageImages, ArriveInAllLayersOrInNoneWhereverMemoryGivesOut) {
+  const std::string plan = "age=f16:32/q8_0:96/t4,exact=0";
+  RetentionRun run = RunOf(plan);
+  const SequenceId made = *run.cache->CreateSequence();
+  std::vector<std::vector<std::byte>> images;
+  for (int64_t end = kPage; end <= 6 * kPage; end += kPage) {
+    run.Feed(made, end);
+    images.push_back(*run.cache->ExportPages(made, end - kPage, end));
+  }
+  run.Feed(made, 130, 1);
+  int put_off = 0;
+  for (int calls = 0;; ++calls) {
+    SCOPED_TRACE(calls);
+    FailingExecutor executor;
+    CacheOptions options = WithPqCodebook();
+    options.executor = &executor;
+    RetentionRun other(PqShapeOfTests(), plan, PqWork(), options);
+    const SequenceId id = *other.cache->CreateSequence();
+    for (size_t i = 0; i < 5; ++i) ASSERT_OK(other.cache->ImportPages(id, images[i]));
+    const std::string stats = StatsText(other.cache->Report());
+    executor.calls_left = calls;
+    bool thrown = false;
+    try {
+      EXPECT_OK(other.cache->ImportPages(id, images[5]));
+    } catch (const std::bad_alloc&) {
+      thrown = true;
+    }
+    executor.calls_left = -1;
+    EXPECT_EQ(*other.cache->NextPosition(id), (thrown ? 5 : 6) * kPage);
+    for (int layer = 0; layer < 2; ++layer) {
+      EXPECT_EQ(other.cache->Describe(id, layer)->live_rows, (thrown ? 5 : 6) * kPage);
+    }
+    if (thrown) {
+      EXPECT_EQ(StatsText(other.cache->Report()), stats);
+      ASSERT_OK(other.cache->ImportPages(id, images[5]));
+    }
+    // What was put off is made up for.
+    ASSERT_NO_FATAL_FAILURE(other.Feed(id, 130, 1));
+    EXPECT_TRUE(ReadAll(*other.cache, id) == ReadAll(*run.cache, made));
+    if (executor.failed == 0) break;
+    put_off += thrown ? 0 : 1;
+  }
+  EXPECT_EQ(put_off, 2);  // the pages were there, and one of a layer had to age
 }
 
 }  // namespace cache_page_images_test

@@ -247,17 +247,6 @@ TEST_F(CacheSteps, ACacheMayDieWithAStepOpen) {
 
 // --- a step that is committed says so ---
 
-// An executor whose work fails for want of memory while `failing` is set.
-class FailingExecutor final : public Executor {
- public:
-  int num_threads() const override { return 1; }
-  void ParallelFor(size_t count, const std::function<void(size_t, int)>& task) override {
-    if (failing) throw std::bad_alloc();
-    for (size_t i = 0; i < count; ++i) task(i, 0);
-  }
-  bool failing = false;
-};
-
 TEST(CacheCommit, MemoryThatGivesOutWhileAPageAgesDoesNotFailTheStep) {
   FailingExecutor executor;
   CacheOptions options;
@@ -272,9 +261,9 @@ TEST(CacheCommit, MemoryThatGivesOutWhileAPageAgesDoesNotFailTheStep) {
     ASSERT_OK(cache->BeginStep({&entry, 1}));
     for (int layer = 0; layer < shape.num_layers; ++layer)
       ASSERT_OK(cache->Append(layer, id, {rows.data(), 1}, {rows.data(), 1}));
-    executor.failing = fails_at_the_end;
+    if (fails_at_the_end) executor.calls_left = 0;
     EXPECT_OK(cache->EndStep());
-    executor.failing = false;
+    executor.calls_left = -1;
   };
   const int page = cache->shape().page_tokens;
   for (int token = 0; token < page; ++token) step(token + 1 == page);
@@ -303,9 +292,9 @@ TEST(CacheCommit, MemoryThatGivesOutInsideALongStepRollsItBack) {
   ASSERT_OK(cache->BeginStep({&entry, 1}));
   for (int layer = 0; layer < shape.num_layers; ++layer)
     ASSERT_OK(cache->Append(layer, id, {rows.data(), tokens}, {rows.data(), tokens}));
-  executor.failing = true;
+  executor.calls_left = 0;
   EXPECT_THROW((void)cache->EndStep().ok(), std::bad_alloc);
-  executor.failing = false;
+  executor.calls_left = -1;
   EXPECT_EQ(*cache->NextPosition(id), 0);
   EXPECT_EQ(cache->Stats().pages, 0u);
   EXPECT_EQ(cache->EndStep().code(), StatusCode::kFailedPrecondition);  // no step is open
