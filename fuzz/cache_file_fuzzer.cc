@@ -31,13 +31,13 @@ void Expect(const char* what, bool holds) {
 class NoFile final : public varve::FileOps {
  public:
   int Create(const std::string&) override { return 1000; }
+  int OpenDirectory(const std::string&) override { return 1001; }
   ssize_t Write(int, const std::byte*, size_t bytes) override {
     return static_cast<ssize_t>(bytes);
   }
   int Sync(int) override { return 0; }
   int Close(int) override { return 0; }
   int Rename(const std::string&, const std::string&) override { return 0; }
-  int SyncDirectory(const std::string&) override { return 0; }
   int Remove(const std::string&) override { return 0; }
 };
 

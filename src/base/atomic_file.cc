@@ -62,6 +62,9 @@ Status WriteThrough(const std::string& path, std::span<const std::byte> bytes) {
 int FileOps::Create(const std::string& path) {
   return open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 }
+int FileOps::OpenDirectory(const std::string& path) {
+  return open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
 ssize_t FileOps::Write(int file, const std::byte* data, size_t bytes) {
   return write(file, data, bytes);
 }
@@ -70,15 +73,6 @@ int FileOps::Close(int file) { return close(file); }
 int FileOps::Rename(const std::string& from, const std::string& to) {
   return std::rename(from.c_str(), to.c_str());
 }
-int FileOps::SyncDirectory(const std::string& path) {
-  const int directory = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (directory < 0) return -1;
-  const int result = fsync(directory);
-  const int reason = errno;
-  close(directory);
-  errno = reason;
-  return result;
-}
 int FileOps::Remove(const std::string& path) { return unlink(path.c_str()); }
 
 FileOps* SystemFileOps() {
@@ -86,8 +80,8 @@ FileOps* SystemFileOps() {
   return &ops;
 }
 
-AtomicFile::AtomicFile(std::string path, std::string temporary, int file, FileOps* ops)
-    : path_(std::move(path)), temporary_(std::move(temporary)), file_(file), ops_(ops) {
+AtomicFile::AtomicFile(std::string path, std::string temporary, FileOps* ops)
+    : path_(std::move(path)), temporary_(std::move(temporary)), ops_(ops) {
   buffer_.reserve(kBufferBytes);
 }
 
@@ -103,17 +97,22 @@ Result<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string& path, 
                                            ? std::filesystem::path(path)
                                            : std::filesystem::weakly_canonical(path, no_link);
   if (target != path && !no_link) return Create(target.string(), ops);
-  std::string temporary = TemporaryName(path);
-  const int file = ops->Create(temporary);
-  if (file < 0) {
-    return IoError(
-        fmt::format("{}: cannot be created: {}", path, std::generic_category().message(errno)));
+  // The object comes first: an allocation that failed behind the file would leave it there.
+  std::unique_ptr<AtomicFile> made(new AtomicFile(path, TemporaryName(path), ops));
+  made->file_ = ops->Create(made->temporary_);
+  if (made->file_ < 0) {
+    made->temporary_.clear();  // what has that name is not ours
+    return made->Error("cannot be created");
   }
-  return std::unique_ptr<AtomicFile>(new AtomicFile(path, std::move(temporary), file, ops));
+  const std::string directory = DirectoryOf(path);
+  made->directory_ = ops->OpenDirectory(directory);
+  if (made->directory_ < 0) return made->Error("its directory cannot be opened");
+  return made;
 }
 
 AtomicFile::~AtomicFile() {
   if (file_ >= 0) ops_->Close(file_);
+  if (directory_ >= 0) ops_->Close(directory_);
   if (!temporary_.empty()) ops_->Remove(temporary_);
 }
 
@@ -152,16 +151,13 @@ Status AtomicFile::Pad(uint64_t alignment) {
 }
 
 Status AtomicFile::Commit() {
-  // Before the file has its name: an allocation that fails later would report a failure that was
-  // none.
-  const std::string directory = DirectoryOf(path_);
   VARVE_RETURN_IF_ERROR(Flush());
   if (ops_->Sync(file_) != 0) return Error("cannot be made durable");
   const int closed = ops_->Close(std::exchange(file_, -1));
   if (closed != 0) return Error("cannot be closed");
   if (ops_->Rename(temporary_, path_) != 0) return Error("cannot be renamed into place");
   temporary_.clear();
-  if (ops_->SyncDirectory(directory) != 0) return Error("its directory cannot be synced");
+  if (ops_->Sync(directory_) != 0) return Error("its directory cannot be synced");
   return Status();
 }
 

@@ -79,5 +79,75 @@ TEST(WriteFile, AFullDiskLeavesTheOldFileAndNothingElse) {
   EXPECT_EQ(std::distance(fs::directory_iterator(fs::path(path).parent_path()), {}), 1);
 }
 
+// No descriptor for a folder, as where the process has no more or may not read it.
+class NoFolder final : public FileOps {
+ public:
+  int OpenDirectory(const std::string&) override {
+    errno = EMFILE;
+    return -1;
+  }
+};
+
+TEST(WriteFile, AFolderThatCannotBeOpenedLeavesTheOldFileAndNothingElse) {
+  const TempFolder folder;
+  const std::string path = folder.File("a");
+  ASSERT_TRUE(Write(path, "old").ok());
+  NoFolder ops;
+  EXPECT_EQ(Write(path, "new", &ops).message(),
+            path + ": its directory cannot be opened: Too many open files");
+  EXPECT_EQ(ContentOf(path), "old");
+  EXPECT_EQ(std::distance(fs::directory_iterator(fs::path(path).parent_path()), {}), 1);
+}
+
+// Somebody else has a file of every name that is tried.
+class TakenNames final : public FileOps {
+ public:
+  int Create(const std::string& path) override {
+    std::ofstream(path) << "theirs";
+    taken = path;
+    return FileOps::Create(path);
+  }
+  std::string taken;
+};
+
+TEST(WriteFile, RemovesNoFileThatItHasNotMade) {
+  const TempFolder folder;
+  TakenNames ops;
+  EXPECT_EQ(Write(folder.File("a"), "new", &ops).message(),
+            folder.File("a") + ": cannot be created: File exists");
+  EXPECT_EQ(ContentOf(ops.taken), "theirs");
+}
+
+// Counts what is open.
+class CountingOps final : public FileOps {
+ public:
+  int Create(const std::string& path) override { return Opened(FileOps::Create(path)); }
+  int OpenDirectory(const std::string& path) override {
+    return Opened(FileOps::OpenDirectory(path));
+  }
+  int Close(int file) override {
+    --open;
+    return FileOps::Close(file);
+  }
+  int open = 0;
+
+ private:
+  int Opened(int file) {
+    if (file >= 0) ++open;
+    return file;
+  }
+};
+
+TEST(WriteFile, ClosesWhatItHasOpened) {
+  const TempFolder folder;
+  CountingOps ops;
+  EXPECT_TRUE(Write(folder.File("a"), "text", &ops).ok());
+  EXPECT_EQ(ops.open, 0);
+  // A file that is given up.
+  { EXPECT_TRUE(AtomicFile::Create(folder.File("a"), &ops).ok()); }
+  EXPECT_EQ(ops.open, 0);
+  EXPECT_EQ(ContentOf(folder.File("a")), "text");
+}
+
 }  // namespace atomic_file_test
 }  // namespace varve

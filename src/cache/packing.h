@@ -128,7 +128,13 @@ class Packing {
   bool HasRoom(const Page& page) const;
   // Makes it, if it can.
   bool MakeRoom(const Page& page);
+  // Slots that pages do not have yet.
+  class RawSlots;
+  // Unpacks all of them and gives them to their pages, or fails.
+  Status Restore(RawSlots* restoring);
   void Prefetch(int layer, std::span<const Sequence* const> sequences);
+  // Takes slots for pages of the job's layer, as many as there is room for.
+  void FillRestore(std::span<const Sequence* const> sequences, PackJob& job);
 
   const CacheShape shape_;
   const std::vector<LayerPlan>& plans_;

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
 #include <mutex>
+#include <new>
 #include <utility>
+#include <vector>
 
 #include "base/run_parallel.h"
 #include "base/stopwatch.h"
@@ -17,6 +20,40 @@ namespace {
 constexpr int kStreamedPart = 4;
 
 }  // namespace
+
+// Slots for raw strips, until their pages have them. What no page has got goes back, also where
+// something throws.
+class Packing::RawSlots {
+ public:
+  RawSlots(PageStore* store, size_t most) : store_(store) { taken_.reserve(most); }
+  ~RawSlots() {
+    for (size_t i = num_set_; i < taken_.size(); ++i)
+      store_->GiveRaw(*taken_[i].first, taken_[i].second);
+  }
+  RawSlots(const RawSlots&) = delete;
+  RawSlots& operator=(const RawSlots&) = delete;
+
+  // At most `most` times.
+  Status Take(Page* page) {
+    VARVE_ASSIGN_OR_RETURN(const PageSlot slot, store_->TakeRaw(*page));
+    taken_.emplace_back(page, slot);
+    return Status();
+  }
+  size_t size() const { return taken_.size(); }
+  const Page& page(size_t index) const { return *taken_[index].first; }
+  std::byte* data(size_t index) const { return taken_[index].second.data; }
+  // The next page gets what has been written for it, and is returned.
+  Page* SetNext() {
+    const auto& [page, slot] = taken_[num_set_++];
+    store_->SetRaw(page, slot);  // gives the slot back itself if it throws
+    return page;
+  }
+
+ private:
+  PageStore* store_;
+  std::vector<std::pair<Page*, PageSlot>> taken_;
+  size_t num_set_ = 0;
+};
 
 uint64_t Packing::BytesSaved() const {
   const uint64_t saved = store_->BytesSaved();
@@ -77,40 +114,38 @@ Status Packing::Prepare(int layer, std::span<const Sequence* const> sequences) {
       if (!page->HasRaw()) missing.push_back(page);
     }
   }
-  std::vector<std::pair<Page*, PageSlot>> restoring;
+  RawSlots restoring(store_, missing.size());
   for (Page* page : missing) {
-    if (!MakeRoom(*page)) break;
-    Result<PageSlot> slot = store_->TakeRaw(*page);
-    if (!slot.ok()) break;  // unpacked strip by strip, then
-    restoring.emplace_back(page, *slot);
+    // Without room: unpacked strip by strip, then.
+    if (!MakeRoom(*page) || !restoring.Take(page).ok()) break;
   }
+  VARVE_RETURN_IF_ERROR(Restore(&restoring));
+  if (settings_.prefetch) Prefetch(layer, sequences);
+  return Status();
+}
+
+Status Packing::Restore(RawSlots* restoring) {
   std::mutex mutex;
   Status status;
   std::atomic<double> us{0};
-  RunParallel(*executor_, restoring.size(), [&](size_t i, int) {
+  RunParallel(*executor_, restoring->size(), [&](size_t i, int) {
     const Timer timer;
-    const auto& [page, slot] = restoring[i];
-    Status restored = RestorePage(shape_, *page, *page->packed()->packed, slot.data);
+    const Page& page = restoring->page(i);
+    Status restored = RestorePage(shape_, page, *page.packed()->packed, restoring->data(i));
     us += timer.us();
     if (restored.ok()) return;
     const std::lock_guard lock(mutex);
     if (status.ok()) status = std::move(restored);
   });
   stats_.decompress_us += us;
-  for (auto& [page, slot] : restoring) {
-    if (!status.ok()) {
-      store_->GiveRaw(*page, slot);
-      continue;
-    }
-    store_->SetRaw(page, slot);
-    ++stats_.pages_restored;
-    stats_.decompressed_bytes += page->bytes;
-  }
   if (!status.ok()) {
     ++stats_.restore_failures;
     return status;
   }
-  if (settings_.prefetch) Prefetch(layer, sequences);
+  for (size_t i = 0; i < restoring->size(); ++i) {
+    stats_.decompressed_bytes += restoring->SetNext()->bytes;
+    ++stats_.pages_restored;
+  }
   return Status();
 }
 
@@ -121,32 +156,40 @@ void Packing::Prefetch(int layer, std::span<const Sequence* const> sequences) {
   int next = layer + 1;
   while (next < shape_.num_layers && !plans_[static_cast<size_t>(next)].pack) ++next;
   if (next >= shape_.num_layers) return;
-  auto job = std::make_unique<PackJob>();
-  job->kind = PackJob::Kind::kRestore;
-  job->layer = next;
+  std::unique_ptr<PackJob> job;
+  // Reading ahead that finds no memory is left out.
+  try {
+    job = std::make_unique<PackJob>();
+    job->kind = PackJob::Kind::kRestore;
+    job->layer = next;
+    FillRestore(sequences, *job);
+    if (job->pages.empty() || workers_->Push(job)) return;
+  } catch (const std::bad_alloc&) {
+  }
+  if (job) GiveUp(*job);
+}
+
+void Packing::FillRestore(std::span<const Sequence* const> sequences, PackJob& job) {
   const int most = settings_.decode_cache_pages / kStreamedPart;
   for (const Sequence* sequence : sequences) {
-    for (const TableEntry& entry : sequence->layers[static_cast<size_t>(next)].entries()) {
+    for (const TableEntry& entry : sequence->layers[static_cast<size_t>(job.layer)].entries()) {
       const PageRef& page = entry.page;
-      if (page->packed() == nullptr || page->HasRaw() ||
-          static_cast<int>(job->pages.size()) >= most)
+      if (page->packed() == nullptr || page->HasRaw() || static_cast<int>(job.pages.size()) >= most)
         continue;
-      if (std::find(job->pages.begin(), job->pages.end(), page) != job->pages.end()) continue;
+      if (std::find(job.pages.begin(), job.pages.end(), page) != job.pages.end()) continue;
       const uint64_t wanted = store_->raw_bytes() + SlotBytes(page->bytes);
       const uint64_t bytes = DecodeCacheBytes(*page);
       if (wanted > std::min(bytes + bytes / kStreamedPart, BytesSaved())) break;
-      job->pages.reserve(job->pages.size() + 1);
-      job->packed_from.reserve(job->packed_from.size() + 1);
-      job->slots.reserve(job->slots.size() + 1);
+      job.pages.reserve(job.pages.size() + 1);
+      job.packed_from.reserve(job.packed_from.size() + 1);
+      job.slots.reserve(job.slots.size() + 1);
       Result<PageSlot> slot = store_->TakeRaw(*page);
       if (!slot.ok()) break;
-      job->pages.push_back(page);
-      job->packed_from.push_back(page->packed()->packed);
-      job->slots.push_back(*slot);
+      job.pages.push_back(page);
+      job.packed_from.push_back(page->packed()->packed);
+      job.slots.push_back(*slot);
     }
   }
-  if (job->pages.empty()) return;
-  if (!workers_->Push(job)) GiveUp(*job);
 }
 
 void Packing::InstallRestored(PackJob& job) {
@@ -188,14 +231,14 @@ Status Packing::UnpackForGood(Page* page) {
   if (page->packed() == nullptr) return Status();
   const Stopwatch watch(&step_wait_us_);
   if (!page->HasRaw()) {
-    VARVE_ASSIGN_OR_RETURN(PageSlot slot, store_->TakeRaw(*page));
-    Status status = RestorePage(shape_, *page, *page->packed()->packed, slot.data);
+    RawSlots slot(store_, 1);
+    VARVE_RETURN_IF_ERROR(slot.Take(page));
+    Status status = RestorePage(shape_, *page, *page->packed()->packed, slot.data(0));
     if (!status.ok()) {
       ++stats_.restore_failures;
-      store_->GiveRaw(*page, slot);
       return status;
     }
-    store_->SetRaw(page, slot);
+    slot.SetNext();
   }
   store_->Unpack(page);
   return Status();

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -83,7 +84,8 @@ class PackingTest : public testing::Test {
   std::vector<LayerPlan> plans_;
   PackSettings settings_;
   std::unique_ptr<Executor> executor_ = MakeThreadPool(2);
-  PageStore store_{SmallPageShape(2), PoolShare(SystemPageMemory(), 0)};
+  CountingMemory memory_;
+  PageStore store_{SmallPageShape(2), PoolShare(&memory_, 0)};
 };
 
 TEST_F(PackingTest, PacksWhatIsColdAndLeavesWhatIsHot) {
@@ -220,6 +222,52 @@ TEST_F(PackingTest, ADamagedPageFailsTheLayerAndLeavesNothingBehind) {
   EXPECT_EQ(StatsOf(packing).restore_failures, 1u);
   EXPECT_EQ(packing.UnpackForGood(sequence.layers[0].entries()[0].page.get()).code(),
             StatusCode::kDataLoss);
+}
+
+TEST_F(PackingTest, ARestoreThatThrowsKeepsNoRawStrips) {
+  settings_.decode_cache_pages = 100;
+  settings_.prefetch = false;
+  Sequence sequence = MakeSequence(640);
+  FailingExecutor executor;
+  Packing packing(SmallPageShape(2), plans_, settings_, &store_, &executor, CodecPackWork());
+  packing.Advance(sequence, 16);
+  packing.Wait();
+  executor.calls_left = 0;
+  EXPECT_THROW((void)Prepare(packing, sequence, 0).ok(), std::bad_alloc);
+  EXPECT_EQ(store_.raw_bytes(), 0u);
+  EXPECT_TRUE(store_.restored().empty());
+  executor.calls_left = -1;
+  packing.EndStep();
+  ASSERT_OK(Prepare(packing, sequence, 0));
+  EXPECT_GT(store_.raw_bytes(), 0u);
+}
+
+TEST_F(PackingTest, ReadingAheadThatFindsNoMemoryIsLeftOut) {
+  settings_.decode_cache_pages = 100;
+  Sequence sequence = MakeSequence(640);
+  Packing packing = MakePacking();
+  packing.Advance(sequence, 16);
+  packing.Wait();
+  // There is a slot for the first page of layer 1, but no slab for the size of the second.
+  LayerTable& table = sequence.layers[1];
+  const PageRef second = *store_.Make(1, 16, PageState::kSealed, q8_, q8_);
+  TestRandom random(4);
+  FillPage(store_, 2, 16, random, second.get());
+  ASSERT_OK(store_.Pack(second.get(), PackStrips(store_, 2, *second)));
+  table.Demote(1, second, 0);
+  store_.pool().DropWarm();
+  sequence.layers[0].Truncate(0);
+  ASSERT_GT(store_.BytesSaved(), SlotBytes(4096) + SlotBytes(second->bytes));
+  memory_.throws = true;
+  memory_.maps_left = 0;
+  ASSERT_OK(Prepare(packing, sequence, 0));
+  EXPECT_EQ(store_.raw_bytes(), 0u);
+  memory_.maps_left = -1;
+  ASSERT_OK(Prepare(packing, sequence, 0));
+  EXPECT_GT(store_.raw_bytes(), 0u);
+  packing.Wait();
+  packing.Collect();
+  EXPECT_EQ(store_.raw_bytes(), 0u);
 }
 
 TEST_F(PackingTest, JobsThatAreUnderWayGiveTheirPagesBackAtTheEnd) {

@@ -4,10 +4,38 @@
 #include <cstring>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "base/run_parallel.h"
 
 namespace varve {
+
+namespace {
+
+// A page that is being read.
+struct ReadJob {
+  Page* page = nullptr;
+  PageSlot slot = {};        // of a raw page, until the page has it
+  PackedStrips strips = {};  // of a packed one
+  Status status = Status();
+};
+
+// Slots that no page has got go back to the pool, also where something throws.
+struct ReadJobs {
+  ReadJobs(PoolShare* slots, size_t most) : pool(slots) { list.reserve(most); }
+  ~ReadJobs() {
+    for (const ReadJob& job : list) {
+      if (job.slot.data != nullptr) pool->GiveBack(job.slot);
+    }
+  }
+  ReadJobs(const ReadJobs&) = delete;
+  ReadJobs& operator=(const ReadJobs&) = delete;
+
+  PoolShare* pool;
+  std::vector<ReadJob> list;
+};
+
+}  // namespace
 
 void PageRef::Free(Page* page) { page->store->Free(page); }
 
@@ -58,14 +86,7 @@ Result<PageSlot> PageStore::TakeSlot(size_t bytes) {
 }
 
 Status PageStore::Read(std::span<Page* const> pages, Executor* executor) {
-  struct Job {
-    Page* page;
-    PageSlot slot;        // of a raw page
-    PackedStrips strips;  // of a packed one
-    Status status;
-  };
-  std::vector<Job> jobs;
-  jobs.reserve(pages.size());
+  ReadJobs jobs(&pool_, pages.size());
   Status first_error;
   for (Page* page : pages) {
     if (page->unread() == nullptr) continue;
@@ -78,32 +99,31 @@ Status PageStore::Read(std::span<Page* const> pages, Executor* executor) {
       }
       slot = *taken;
     }
-    jobs.push_back({page, slot, {}, Status()});
+    jobs.list.push_back({.page = page, .slot = slot});
   }
   const auto read = [&](size_t i, int) {
-    Job& job = jobs[i];
+    ReadJob& job = jobs.list[i];
     const UnreadBytes& unread = *job.page->unread();
     job.status = job.page->IsPacked()
                      ? unread.source->ReadPacked(unread.index, *job.page, &job.strips)
                      : ReadRaw(unread, *job.page, job.slot.data);
   };
   if (device_ == nullptr) {
-    RunParallel(*executor, jobs.size(), read);
+    RunParallel(*executor, jobs.list.size(), read);
   } else {
-    for (size_t i = 0; i < jobs.size(); ++i) read(i, 0);
+    for (size_t i = 0; i < jobs.list.size(); ++i) read(i, 0);
   }
-  for (Job& job : jobs) {
+  for (ReadJob& job : jobs.list) {
     // A page that was named twice has its bytes by now.
     const bool still_unread = job.page->unread() != nullptr;
     if (job.status.ok() && still_unread && job.page->IsPacked())
       job.status = PlaceRead(job.page, job.strips);
     if (job.status.ok() && still_unread && job.slot.data != nullptr) {
       Count(*job.page, -1);
-      job.page->where = RawBytes{job.slot};
+      job.page->where = RawBytes{std::exchange(job.slot, PageSlot())};
       Count(*job.page, +1);
       continue;
     }
-    if (job.slot.data != nullptr) pool_.GiveBack(job.slot);
     if (first_error.ok()) first_error = std::move(job.status);
   }
   return first_error;

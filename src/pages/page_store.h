@@ -2,8 +2,8 @@
 // and keeps the accounts. Everything that allocates page memory goes through here.
 //
 // Owned by the cache; not thread-safe. It must outlive every PageRef. A call that throws (the heap
-// is exhausted) has changed nothing. Split over page_store.cc and, for packed pages,
-// page_store_packed.cc.
+// is exhausted) has changed nothing, except that Read may have brought some of its pages in. Split
+// over page_store.cc and, for packed pages, page_store_packed.cc.
 
 #ifndef VARVE_PAGES_PAGE_STORE_H_
 #define VARVE_PAGES_PAGE_STORE_H_

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,12 +19,15 @@
 namespace varve {
 namespace page_store_test {
 
-// Payloads by index; byte i of page n is n + i. Page kDamaged fails its check.
+// Payloads by index; byte i of page n is n + i. Page kDamaged fails its check, page kTooLarge finds
+// no memory to be read with.
 class FakeSource final : public PageSource {
  public:
   static constexpr uint64_t kDamaged = 7;
+  static constexpr uint64_t kTooLarge = 8;
   Status Read(uint64_t index, const Page& page, std::byte* to) const override {
     if (index == kDamaged) return DataLoss("page 7 is damaged");
+    if (index == kTooLarge) throw std::bad_alloc();
     for (size_t i = 0; i < page.bytes; ++i) to[i] = static_cast<std::byte>(index + i);
     return Status();
   }
@@ -132,6 +136,36 @@ TEST_F(PageStoreTest, APageThatFailsItsCheckStaysUnreadAndKeepsNoMemory) {
   EXPECT_TRUE(good->HasRaw());
   EXPECT_EQ(store_.num_unread(), 1u);
   EXPECT_EQ(ReportOf(store_).bytes_used, 4096u);
+}
+
+TEST_F(PageStoreTest, AReadThatThrowsKeepsNoMemory) {
+  const auto source = std::make_shared<FakeSource>();
+  memory_.throws = true;
+  // Of a pool that others may share it counts used slots alone: warm ones do not hide a lost one.
+  PageStore store(SmallPageShape(), PoolShare(std::make_shared<PagePool>(&memory_, 0)));
+  const auto unread = [&](const Rung& rung, uint64_t index, uint64_t packed_bytes) {
+    return store.MakeUnread(0, 0, PageState::kSealed, rung, rung, {source, index, packed_bytes});
+  };
+  const PageRef f16 = unread(f16_, 1, 0);
+  const PageRef q8 = unread(q8_, 2, 0);
+  const PageRef packed = unread(f16_, 3, 100);
+  const PageRef large = unread(f16_, FakeSource::kTooLarge, 0);
+  const auto read = [&](std::vector<Page*> pages, int maps) {
+    memory_.maps_left = maps;
+    EXPECT_THROW((void)store.Read(pages, executor_.get()).ok(), std::bad_alloc);
+  };
+  // A slab of the second size; bytes of a page; the arena, where no page has been read in before.
+  read({f16.get(), q8.get()}, 1);
+  EXPECT_EQ(store.bytes_held(), 0u);
+  read({f16.get(), large.get(), q8.get()}, 2);
+  EXPECT_EQ(store.bytes_held(), 0u);
+  read({packed.get(), f16.get(), q8.get()}, 0);
+  EXPECT_EQ(store.bytes_held(), 0u);
+  EXPECT_EQ(store.num_unread(), 4u);
+  memory_.maps_left = -1;
+  ASSERT_OK(store.Read(std::vector<Page*>{f16.get(), packed.get(), q8.get()}, executor_.get()));
+  EXPECT_EQ(f16->raw()[10], std::byte{11});
+  EXPECT_EQ(store.num_unread(), 1u);
 }
 
 TEST_F(PageStoreTest, APackedPageTakesItsPackedBytesAndCanComeBack) {

@@ -5,9 +5,9 @@
 //
 // Promises that are checked after every call: the process lives; a call that reports an error has
 // changed nothing, one that reports success has done all; what lives in the cache has the values
-// that were appended; a file that was saved loads, one that could not be saved leaves the old one;
-// when caches are gone, so is their memory. Prints a table; the exit code is 1 if a promise was
-// broken.
+// that were appended; a file that was saved loads, one that could not be saved leaves the old one,
+// no temporary file and no descriptor; when sequences are gone, so are their pages; when caches are
+// gone, so is their memory. Prints a table; the exit code is 1 if a promise was broken.
 
 #include <malloc.h>
 #include <unistd.h>
@@ -18,10 +18,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "varve/varve.h"
@@ -118,6 +120,16 @@ float ValueAt(int64_t position, int layer, int head, int part, int i) {
   return static_cast<float>(std::sin(mixed * 0.7));
 }
 
+// Entries of a folder whose names begin so.
+int64_t CountEntries(const std::string& folder, const std::string& prefix) {
+  int64_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    count += entry.path().filename().string().starts_with(prefix) ? 1 : 0;
+  return count;
+}
+
+int64_t OpenDescriptors() { return CountEntries("/proc/self/fd", ""); }
+
 struct PlanCase {
   const char* plan;
   float tolerance;  // of a value that was stored
@@ -134,18 +146,31 @@ constexpr PlanCase kPlans[] = {
     {"evict=demote,page=16,ratio=3,sink=16,recent=32,trigger=64", 1.0f},
     {"f16,page=16,pack=store,hot=16/32,bootstrap=16,step=32,pack_threads=2", 1e-3f},
     {"f16,page=16,pack=full,hot=16/32,bootstrap=16,step=32,pack_threads=1", 1e-3f},
+    {"f16,page=16,pack=store,hot=16/32,bootstrap=16,step=16,pack_threads=1,decode_cache=8", 1e-3f},
+    {"f16,page=16,pack=store,hot=16/32,bootstrap=16,step=16,pack_threads=1,layer_cache=2", 1e-3f},
+    {"evict=snapkv,page=16,ratio=2,sink=16,recent=32,trigger=64", 1e-3f},
 };
 
 class Driver {
  public:
   Driver(const PlanCase& plan, uint64_t seed, const std::string& folder)
-      : plan_(plan), dice_(seed), file_(folder + "/faults." + std::to_string(getpid()) + ".varve") {
+      : plan_(plan),
+        dice_(seed),
+        folder_(folder),
+        name_("faults." + std::to_string(getpid()) + ".varve"),
+        file_(folder + "/" + name_) {
     shape_ = {sizeof(varve_shape), kLayers, kHeads, 1, kDim, kDim, 0};
-    Must(varve_cache_create(&shape_, plan.plan, nullptr, &cache_), "varve_cache_create");
+    // In a pool of its own a cache counts the slots that it uses, and no warm ones beside them.
+    Must(varve_page_pool_create(0, &pool_), "varve_page_pool_create");
+    varve_cache_options options = {};
+    options.struct_size = sizeof(options);
+    options.pool = pool_;
+    Must(varve_cache_create(&shape_, plan.plan, &options, &cache_), "varve_cache_create");
     AddSequence();
   }
   ~Driver() {
     varve_cache_destroy(cache_);
+    varve_page_pool_free(pool_);
     std::remove(file_.c_str());
   }
 
@@ -169,10 +194,13 @@ class Driver {
   varve_status Step(uint64_t sequence, int tokens);
   void CheckContent(const char* call);
   void CheckFile();
+  // Frees all sequences: no byte of their pages is left.
+  void CheckEnd();
   // One call each, of those that One() chooses from; no call where the cache is not ready for it.
   void Fork(uint64_t sequence);
   void Free(uint64_t sequence);
   void Truncate(uint64_t sequence);
+  void Prompt(uint64_t sequence);
   void AskForText(const char* name, const std::function<varve_status(char**)>& ask);
   void CreateAnother();
   void Save();
@@ -182,8 +210,11 @@ class Driver {
 
   PlanCase plan_;
   Dice dice_;
-  std::string file_;
+  std::string folder_;
+  std::string name_;
+  std::string file_;  // of that name in the folder
   varve_shape shape_;
+  varve_page_pool* pool_ = nullptr;
   varve_cache* cache_ = nullptr;
   std::map<uint64_t, int64_t> next_;         // position that each sequence must have
   std::vector<int64_t> saved_;               // the same of the file's
@@ -330,6 +361,13 @@ void Driver::Truncate(uint64_t sequence) {
   });
 }
 
+void Driver::Prompt(uint64_t sequence) {
+  WithFailure("varve_sequence_begin_prompt",
+              [&] { return varve_sequence_begin_prompt(cache_, sequence); });
+  WithFailure("varve_sequence_end_prompt",
+              [&] { return varve_sequence_end_prompt(cache_, sequence); });
+}
+
 void Driver::AskForText(const char* name, const std::function<varve_status(char**)>& ask) {
   char* text = nullptr;
   WithFailure(name, [&] { return ask(&text); });
@@ -346,11 +384,19 @@ void Driver::CreateAnother() {
 void Driver::Save() {
   std::vector<int64_t> positions;
   for (const auto& [sequence, position] : next_) positions.push_back(position);
+  const int64_t descriptors = OpenDescriptors();
+  const auto check = [&] {
+    CheckFile();
+    Promise(CountEntries(folder_, name_ + ".tmp-") == 0,
+            std::string(plan_.plan) + ": varve_cache_save leaves a temporary file");
+    Promise(OpenDescriptors() == descriptors,
+            std::string(plan_.plan) + ": varve_cache_save leaves a descriptor");
+  };
   WithFailure(
       "varve_cache_save", [&] { return varve_cache_save(cache_, file_.c_str(), nullptr); },
-      [&] { CheckFile(); });  // the old one is still there
+      check);  // the old one is still there
   saved_ = positions;
-  CheckFile();
+  check();
 }
 
 void Driver::Load() {
@@ -383,9 +429,29 @@ void Driver::StepForward(uint64_t sequence) {
   WithFailure("a step", call, [&] { varve_step_abort(cache_); });
 }
 
+void Driver::CheckEnd() {
+  for (const auto& [sequence, position] : next_)
+    Must(varve_sequence_free(cache_, sequence), "varve_sequence_free");
+  next_.clear();
+  varve_wait_for_packing(cache_);
+  const auto number = [this](const char* name) {
+    double value = -1;
+    Must(varve_property_number(cache_, name, &value), "varve_property_number");
+    return value;
+  };
+  // Packing keeps its dictionaries for pages to come.
+  for (const auto& [name, left] : {std::pair("pages", 0.0),
+                                   {"bytes_held", number("lossless_dictionary_bytes")},
+                                   {"lossless_decode_cache_bytes", 0.0}}) {
+    Promise(number(name) == left, std::string(plan_.plan) + ": " + name + " is " +
+                                      std::to_string(number(name)) +
+                                      " when all sequences are gone");
+  }
+}
+
 void Driver::One() {
   const uint64_t sequence = AnySequence();
-  switch (dice_.Below(12)) {
+  switch (dice_.Below(13)) {
     case 0:
       return Fork(sequence);
     case 1:
@@ -409,6 +475,8 @@ void Driver::One() {
       return Save();
     case 8:
       return Load();
+    case 9:
+      return Prompt(sequence);
     default:
       return StepForward(sequence);
   }
@@ -417,6 +485,7 @@ void Driver::One() {
 void Driver::Run(int64_t failures, std::map<std::string, int64_t>* table) {
   const int64_t end = num_failed + failures;
   while (num_failed < end && num_broken == 0) One();
+  CheckEnd();
   for (const auto& [call, count] : failures_) (*table)[call] += count;
 }
 
@@ -432,11 +501,14 @@ int main(int argc, char** argv) {
     // What threads and tables keep for good they have after a while; a leak grows every time.
     int64_t live = 0;
     int64_t least = INT64_MAX;
+    const int64_t descriptors = OpenDescriptors();
     for (int pass = 0; pass < 4; ++pass) {
       { Driver(plan, seed, folder).Run(each / 4, &table); }
       if (pass > 0) least = std::min(least, num_live - live);
       live = num_live;
     }
+    Promise(OpenDescriptors() == descriptors,
+            std::string(plan.plan) + ": descriptors are left when caches are gone");
     Promise(least <= 0, std::string(plan.plan) + ": " + std::to_string(least) +
                             " allocations are left each time when a cache is gone");
   }
