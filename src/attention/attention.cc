@@ -304,7 +304,6 @@ Status Attention::CollectReaders() {
     unpacked_.strips += worker.reader.strips_unpacked();
     unpacked_.bytes += worker.reader.bytes_unpacked();
     unpacked_.us += worker.reader.unpack_us();
-    worker.reader.Reset();
   }
   return first;
 }
@@ -383,6 +382,8 @@ std::vector<Attention::Task> Attention::MakeTasks(std::span<const Job> jobs) con
 Status Attention::Run(int layer, const LayerSpaces& spaces,
                       std::span<const AttentionRequest> requests, const AttendOptions& options,
                       AttentionObserver* observer) {
+  // After a call that threw they still have its errors.
+  for (Worker& worker : workers_) worker.reader.Reset();
   const std::vector<Job> jobs = MakeJobs(layer, spaces, requests, options, observer != nullptr);
   const std::vector<Task> tasks = MakeTasks(jobs);
   std::vector<Task> heads;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -278,6 +279,136 @@ TEST_F(CpuBackendTest, ComputesWithTheKernelsThatItWasGiven) {
   EXPECT_GT(softmax_calls, 0);
   for (size_t i = 0; i < outcome.output.size(); ++i)
     EXPECT_NEAR(outcome.output[i], before.output[i], 1e-5);
+}
+
+bool softmax_throws = false;
+void SoftmaxThatMayThrow(const SoftmaxArgs& args) {
+  if (softmax_throws) throw std::bad_alloc();
+  ActiveKernels().softmax(args);
+}
+
+TEST_F(CpuBackendTest, ACallThatThrowsLeavesNoErrorToTheNextOne) {
+  FillTable();
+  Kernels kernels = ActiveKernels();
+  kernels.softmax = SoftmaxThatMayThrow;
+  UseThreads(1, kernels);
+  const Outcome healthy = Attend(3);
+  Page* page = table_.entries()[3].page.get();
+  ASSERT_OK(store_.Pack(page, PackStrips(store_, 2, *page)));
+  // The worker notes that K of head 0 is damaged, and then finds no memory.
+  const PackedPage& packed = *page->packed()->packed;
+  std::byte& damaged = packed.data[packed.ends[0] - 5];
+  damaged ^= std::byte{4};
+  softmax_throws = true;
+  EXPECT_THROW((void)Attend(3), std::bad_alloc);
+  softmax_throws = false;
+  damaged ^= std::byte{4};
+  const Outcome outcome = Attend(3);
+  EXPECT_OK(outcome.status);
+  EXPECT_EQ(outcome.output, healthy.output);
+}
+
+// --- many splits ---
+
+// 34 splits and up to 63 rows of four KV heads: merges of so many rows are tasks of their own, and
+// of so many parts they take more than one round. Ten queries are two chunks, nine are one.
+class CpuBackendManySplits : public testing::Test {
+ protected:
+  static constexpr int kPages = 33 * kSplitPages + 3;
+  static constexpr int kTokens = kPages * 16;
+  static constexpr int kHeads = 4 * 7;
+  static constexpr int kQueries = 10;  // of the last positions
+
+  CpuBackendManySplits() {
+    // The rung changes inside a split.
+    GrowTable(store_, shape_, 0, 250 * 16, q8_, random_, &table_);
+    GrowTable(store_, shape_, 0, kTokens, f16_, random_, &table_);
+    spaces_.Add(&f16_, &f16_);
+    spaces_.Add(&q8_, &q8_);
+    queries_ = random_.Gaussians(size_t{kQueries} * kHeads * 32);
+  }
+
+  // `count` queries from `first` on.
+  Outcome Attend(int threads, int first, int count) {
+    const std::unique_ptr<Executor> executor = MakeThreadPool(threads);
+    StageTotals stages(false, threads);
+    const std::unique_ptr<Backend> backend =
+        MakeCpuBackend(shape_, ActiveKernels(), nullptr, executor.get(), &stages);
+    Outcome outcome;
+    outcome.output.resize(static_cast<size_t>(count) * kHeads * 32);
+    outcome.log_sum_exp.resize(static_cast<size_t>(count) * kHeads);
+    AttendRequest request;
+    request.num_queries = count;
+    request.queries = queries_.data() + static_cast<ptrdiff_t>(first) * kHeads * 32;
+    request.output = outcome.output.data();
+    request.log_sum_exp = outcome.log_sum_exp.data();
+    const AttentionRequest asked{&request, table_.entries(), kTokens - kQueries + first};
+    MassKeeper observer;
+    outcome.status = backend->Attend(0, spaces_, {&asked, 1}, {}, &observer);
+    outcome.mass = std::move(observer.mass);
+    return outcome;
+  }
+
+  // That `part` is what `all` has from its query `first` on, bit for bit.
+  static void ExpectPartOf(const Outcome& part, const Outcome& all, int first) {
+    ASSERT_OK(part.status);
+    const auto same = [first](const std::vector<float>& a, const std::vector<float>& b,
+                              size_t floats) {
+      const size_t begin = static_cast<size_t>(first) * floats;
+      return begin + a.size() <= b.size() &&
+             std::memcmp(a.data(), b.data() + begin, a.size() * sizeof(float)) == 0;
+    };
+    EXPECT_TRUE(same(part.output, all.output, size_t{kHeads} * 32));
+    EXPECT_TRUE(same(part.log_sum_exp, all.log_sum_exp, kHeads));
+    EXPECT_TRUE(same(part.mass, all.mass, size_t{kHeads} * kPages));
+  }
+
+  const CacheShape shape_ = {.num_layers = 1,
+                             .num_kv_heads = 4,
+                             .group_size = 7,
+                             .key_dim = 32,
+                             .value_dim = 32,
+                             .page_tokens = 16};
+  const Rung& f16_ = TestRung("f16");
+  const Rung& q8_ = TestRung("q8_0");
+  TestRandom random_{17};
+  PageStore store_{shape_, PoolShare(SystemPageMemory(), 0)};
+  PageSchedule schedule_{.page_tokens = 16, .open_rung = &f16_, .from_age = {0}};
+  PageTable table_{&schedule_};
+  LayerSpaces spaces_;
+  std::vector<float> queries_;
+};
+
+TEST_F(CpuBackendManySplits, AreMergedAlikeByAnyNumberOfThreadsAndInChunks) {
+  const Outcome one_chunk = Attend(1, 1, 9);
+  ASSERT_OK(one_chunk.status);
+  for (const int threads : {2, 5}) ExpectPartOf(Attend(threads, 1, 9), one_chunk, 0);
+  for (int query = 1; query < kQueries; ++query)
+    ExpectPartOf(Attend(2, query, 1), one_chunk, query - 1);
+  ExpectPartOf(one_chunk, Attend(5, 0, kQueries), 1);
+}
+
+TEST_F(CpuBackendManySplits, GiveTheSumsOfDoublePrecision) {
+  const Outcome outcome = Attend(2, 9, 1);
+  // Of the last query's first head and its last one.
+  for (const int head : {0, kHeads - 1}) {
+    const float* asks = queries_.data() + static_cast<ptrdiff_t>(9 * kHeads + head) * 32;
+    std::vector<double> sum(32);
+    double total = 0;
+    for (const TableEntry& entry : table_.entries()) {
+      const std::vector<float> keys = RowsOf(store_, *entry.page, Part::kKey, head / 7);
+      const std::vector<float> values = RowsOf(store_, *entry.page, Part::kValue, head / 7);
+      for (int row = 0; row < entry.rows; ++row) {
+        double score = 0;
+        for (int d = 0; d < 32; ++d) score += double{asks[d]} * keys[row * 32 + d];
+        const double weight = std::exp(score / std::sqrt(32.0));
+        total += weight;
+        for (int d = 0; d < 32; ++d) sum[d] += weight * values[row * 32 + d];
+      }
+    }
+    for (int d = 0; d < 32; ++d)
+      EXPECT_NEAR(outcome.output[head * 32 + d], sum[d] / total, 4e-3) << head << " " << d;
+  }
 }
 
 }  // namespace cpu_backend_test
