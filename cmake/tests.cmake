@@ -1,6 +1,6 @@
 # Everything that ctest runs. Labels: `unit` (quick tests, also run under the sanitizers), `slow`
 # (test suites named *Slow), `models` (suites named *OnModels: they skip where ./dev models has not brought theirs), `fuzz` (corpus replays), `tree` (checks of the repository itself),
-# `example`, `package`. A folder that does not exist yet contributes nothing.
+# `example`, `package`, `cuda` (in src/cuda, where nvcc is). A folder that does not exist yet contributes nothing.
 find_package(GTest REQUIRED)
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 include(GoogleTest)

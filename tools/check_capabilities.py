@@ -6,11 +6,13 @@
 The table must number its rows 1 to 120, each `shown` or `not yet`. A row that is shown says where it works (`running`,
 `offline`, `library`) and names, in backticks, at least one test, command or file. Every test named there (`Suite.Name`) must exist as a TEST,
 TEST_F or TEST_P, every path as a file. In all Markdown files, relative links and paths in backticks that begin with a
-folder of the tree must exist. Prints one line per fault; exits 1 if there was any.
+folder of the tree must exist. Where a link goes to a `#place` of a document, that document must have the heading or the
+anchor. Prints one line per fault; exits 1 if there was any.
 """
 
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 ROWS = 120
@@ -22,7 +24,10 @@ TEST_MACRO = re.compile(r"\bTEST(?:_F|_P)?\(\s*(\w+)\s*,\s*(\w+)\s*\)")
 TEST_NAME = re.compile(r"[A-Z]\w*\.[A-Z]\w*")
 ROW = re.compile(r"^\|\s*(\d+)\s*\|([^|]*)\|\s*([^|]*?)\s*\|\s*([^|]*?)\s*\|(.*)\|\s*$")
 CODE = re.compile(r"`([^`\n]+)`")
-LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#+\s+(.*?)\s*$", re.MULTILINE)
+ANCHOR = re.compile(r'<a id="([^"]+)">')
 
 
 def known_tests(root: Path) -> set[str]:
@@ -61,6 +66,19 @@ def check_table(root: Path) -> list[str]:
     return [f"docs/capabilities.md: {fault}" for fault in faults]
 
 
+def places(document: Path) -> set[str]:
+    """What links may name behind #: anchors, and GitHub's names of the headings."""
+    text = FENCED.sub("", document.read_text())
+    names = set(ANCHOR.findall(text))
+    times: Counter[str] = Counter()
+    for heading in HEADING.findall(text):
+        words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
+        name = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+        names.add(f"{name}-{times[name]}" if times[name] else name)
+        times[name] += 1
+    return names
+
+
 def check_paths(root: Path) -> list[str]:
     faults = []
     documents = sorted(root.glob("*.md"))
@@ -68,14 +86,21 @@ def check_paths(root: Path) -> list[str]:
         documents += sorted((root / folder).rglob("*.md"))
     for document in documents:
         text = document.read_text()
-        targets = [document.parent / link for link in LINK.findall(text) if "://" not in link]
+        name = document.relative_to(root)
+        targets = []
+        for link, place in LINK.findall(text):
+            if "://" in link:
+                continue
+            target = document.parent / link if link else document
+            targets.append(target)
+            if place and target.suffix == ".md" and target.exists() and place not in places(target):
+                faults.append(f"{name}: {target.resolve().relative_to(root.resolve())} has no #{place}")
         for code in CODE.findall(text):
             # Commands, patterns and placeholders are not paths.
             if code.startswith(TREE_FOLDERS) and not re.search(r"[\s*A-Z<]", code):
                 targets.append(root / code)
         for target in targets:
             if not target.exists():
-                name = document.relative_to(root)
                 faults.append(f"{name}: {target.resolve().relative_to(root.resolve())} does not exist")
     return faults
 

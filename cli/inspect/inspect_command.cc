@@ -112,14 +112,19 @@ Json IsaRows(bool print) {
 
 Json RungRows(bool print) {
   Json rows = Json::array();
-  TextTable table({"rung", ">bits/value", ">times smaller than f16"});
+  TextTable table({"rung", ">bits/value of K", ">of V", ">times smaller than f16"});
   for (const std::string_view rung : RungNames()) {
     const std::string name(rung);
-    Result<double> bytes = RungBytesPerRow(name, Part::kKey, kTypicalDim, kTypicalPageTokens);
-    if (!bytes.ok()) continue;  // not for rows of that many values
-    const double bits = *bytes * 8 / kTypicalDim;
-    table.AddRow({name, fmt::format("{:.2f}", bits), fmt::format("{:.2f}", 16 / bits)});
-    rows.push_back({{"topic", "rung"}, {"rung", name}, {"bits_per_value", bits}});
+    Result<double> key = RungBytesPerRow(name, Part::kKey, kTypicalDim, kTypicalPageTokens);
+    Result<double> value = RungBytesPerRow(name, Part::kValue, kTypicalDim, kTypicalPageTokens);
+    if (!key.ok() || !value.ok()) continue;  // not for rows of that many values
+    const double key_bits = *key * 8 / kTypicalDim, value_bits = *value * 8 / kTypicalDim;
+    table.AddRow({name, fmt::format("{:.2f}", key_bits), fmt::format("{:.2f}", value_bits),
+                  fmt::format("{:.2f}", 32 / (key_bits + value_bits))});
+    rows.push_back({{"topic", "rung"},
+                    {"rung", name},
+                    {"k_bits_per_value", key_bits},
+                    {"v_bits_per_value", value_bits}});
   }
   if (print) table.Print(stdout);
   return rows;

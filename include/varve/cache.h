@@ -309,8 +309,8 @@ class VARVE_API Cache {
 };
 
 // Bytes per token and layer that a rung takes for one part, scales included: what `varve plan`
-// shows before anything runs. Fails on an unknown rung or a dimension that it cannot store. No rung
-// of today makes a difference between the parts.
+// shows before anything runs. Fails on an unknown rung or a dimension that it cannot store. Turned
+// rungs (t4, t3, t2) take 2 * dim bytes more for the K of a page: its mean.
 VARVE_API Result<double> RungBytesPerRow(const std::string& rung, Part part, int dim,
                                          int page_tokens);
 

@@ -17,7 +17,7 @@
 namespace varve::store {
 
 inline constexpr int kNumPairTables = 9;  // that a unit may choose
-// Of what rotated rows miss (rotated_rows.cc): 8 stands for 0.
+// Of what rotated rows miss (rotated_rows_mode.cc): 8 stands for 0.
 inline constexpr int kMissTable = 9;
 inline constexpr int kMissNibble = 8;
 inline constexpr int kAllPairTables = 10;

@@ -8,7 +8,7 @@
 #include "store/rotation_testing.h"
 
 namespace varve::store {
-namespace rotated_rows_test {
+namespace rotated_rows_mode_test {
 
 constexpr PartShape kShape = {LaneType::kF16, PartLayout::kKey, 2, 64, 64};
 
@@ -212,5 +212,5 @@ TEST_F(RotatedErrors, ADictionaryWithoutRowsIsRefused) {
   EXPECT_NE(status.message().find("without a dictionary"), std::string::npos) << status.message();
 }
 
-}  // namespace rotated_rows_test
+}  // namespace rotated_rows_mode_test
 }  // namespace varve::store
