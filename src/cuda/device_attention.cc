@@ -366,6 +366,7 @@ DeviceStatus QueryDevice(int device, DeviceLimits* limits) {
   for (int i = 0; i < 4; ++i) {
     const cudaError_t error = cudaDeviceGetAttribute(&values[i], kAttributes[i], device);
     if (error == cudaSuccess) continue;
+    (void)cudaGetLastError();  // told here; or the next launch would report it
     return {StatusCode::kNotFound, "device %d: %s", device, cudaGetErrorString(error)};
   }
   limits->multiprocessors = values[0];

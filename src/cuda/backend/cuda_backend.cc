@@ -57,7 +57,10 @@ Status CheckSetup(const DeviceSetup& setup) {
 
 }  // namespace
 
+// Without a stream nothing is under way; to wait for null is to wait for the default stream, which
+// is others'.
 CudaBackend::~CudaBackend() {
+  if (stream_.get() == nullptr) return;
   const DeviceGuard guard(device_);
   (void)cudaStreamSynchronize(stream_.get());
 }
@@ -158,10 +161,11 @@ Status CudaBackend::LaunchAppend(std::span<const AppendJob> jobs, const std::byt
 uint64_t CudaBackend::replaced() const {
   const DeviceGuard guard(device_);
   unsigned long long count = 0;
-  const cudaError_t copied = cudaMemcpyAsync(&count, replaced_.as<void>(), sizeof(count),
-                                             cudaMemcpyDeviceToHost, stream_.get());
+  const Status copied = CudaStatus(cudaMemcpyAsync(&count, replaced_.as<void>(), sizeof(count),
+                                                   cudaMemcpyDeviceToHost, stream_.get()),
+                                   "copying a count");
   // A device that fails says so in the next step; a statistic has no other way to.
-  return copied == cudaSuccess && stream_.Wait().ok() ? count : 0;
+  return copied.ok() && stream_.Wait().ok() ? count : 0;
 }
 
 // Rows of f32: sent with the jobs, K and then V of each.

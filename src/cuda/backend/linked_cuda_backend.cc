@@ -15,7 +15,10 @@ std::vector<DeviceInfo> LinkedCudaDevices() {
   std::vector<DeviceInfo> devices;
   for (int device = 0; device < count; ++device) {
     cudaDeviceProp properties;
-    if (cudaGetDeviceProperties(&properties, device) != cudaSuccess) break;
+    if (cudaGetDeviceProperties(&properties, device) != cudaSuccess) {
+      (void)cudaGetLastError();
+      break;
+    }
     devices.push_back({properties.name,
                        "sm_" + std::to_string(properties.major) + std::to_string(properties.minor),
                        properties.multiProcessorCount, properties.totalGlobalMem});

@@ -1,12 +1,15 @@
 // The few calls of the CUDA runtime that varve_cuda, its back end and their tests make, for kernels
-// that run on the CPU: device memory is the heap, and every call is done when it returns.
+// that run on the CPU: there is one device, its memory is the heap, and every call is done when it
+// returns. An error stays until it is asked for, as the runtime's do.
 
 #include "cuda/emulation/runtime.h"
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "cuda/emulation/lanes.h"
 
@@ -14,13 +17,30 @@ namespace varve::cuda::emulation {
 namespace {
 
 bool g_lost = false;
+size_t g_shared = kHopperShared;
+int g_ptx_version = 90;
+size_t g_largest_allocation = SIZE_MAX;
+uint64_t g_bytes_set = 0;
+int g_default_stream_waits = 0;
+cudaError_t g_last_error = cudaSuccess;
 
-cudaError_t Answer() { return g_lost ? cudaErrorDevicesUnavailable : cudaSuccess; }
+cudaError_t Answer(cudaError_t error) {
+  if (error != cudaSuccess) g_last_error = error;
+  return error;
+}
+cudaError_t Answer() { return Answer(g_lost ? cudaErrorDevicesUnavailable : cudaSuccess); }
 
 cudaError_t Allocate(void** pointer, size_t bytes) {
-  *pointer = g_lost ? nullptr : std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   if (g_lost) return Answer();
-  return *pointer != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
+  void* taken = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  if (taken == nullptr) return Answer(cudaErrorMemoryAllocation);
+  *pointer = taken;
+  return cudaSuccess;
+}
+
+cudaError_t AllocateOnDevice(void** pointer, size_t bytes) {
+  if (!g_lost && bytes > g_largest_allocation) return Answer(cudaErrorMemoryAllocation);
+  return Allocate(pointer, bytes);
 }
 
 cudaError_t Copy(void* to, const void* from, size_t bytes) {
@@ -28,9 +48,34 @@ cudaError_t Copy(void* to, const void* from, size_t bytes) {
   return Answer();
 }
 
+cudaError_t Attribute(int* value, cudaDeviceAttr attribute) {
+  switch (attribute) {
+    case cudaDevAttrMultiProcessorCount:
+      *value = 4;
+      break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+      *value = static_cast<int>(g_shared + 1024);
+      break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = static_cast<int>(g_shared);
+      break;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = 9;
+      break;
+    default:
+      return Answer(cudaErrorInvalidValue);
+  }
+  return Answer();
+}
+
 }  // namespace
 
 void SetDeviceLost(bool lost) { g_lost = lost; }
+void SetSharedMemory(size_t bytes) { g_shared = bytes; }
+void SetPtxVersion(int version) { g_ptx_version = version; }
+void SetLargestAllocation(size_t bytes) { g_largest_allocation = bytes; }
+uint64_t BytesSet() { return g_bytes_set; }
+int DefaultStreamWaits() { return g_default_stream_waits; }
 
 }  // namespace varve::cuda::emulation
 
@@ -40,7 +85,9 @@ using varve::cuda::emulation::Allocate;
 using varve::cuda::emulation::Answer;
 using varve::cuda::emulation::Copy;
 
-cudaError_t cudaMalloc(void** pointer, size_t bytes) { return Allocate(pointer, bytes); }
+cudaError_t cudaMalloc(void** pointer, size_t bytes) {
+  return varve::cuda::emulation::AllocateOnDevice(pointer, bytes);
+}
 cudaError_t cudaMallocHost(void** pointer, size_t bytes) { return Allocate(pointer, bytes); }
 cudaError_t cudaFree(void* pointer) {
   std::free(pointer);
@@ -56,7 +103,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 }
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
                               size_t width, size_t height, cudaMemcpyKind, cudaStream_t) {
-  if (to_pitch < width || from_pitch < width) return cudaErrorInvalidPitchValue;
+  if (to_pitch < width || from_pitch < width) return Answer(cudaErrorInvalidPitchValue);
   for (size_t row = 0; row < height; ++row) {
     (void)Copy(static_cast<char*>(to) + row * to_pitch,
                static_cast<const char*>(from) + row * from_pitch, width);
@@ -68,6 +115,7 @@ cudaError_t cudaMemset(void* to, int value, size_t bytes) {
   return Answer();
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
+  varve::cuda::emulation::g_bytes_set += bytes;
   return cudaMemset(to, value, bytes);
 }
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
@@ -75,11 +123,15 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   return Answer();
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = nullptr;
+  static int stream_of_all = 0;  // null would be the default stream
+  *stream = reinterpret_cast<cudaStream_t>(&stream_of_all);
   return Answer();
 }
 cudaError_t cudaStreamDestroy(cudaStream_t) { return Answer(); }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return Answer(); }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (stream == nullptr) ++varve::cuda::emulation::g_default_stream_waits;
+  return Answer();
+}
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   static int event_of_all = 0;
   *event = reinterpret_cast<cudaEvent_t>(&event_of_all);
@@ -92,6 +144,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t) { return Answer(); }
 cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
                              size_t shared_bytes, cudaStream_t) {
   if (Answer() != cudaSuccess) return Answer();
+  if (shared_bytes > varve::cuda::emulation::g_shared) return Answer(cudaErrorInvalidValue);
   varve::cuda::emulation::RunKernel(
       reinterpret_cast<void (*)(const void*)>(const_cast<void*>(kernel)), arguments[0], grid, block,
       shared_bytes);
@@ -103,7 +156,16 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* ke
                           config->dynamicSmemBytes, config->stream);
 }
 cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return Answer(); }
-cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+  *attributes = {};
+  attributes->ptxVersion = varve::cuda::emulation::g_ptx_version;
+  attributes->binaryVersion = 90;
+  return Answer();
+}
+cudaError_t cudaPeekAtLastError() { return varve::cuda::emulation::g_last_error; }
+cudaError_t cudaGetLastError() {
+  return std::exchange(varve::cuda::emulation::g_last_error, cudaSuccess);
+}
 cudaError_t cudaDeviceSynchronize() { return Answer(); }
 const char* cudaGetErrorString(cudaError_t) { return "error of the emulated runtime"; }
 cudaError_t cudaGetDeviceCount(int* count) {
@@ -119,12 +181,11 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   std::strcpy(properties->name, "emulated");
   return Answer();
 }
-cudaError_t cudaSetDevice(int) { return Answer(); }
+cudaError_t cudaSetDevice(int device) {
+  return device == 0 ? Answer() : Answer(cudaErrorInvalidDevice);
+}
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrMultiProcessorCount                ? 4
-           : attribute == cudaDevAttrMaxSharedMemoryPerMultiprocessor ? 233472
-                                                                      : 232448;  // as Hopper
-  return Answer();
+  return varve::cuda::emulation::Attribute(value, attribute);
 }
 
 }  // extern "C"

@@ -12,11 +12,17 @@ constexpr size_t kGranule = size_t{64} << 10;
 
 size_t Grown(size_t bytes) { return AlignUp(bytes + bytes / 4, kGranule); }
 
+// Forgets an error that nobody is told, or the next launch would report it, ours or another's.
+bool Succeeded(cudaError_t error) {
+  if (error == cudaSuccess) return true;
+  (void)cudaGetLastError();
+  return false;
+}
+
 }  // namespace
 
 Status CudaStatus(cudaError_t error, const char* what, size_t bytes) {
-  if (error == cudaSuccess) return Status();
-  (void)cudaGetLastError();  // told here; or the next launch would report it, ours or another's
+  if (Succeeded(error)) return Status();
   std::string message = std::string("CUDA: ") + what;
   if (bytes > 0) message += " (" + std::to_string(bytes) + " bytes)";
   message += std::string(": ") + cudaGetErrorString(error);
@@ -24,19 +30,22 @@ Status CudaStatus(cudaError_t error, const char* what, size_t bytes) {
 }
 
 DeviceGuard::DeviceGuard(int device) {
-  if (cudaGetDevice(&before_) != cudaSuccess || before_ == device) {
+  if (!Succeeded(cudaGetDevice(&before_)) || before_ == device) {
     before_ = -1;
     return;
   }
   // A device that is not there shows at the first call that needs it.
-  if (cudaSetDevice(device) != cudaSuccess) before_ = -1;
+  if (!Succeeded(cudaSetDevice(device))) before_ = -1;
 }
 
 DeviceGuard::~DeviceGuard() {
-  if (before_ >= 0) (void)cudaSetDevice(before_);
+  if (before_ >= 0) (void)Succeeded(cudaSetDevice(before_));
 }
 
-DeviceScratch::~DeviceScratch() { (void)cudaFree(data_); }
+// Without memory nothing is called: where there is no device, even that would be an error.
+DeviceScratch::~DeviceScratch() {
+  if (data_ != nullptr) (void)Succeeded(cudaFree(data_));
+}
 
 Status DeviceScratch::Reserve(size_t bytes, bool* grown) {
   if (grown != nullptr) *grown = bytes > bytes_;

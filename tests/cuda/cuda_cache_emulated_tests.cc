@@ -1,0 +1,65 @@
+// Caches on a GPU where only the emulated device can be asked (src/cuda/emulation/runtime.h): one
+// with less shared memory, kernels for older devices, memory that runs out, errors left behind.
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "cuda/device_attention.h"
+#include "cuda/emulation/runtime.h"
+#include "tests/cache/retention_testing.h"
+#include "varve/cache.h"
+
+namespace varve {
+namespace cuda_cache_emulated_tests {
+
+constexpr uint64_t kPoolBytes = uint64_t{32} << 20;
+
+CacheShape WideShape(int dim, int group, int page = 64) {
+  return ShapeOf({.kv_heads = 1, .group = group, .key_dim = dim, .value_dim = dim, .page = page});
+}
+
+CacheOptions OnGpu() {
+  CacheOptions options;
+  options.device = Device::kCuda;
+  options.max_bytes = kPoolBytes;
+  options.num_threads = 1;
+  return options;
+}
+
+// --- memory and errors ---
+
+TEST(CudaCache, ThatIsRefusedLeavesNoErrorBehindAndWaitsForNobody) {
+  const int waits = cuda::emulation::DefaultStreamWaits();
+  CacheOptions options = OnGpu();
+  options.device_index = 3;
+  EXPECT_EQ(Cache::Create(WideShape(64, 1), std::move(options)).status().code(),
+            StatusCode::kNotFound);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  EXPECT_EQ(Cache::Create(WideShape(80, 1), OnGpu()).status().code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  EXPECT_EQ(cuda::emulation::DefaultStreamWaits(), waits);
+}
+
+TEST(CudaCache, ADeviceThatIsGoneLeavesNoErrorBehind) {
+  const CacheShape shape = WideShape(64, 1);
+  const RetentionWork work(shape, 1);
+  RetentionRun run(shape, "f16", work, OnGpu());
+  cuda::emulation::SetDeviceLost(true);
+  EXPECT_EQ(run.cache->Report().nonfinite_values, 0u);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  cuda::DeviceLimits limits;
+  EXPECT_FALSE(cuda::QueryDevice(0, &limits).ok());
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  EXPECT_EQ(Cache::Create(shape, OnGpu()).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  cuda::emulation::SetDeviceLost(false);
+}
+
+}  // namespace cuda_cache_emulated_tests
+}  // namespace varve
