@@ -12,6 +12,7 @@
 
 #include "cuda/device_attention.h"
 #include "cuda/emulation/runtime.h"
+#include "cuda/memory/device_buffers.h"
 #include "tests/cache/retention_testing.h"
 #include "varve/cache.h"
 
@@ -33,6 +34,22 @@ CacheOptions OnGpu() {
 }
 
 // --- memory and errors ---
+
+TEST(DeviceScratch, TakesWhatIsWantedWhereThereIsNoRoomToGrow) {
+  constexpr size_t kMost = 1 << 20;
+  cuda::emulation::SetLargestAllocation(kMost);
+  cuda::DeviceScratch scratch;
+  bool grown = false;
+  EXPECT_OK(scratch.Reserve(kMost, &grown));
+  EXPECT_TRUE(grown);
+  EXPECT_EQ(scratch.bytes(), kMost);
+  EXPECT_EQ(scratch.Reserve(kMost + 1).code(), StatusCode::kOutOfMemory);
+  EXPECT_EQ(scratch.bytes(), 0u);
+  EXPECT_OK(scratch.Reserve(1000));
+  EXPECT_GT(scratch.bytes(), 1000u);  // room to grow
+  cuda::emulation::SetLargestAllocation(SIZE_MAX);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
 
 TEST(CudaCache, ThatIsRefusedLeavesNoErrorBehindAndWaitsForNobody) {
   const int waits = cuda::emulation::DefaultStreamWaits();

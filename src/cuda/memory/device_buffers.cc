@@ -53,8 +53,12 @@ Status DeviceScratch::Reserve(size_t bytes, bool* grown) {
   (void)cudaFree(data_);
   data_ = nullptr;
   bytes_ = 0;
-  const size_t wanted = Grown(bytes);
-  VARVE_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&data_, wanted), "scratch memory", wanted));
+  // Where the device has no room to grow, what is wanted now may still fit.
+  size_t wanted = Grown(bytes);
+  if (!Succeeded(cudaMalloc(&data_, wanted))) {
+    wanted = bytes;
+    VARVE_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&data_, wanted), "scratch memory", wanted));
+  }
   bytes_ = wanted;
   return Status();
 }
