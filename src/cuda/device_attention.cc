@@ -356,6 +356,18 @@ DeviceStatus Launch(const LaunchPlan& plan, AttendParams& params, int blocks,
   return {StatusCode::kInternal, "attention: %s", cudaGetErrorString(error)};
 }
 
+// Whether kernels wait for the one before them (WaitForEarlierKernels): those that were compiled
+// for older devices do not, though a newer one translates and runs them. Their binary is then one
+// for the newer device, so it is the version of the PTX that tells.
+bool KernelsWait() {
+  cudaFuncAttributes attributes = {};
+  if (cudaFuncGetAttributes(&attributes, AttendKernel128(false, false).function) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  return attributes.ptxVersion >= 90;
+}
+
 }  // namespace
 
 DeviceStatus QueryDevice(int device, DeviceLimits* limits) {
@@ -372,7 +384,7 @@ DeviceStatus QueryDevice(int device, DeviceLimits* limits) {
   limits->multiprocessors = values[0];
   limits->shared_per_multiprocessor = static_cast<size_t>(values[1]);
   limits->shared_per_block = static_cast<size_t>(values[2]);
-  limits->overlaps_launches = values[3] >= 9;
+  limits->overlaps_launches = values[3] >= 9 && KernelsWait();
   return {};
 }
 

@@ -40,8 +40,11 @@ struct DeviceLimits {
   int multiprocessors = 0;
   size_t shared_per_multiprocessor = 0;  // bytes
   size_t shared_per_block = 0;
-  bool overlaps_launches = false;  // a kernel may start while the one before it ends
+  // A kernel may start while the one before it ends: the device can, and kernels were compiled with
+  // what waits for it.
+  bool overlaps_launches = false;
 };
+// `device` is that of the calling thread.
 DeviceStatus QueryDevice(int device, DeviceLimits* limits);
 
 // Who takes a page: a warp all of it, or the warps of a block a tile of 16 tokens each. Small

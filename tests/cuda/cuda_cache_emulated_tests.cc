@@ -33,6 +33,19 @@ CacheOptions OnGpu() {
   return options;
 }
 
+// --- launches ---
+
+TEST(CudaLimits, LaunchesOverlapOnlyWhereKernelsWait) {
+  cuda::DeviceLimits limits;
+  ASSERT_TRUE(cuda::QueryDevice(0, &limits).ok());
+  EXPECT_TRUE(limits.overlaps_launches);
+  // The device is as new, but what it runs was compiled for an older one.
+  cuda::emulation::SetPtxVersion(80);
+  ASSERT_TRUE(cuda::QueryDevice(0, &limits).ok());
+  EXPECT_FALSE(limits.overlaps_launches);
+  cuda::emulation::SetPtxVersion(90);
+}
+
 // --- memory and errors ---
 
 TEST(DeviceScratch, TakesWhatIsWantedWhereThereIsNoRoomToGrow) {
