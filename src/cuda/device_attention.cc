@@ -291,11 +291,8 @@ struct WorkspaceLayout {
 
 WorkspaceLayout LayoutOf(const DeviceAttention& call, const LaunchPlan& plan, int blocks) {
   const size_t parts = 2 * static_cast<size_t>(blocks) * static_cast<size_t>(plan.block_heads);
-  // As many for every kernel: what one call leaves in the place of sums may not be another's.
-  const size_t counters = static_cast<size_t>(call.num_sequences) *
-                          static_cast<size_t>(call.query_heads) * sizeof(uint32_t);
   WorkspaceLayout layout;
-  layout.max_offset = AlignUp(counters, 256);
+  layout.max_offset = AlignUp(AttentionCounterBytes(call), 256);
   layout.sums_offset = layout.max_offset + AlignUp(parts * sizeof(float2), 256);
   layout.bytes = layout.sums_offset + AlignUp(parts * call.shape.head_dim * sizeof(float), 256);
   return layout;
@@ -390,6 +387,12 @@ DeviceStatus QueryDevice(int device, DeviceLimits* limits) {
 
 int ChooseBlocks(const DeviceAttention& call, const DeviceLimits& limits) {
   return BlocksOf(call, limits, PlanLaunch(call, limits));
+}
+
+// As many for every kernel: what one call leaves in the place of sums may not be another's.
+size_t AttentionCounterBytes(const DeviceAttention& call) {
+  return static_cast<size_t>(call.num_sequences) * static_cast<size_t>(call.query_heads) *
+         sizeof(uint32_t);
 }
 
 size_t AttentionWorkspaceBytes(const DeviceAttention& call, const DeviceLimits& limits) {

@@ -94,8 +94,11 @@ int ChooseBlocks(const DeviceAttention& call, const DeviceLimits& limits);
 
 // Bytes of work space for that call; the same for all lengths up to max_pages.
 size_t AttentionWorkspaceBytes(const DeviceAttention& call, const DeviceLimits& limits);
-// Once, before the first call that uses the work space, and again where calls with another number
-// of sequences or heads are to use it.
+// Its first bytes are counters, which are zero between calls: so many for so many sequences and
+// query heads. Nothing else in it has to have a value before a call.
+size_t AttentionCounterBytes(const DeviceAttention& call);
+// Clears the first `bytes`. Once, before the first call that uses the work space, and again before
+// one that has more counters or after something else was written there.
 DeviceStatus InitAttentionWorkspace(void* workspace, size_t bytes, cudaStream_t stream);
 
 // Launches the call. Fails before any launch if there is no kernel for it or the work space is too

@@ -46,6 +46,29 @@ TEST(CudaLimits, LaunchesOverlapOnlyWhereKernelsWait) {
   cuda::emulation::SetPtxVersion(90);
 }
 
+TEST(CudaCache, BehindAPromptOnlyCountersAreCleared) {
+  const CacheShape shape = WideShape(64, 2);
+  const RetentionWork work(shape, 400);
+  RetentionRun run(shape, "f16", work, OnGpu());
+  run.last_queries = 20;
+  const SequenceId id = *run.cache->CreateSequence();
+  const auto bytes_set = [&](int64_t until, int step_tokens) {
+    const uint64_t before = cuda::emulation::BytesSet();
+    run.Feed(id, until, step_tokens);
+    return cuda::emulation::BytesSet() - before;
+  };
+  bytes_set(300, 300);
+  const uint64_t counter = 2 * sizeof(uint32_t);  // of a query: two heads
+  EXPECT_EQ(bytes_set(301, 1), counter);
+  EXPECT_EQ(bytes_set(302, 1), 0u);
+  EXPECT_EQ(bytes_set(305, 3), 3 * counter);
+  EXPECT_EQ(bytes_set(308, 3), 0u);
+  EXPECT_EQ(bytes_set(309, 1), 0u);
+  EXPECT_EQ(bytes_set(312, 3), 3 * counter);
+  EXPECT_EQ(bytes_set(352, 40), 0u);
+  EXPECT_EQ(bytes_set(353, 1), counter);
+}
+
 // --- memory and errors ---
 
 TEST(DeviceScratch, TakesWhatIsWantedWhereThereIsNoRoomToGrow) {

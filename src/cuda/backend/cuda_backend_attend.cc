@@ -184,17 +184,17 @@ Status CudaBackend::PlaceResults(const Run& run, DeviceAttention* call) {
 }
 
 Status CudaBackend::Launch(const DeviceAttention& call) {
-  const size_t bytes = AttentionWorkspaceBytes(call, limits_);
+  const size_t bytes = AttentionWorkspaceBytes(call, limits_);  // 0: Attend says what is wrong
   bool grown = false;
   VARVE_RETURN_IF_ERROR(workspace_.Reserve(bytes, &grown));
   if (grown) workspace_queries_ = 0;
-  // Its counters lie elsewhere for another number of queries.
-  if (call.num_sequences != workspace_queries_) {
+  // Counters of fewer queries are the first of those of more; behind them lie sums.
+  if (bytes > 0 && call.num_sequences > workspace_queries_) {
     VARVE_RETURN_IF_ERROR(
-        InitAttentionWorkspace(workspace_.as<void>(), workspace_.bytes(), stream_.get())
+        InitAttentionWorkspace(workspace_.as<void>(), AttentionCounterBytes(call), stream_.get())
             .ToStatus());
-    workspace_queries_ = call.num_sequences;
   }
+  if (bytes > 0) workspace_queries_ = call.num_sequences;
   return cuda::Attend(call, limits_, workspace_.as<void>(), workspace_.bytes(), stream_.get())
       .ToStatus();
 }

@@ -120,11 +120,11 @@ class CudaBackend final : public Backend {
   std::unique_ptr<DeviceMemory> memory_;
   DeviceCodebooks codebooks_;
   Uplink uplink_;
-  DeviceScratch results_;    // outputs, log-sum-exps, page masses
-  DeviceScratch queries_;    // those of several device tensors side by side
-  DeviceScratch workspace_;  // of attention
-  DeviceScratch replaced_;   // count of values that were replaced
-  int workspace_queries_ = 0;
+  DeviceScratch results_;      // outputs, log-sum-exps, page masses
+  DeviceScratch queries_;      // those of several device tensors side by side
+  DeviceScratch workspace_;    // of attention
+  DeviceScratch replaced_;     // count of values that were replaced
+  int workspace_queries_ = 0;  // whose counters it begins with
   std::vector<std::byte> downlink_;
   AttendBatch batch_;
 };
