@@ -389,6 +389,10 @@ int ChooseBlocks(const DeviceAttention& call, const DeviceLimits& limits) {
   return BlocksOf(call, limits, PlanLaunch(call, limits));
 }
 
+size_t AttentionSharedBytes(const DeviceAttention& call, const DeviceLimits& limits) {
+  return PlanLaunch(call, limits).bytes;
+}
+
 // As many for every kernel: what one call leaves in the place of sums may not be another's.
 size_t AttentionCounterBytes(const DeviceAttention& call) {
   return static_cast<size_t>(call.num_sequences) * static_cast<size_t>(call.query_heads) *

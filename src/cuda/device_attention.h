@@ -92,6 +92,10 @@ inline constexpr int kMaxSplits = 64;
 // How many blocks a call would have.
 int ChooseBlocks(const DeviceAttention& call, const DeviceLimits& limits);
 
+// Bytes of shared memory that a block of that call would have. The call fails if they are more than
+// limits.shared_per_block: the least that its kernel needs is more.
+size_t AttentionSharedBytes(const DeviceAttention& call, const DeviceLimits& limits);
+
 // Bytes of work space for that call; the same for all lengths up to max_pages.
 size_t AttentionWorkspaceBytes(const DeviceAttention& call, const DeviceLimits& limits);
 // Its first bytes are counters, which are zero between calls: so many for so many sequences and

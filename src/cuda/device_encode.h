@@ -72,6 +72,9 @@ struct DeviceEncode {
 
 DeviceStatus Encode(const DeviceEncode& call, cudaStream_t stream);
 
+// Bytes of shared memory that a block of Encode has, whatever the rungs.
+size_t EncodeSharedBytes(const PageShape& shape);
+
 }  // namespace varve::cuda
 
 #endif  // VARVE_CUDA_DEVICE_ENCODE_H_

@@ -59,6 +59,8 @@ DeviceStatus Launch(const char* what, const void* kernel, dim3 grid, int threads
 
 }  // namespace
 
+size_t PromptSharedBytes(int head_dim) { return KernelsOf(head_dim).shared_bytes; }
+
 size_t PromptWorkspaceBytes(const DevicePrompt& call) {
   if (!CheckPrompt(call).ok()) return 0;
   return static_cast<size_t>(call.shape.kv_heads) * static_cast<size_t>(TilesOf(call)) * 2 *

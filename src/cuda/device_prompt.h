@@ -50,6 +50,10 @@ struct DevicePrompt {
   float soft_cap = 0.0f;  // 0: none
 };
 
+// Bytes of shared memory that a block would have. Where a device lends fewer there is no kernel for
+// prompts, and each query can be a sequence of DeviceAttention.
+size_t PromptSharedBytes(int head_dim);
+
 // Bytes of work space; 256-aligned memory. It needs no preparation.
 size_t PromptWorkspaceBytes(const DevicePrompt& call);
 

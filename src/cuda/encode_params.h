@@ -23,8 +23,6 @@ inline constexpr int kAppendThreads = 128;
 
 const void* EncodeKernel(int head_dim);
 const void* AppendKernel();
-// Shared memory of a block of the encoder.
-size_t EncodeSharedBytes(const PageShape& shape);
 
 }  // namespace varve::cuda
 

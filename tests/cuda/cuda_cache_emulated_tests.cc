@@ -7,12 +7,15 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "cuda/device_attention.h"
 #include "cuda/emulation/runtime.h"
 #include "cuda/memory/device_buffers.h"
+#include "rungs/pq/pq_testing.h"
 #include "tests/cache/retention_testing.h"
 #include "varve/cache.h"
 
@@ -31,6 +34,90 @@ CacheOptions OnGpu() {
   options.max_bytes = kPoolBytes;
   options.num_threads = 1;
   return options;
+}
+
+// --- shared memory ---
+
+constexpr size_t kDesktopShared = 101376;  // compute capability 8.6, 8.9 and 12.x
+constexpr size_t kA100Shared = 166912;
+
+class CudaCacheShared : public testing::Test {
+ protected:
+  ~CudaCacheShared() override { cuda::emulation::SetSharedMemory(cuda::emulation::kHopperShared); }
+
+  static std::string Refusal(const CacheShape& shape, const std::string& plan) {
+    CacheOptions options = OnGpu();
+    options.plan = *ParsePlan(plan);
+    return Cache::Create(shape, std::move(options)).status().ToString();
+  }
+  static std::string PqRefusal(const CacheShape& shape, int subspaces, int bits) {
+    const std::string name = "pq" + std::to_string(subspaces) + "x" + std::to_string(bits);
+    CacheOptions options = OnGpu();
+    options.plan = *ParsePlan(name + ",exact=0");
+    options.codebook =
+        SharePqCodebook(shape, {{Part::kKey, {subspaces, bits}, CodebookGrain::kHead, false},
+                                {Part::kValue, {subspaces, bits}, CodebookGrain::kHead, false}});
+    return Cache::Create(shape, std::move(options)).status().ToString();
+  }
+};
+
+TEST_F(CudaCacheShared, PqWhoseTablesDoNotFitIsRefusedByName) {
+  cuda::emulation::SetSharedMemory(kDesktopShared);
+  const std::string refusal = PqRefusal(WideShape(128, 1), 64, 8);
+  const std::string_view begin =
+      "unimplemented: CUDA: layer 0: attention with group_size 1 over pages in pq64x8 needs shared "
+      "memory of 1";
+  const std::string_view end = " bytes a block > 101376";
+  EXPECT_TRUE(refusal.starts_with(begin) && refusal.ends_with(end)) << refusal;
+  EXPECT_NE(PqRefusal(WideShape(64, 1), 32, 8), "ok");
+  EXPECT_EQ(PqRefusal(WideShape(128, 4), 64, 4), "ok");
+  // From some group on the queries' part is too large as well, beside open pages at least.
+  cuda::emulation::SetSharedMemory(kA100Shared);
+  EXPECT_EQ(PqRefusal(WideShape(128, 4), 64, 8), "ok");
+  EXPECT_NE(PqRefusal(WideShape(128, 8), 64, 8), "ok");
+}
+
+TEST_F(CudaCacheShared, EveryOtherRungFitsEveryDevice) {
+  cuda::emulation::SetSharedMemory(kDesktopShared);
+  for (const char* plan : {"f16", "bf16,open_rung=bf16", "q8_0", "q4_0r", "t4", "t3", "t2",
+                           "age=f16:64/q8_0:128/q8_0r:192/q4_0:256/t4:320/t3:384/t2"}) {
+    for (const int group : {1, 8, 16}) {
+      for (const auto& [dim, page] :
+           {std::pair{64, 64}, {64, 128}, {96, 128}, {128, 64}, {128, 128}, {256, 64}}) {
+        EXPECT_EQ(Refusal(WideShape(dim, group, page), plan), "ok")
+            << plan << " " << group << " " << dim << " " << page;
+      }
+    }
+  }
+}
+
+TEST_F(CudaCacheShared, PagesThatCannotBeEncodedAreRefusedByName) {
+  cuda::emulation::SetSharedMemory(kDesktopShared);
+  EXPECT_EQ(Refusal(WideShape(256, 2, 128), "q8_0"),
+            "unimplemented: CUDA: layer 0: encoding pages with head_dim 256 and page_tokens 128 "
+            "needs shared memory of 166912 bytes a block > 101376");
+  EXPECT_EQ(Refusal(WideShape(256, 2, 128), "f16"), "ok");  // nothing is encoded
+  cuda::emulation::SetSharedMemory(kA100Shared);
+  EXPECT_EQ(Refusal(WideShape(256, 2, 128), "q8_0"), "ok");
+}
+
+// 163968 bytes for the kernel of prompts.
+TEST_F(CudaCacheShared, PromptsWhoseKernelDoesNotFitAreAttendedQueryByQuery) {
+  const CacheShape shape = WideShape(256, 2);
+  const RetentionWork work(shape, 100);
+  RetentionRun cpu(shape, "q8_0", work);
+  const SequenceId cpu_id = *cpu.cache->CreateSequence();
+  ASSERT_NO_FATAL_FAILURE(cpu.Feed(cpu_id, 80, 40));
+  const std::vector<float>& want = cpu.outputs.at({cpu_id.value, 0});
+  for (const size_t shared : {kDesktopShared, kA100Shared}) {
+    cuda::emulation::SetSharedMemory(shared);
+    RetentionRun gpu(shape, "q8_0", work, OnGpu());
+    const SequenceId gpu_id = *gpu.cache->CreateSequence();
+    ASSERT_NO_FATAL_FAILURE(gpu.Feed(gpu_id, 80, 40));
+    const std::vector<float>& got = gpu.outputs.at({gpu_id.value, 0});
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-2) << shared;
+  }
 }
 
 // --- launches ---

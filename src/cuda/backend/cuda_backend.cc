@@ -6,8 +6,10 @@
 
 #include "base/align.h"
 #include "cuda/backend/cuda_backend_impl.h"
+#include "cuda/backend/shared_memory_check.h"
 #include "cuda/backend/tensor_rows.h"
 #include "cuda/device_encode.h"
+#include "cuda/device_prompt.h"
 #include "rungs/rung_table.h"
 
 namespace varve::cuda {
@@ -105,6 +107,7 @@ Status CudaBackend::Create(const DeviceSetup& setup) {
   }
   const DeviceGuard guard(device_);
   VARVE_RETURN_IF_ERROR(QueryDevice(device_, &limits_).ToStatus());
+  takes_prompts_ = PromptSharedBytes(page_shape_.head_dim) <= limits_.shared_per_block;
   VARVE_RETURN_IF_ERROR(stream_.Create(setup.stream));
   VARVE_RETURN_IF_ERROR(replaced_.Reserve(sizeof(unsigned long long)));
   VARVE_RETURN_IF_ERROR(
@@ -114,6 +117,7 @@ Status CudaBackend::Create(const DeviceSetup& setup) {
   page_shape_.pq_subspaces = codebooks_.subspaces();
   page_shape_.pq_bits = codebooks_.bits();
   VARVE_RETURN_IF_ERROR(CheckPqShape(page_shape_).ToStatus());
+  VARVE_RETURN_IF_ERROR(CheckSharedMemory(setup, page_shape_, limits_));
   VARVE_ASSIGN_OR_RETURN(
       memory_, DeviceMemory::Create(device_, setup.pool_bytes, setup.chunk_bytes, stream_.get()));
   return Status();

@@ -6,8 +6,9 @@
 // with tensors of the host wait for their results; with tensors of the device only an observer
 // makes a call wait.
 //
-// Many queries of a sequence are attended as if each had a table of its own, with masks for what
-// comes behind it: right for prompts of any length, fast for single tokens.
+// A few queries of a sequence are attended as if each had a table of its own, with masks for what
+// comes behind it. Prompts have kernels of their own (device_prompt.h); where the device has too
+// little shared memory for them, and for observers, they are attended like a few queries.
 
 #ifndef VARVE_CUDA_BACKEND_CUDA_BACKEND_H_
 #define VARVE_CUDA_BACKEND_CUDA_BACKEND_H_
@@ -18,8 +19,8 @@
 
 namespace varve::cuda {
 
-// kUnimplemented for a shape or a rung without kernels, kNotFound without the device,
-// kOutOfMemory if it has not pool_bytes.
+// kUnimplemented for a shape or a rung without kernels, or whose kernels need more shared memory
+// than the device has; kNotFound without the device, kOutOfMemory if it has not pool_bytes.
 Result<std::unique_ptr<Backend>> MakeCudaBackend(const DeviceSetup& setup);
 
 }  // namespace varve::cuda

@@ -56,10 +56,7 @@ Status CudaBackend::Attend(int layer, const LayerSpaces&,
     return a.device == b.device && a.query_dtype == b.query_dtype &&
            a.output_dtype == b.output_dtype;
   };
-  // A prompt is a run by itself. Masses come from the other kernel only.
-  const auto alone = [observer](const AttentionRequest& request) {
-    return observer == nullptr && request.request->num_queries >= kPromptQueries;
-  };
+  const auto alone = [&](const AttentionRequest& request) { return IsPrompt(request, observer); };
   for (size_t begin = 0; begin < requests.size();) {
     size_t end = begin + 1;
     while (end < requests.size() && !alone(requests[begin]) && !alone(requests[end]) &&
@@ -73,8 +70,14 @@ Status CudaBackend::Attend(int layer, const LayerSpaces&,
   return Status();
 }
 
+// Masses come from the other kernel only.
+bool CudaBackend::IsPrompt(const AttentionRequest& request,
+                           const AttentionObserver* observer) const {
+  return takes_prompts_ && observer == nullptr && request.request->num_queries >= kPromptQueries;
+}
+
 Status CudaBackend::AttendRun(const Run& run) {
-  if (run.observer == nullptr && run.first().num_queries >= kPromptQueries) {
+  if (IsPrompt(run.requests[0], run.observer)) {
     FillPrompt(run.requests[0], *run.options, page_shape_.page_tokens, &batch_);
   } else {
     FillBatch(run.requests, *run.options, &batch_);

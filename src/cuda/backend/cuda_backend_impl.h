@@ -99,6 +99,8 @@ class CudaBackend final : public Backend {
     }
   };
 
+  // Whether the request is a run by itself, for the kernels of prompts.
+  bool IsPrompt(const AttentionRequest& request, const AttentionObserver* observer) const;
   Status SendBatch(const Run& run, DeviceAttention* call, const std::byte** ranges);
   Status PlaceQueries(const Run& run, const std::byte* sent, DeviceAttention* call);
   Status PlaceResults(const Run& run, DeviceAttention* call);
@@ -116,6 +118,7 @@ class CudaBackend final : public Backend {
   PageShape page_shape_;
   int device_ = 0;
   DeviceLimits limits_;
+  bool takes_prompts_ = false;  // a block of their kernel has the shared memory that it needs
   Stream stream_;
   std::unique_ptr<DeviceMemory> memory_;
   DeviceCodebooks codebooks_;
