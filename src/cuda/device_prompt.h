@@ -6,8 +6,9 @@
 // row is decoded once for all queries: one pass over 2 * rows * head_dim values beside 4 * queries
 // * rows * head_dim operations per query head. Nothing is allocated, nothing waits.
 //
-// Queries and rows are rounded to f16 (values beyond its range become the largest it has), sums are
-// in f32.
+// Queries and rows are rounded to f16 (values beyond its range become the largest it has, NaN stays
+// NaN), sums are in f32. A NaN in a row of V shows in all queries that see the row, and in those of
+// the 128 computed together that do not: their weight is 0, and 0 * NaN is NaN.
 
 #ifndef VARVE_CUDA_DEVICE_PROMPT_H_
 #define VARVE_CUDA_DEVICE_PROMPT_H_

@@ -30,6 +30,11 @@ struct PromptSpec {
   std::vector<DeviceRung> rungs = {kF16};  // of pages, by turns
   TensorType type = TensorType::kF16;
   uint64_t seed = 1;
+  bool sees_all = false;  // every query, rows behind it as well
+  // A NaN in this row of a part of KV head 0; below 0: none.
+  int nan_row = -1;
+  Part nan_part = Part::kValue;
+  float outlier = 0.0f;  // channel 5 of the queries, if not 0
 };
 
 float Uniform(SplitMix64& random) {
@@ -63,6 +68,10 @@ PromptTable MakeTable(const PromptSpec& spec, SplitMix64& random) {
       for (const Part part : {Part::kKey, Part::kValue}) {
         std::vector<float> values(floats);
         for (float& x : values) x = Uniform(random);
+        const int nan_row = spec.nan_row - first;
+        if (head == 0 && part == spec.nan_part && nan_row >= 0 && nan_row < rows) {
+          values[static_cast<size_t>(nan_row) * spec.head_dim + 3] = NAN;
+        }
         const Rung& cpu = *CpuRung(rung);
         const size_t at = table.bytes.size();
         table.bytes.resize(at + cpu.StripBytes(part, shape), std::byte{0xFF});
@@ -117,10 +126,26 @@ double Reference(const PromptSpec& spec, const PromptTable& table, int kv_head,
   return sum > 0 ? most + std::log(sum) : -INFINITY;
 }
 
+// [queries, heads, head_dim], as f16 holds them, but for the outlier.
+std::vector<float> MakeQueries(const PromptSpec& spec, SplitMix64& random) {
+  const size_t dim = static_cast<size_t>(spec.head_dim);
+  std::vector<float> queries(dim * spec.queries * spec.kv_heads * spec.group);
+  for (float& x : queries) x = F16ToF32(F32ToF16(Uniform(random)));
+  for (size_t at = 5; spec.outlier != 0 && at < queries.size(); at += dim)
+    queries[at] = spec.outlier;
+  return queries;
+}
+
+std::vector<uint16_t> Halves(const std::vector<float>& values) {
+  std::vector<uint16_t> halves;
+  for (const float x : values) halves.push_back(F32ToF16(x));
+  return halves;
+}
+
 std::vector<VisibleRows> VisibleOf(const PromptSpec& spec) {
   std::vector<VisibleRows> visible;
   for (int q = 0; q < spec.queries; ++q) {
-    const int32_t end = spec.rows - spec.queries + q + 1;
+    const int32_t end = spec.sees_all ? spec.rows : spec.rows - spec.queries + q + 1;
     visible.push_back({spec.window > 0 ? std::max(0, end - spec.window) : 0, end});
   }
   return visible;
@@ -156,49 +181,130 @@ void CompareRows(const PromptSpec& spec, const PromptTable& table,
   CHECK_THAT(worst_lse < 4e-3, "%s: error of the log-sum-exp %g", what, worst_lse);
 }
 
+// A table and queries on the device.
+class PromptOnDevice {
+ public:
+  explicit PromptOnDevice(const PromptSpec& spec)
+      : spec_(spec),
+        random_(spec.seed),
+        table_(MakeTable(spec, random_)),
+        query_values_(MakeQueries(spec, random_)),
+        seen_(VisibleOf(spec)),
+        pool_(table_.bytes),
+        pages_(table_.pages.size()),
+        visible_(seen_),
+        half_queries_(Halves(query_values_)),
+        float_queries_(query_values_),
+        output_(query_values_.size()),
+        lse_(query_values_.size() / static_cast<size_t>(spec.head_dim)) {
+    for (size_t i = 0; i < table_.pages.size(); ++i) {
+      table_.pages[i].bytes = pool_.data() + table_.offsets[i];
+    }
+    pages_.Upload(table_.pages);
+  }
+
+  const PromptTable& table() const { return table_; }
+  const std::vector<float>& queries() const { return query_values_; }
+  const std::vector<VisibleRows>& seen() const { return seen_; }
+  std::vector<float> Lse() const { return lse_.Download(); }
+
+  // [queries, heads, head_dim]
+  std::vector<float> Run(const char* what) {
+    const DevicePrompt call = Call();
+    DeviceBuffer<std::byte> workspace(PromptWorkspaceBytes(call));
+    const DeviceStatus status = AttendPrompt(call, workspace.data(), workspace.size(), nullptr);
+    CHECK_THAT(status.ok(), "%s: %s", what, status.message());
+    Must(cudaDeviceSynchronize(), "prompt");
+    return output_.Download();
+  }
+
+  // The same by the kernel for single queries, which all see the whole table.
+  std::vector<float> RunOneByOne(const char* what) {
+    const DevicePrompt prompt = Call();
+    std::vector<DevicePage> records;
+    std::vector<int32_t> begins = {0};
+    for (int q = 0; q < spec_.queries; ++q) {
+      records.insert(records.end(), table_.pages.begin(), table_.pages.end());
+      begins.push_back(static_cast<int32_t>(records.size()));
+    }
+    const DeviceBuffer<DevicePage> pages(records);
+    const DeviceBuffer<int32_t> page_begin(begins);
+    DeviceAttention call;
+    call.shape = prompt.shape;
+    call.num_sequences = spec_.queries;
+    call.query_heads = prompt.query_heads;
+    call.pages = pages.data();
+    call.page_begin = page_begin.data();
+    call.max_pages = prompt.num_pages;
+    for (const DeviceRung rung : spec_.rungs) call.key_rungs |= RungBit(rung);
+    call.value_rungs = call.key_rungs;
+    call.pure_pages = true;
+    call.query_type = prompt.query_type;
+    call.queries = prompt.queries;
+    call.output_type = prompt.output_type;
+    call.output = prompt.output;
+    call.scale = prompt.scale;
+    const DeviceLimits limits = Limits();
+    DeviceBuffer<std::byte> workspace(AttentionWorkspaceBytes(call, limits));
+    CHECK_THAT(InitAttentionWorkspace(workspace.data(), AttentionCounterBytes(call), nullptr).ok(),
+               "%s", what);
+    const DeviceStatus status = Attend(call, limits, workspace.data(), workspace.size(), nullptr);
+    CHECK_THAT(status.ok(), "%s: %s", what, status.message());
+    Must(cudaDeviceSynchronize(), "attention");
+    return output_.Download();
+  }
+
+ private:
+  DevicePrompt Call() {
+    const bool halves = spec_.type == TensorType::kF16;
+    DevicePrompt call;
+    call.shape = {spec_.head_dim, spec_.kv_heads, spec_.page_tokens};
+    call.query_heads = spec_.kv_heads * spec_.group;
+    call.pages = pages_.data();
+    call.num_pages = static_cast<int>(table_.pages.size());
+    call.visible = visible_.data();
+    call.num_queries = spec_.queries;
+    call.query_type = spec_.type;
+    call.queries = halves ? static_cast<const void*>(half_queries_.data()) : float_queries_.data();
+    call.output_type = TensorType::kF32;
+    call.output = output_.data();
+    call.lse = lse_.data();
+    call.scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim));
+    call.soft_cap = spec_.soft_cap;
+    return call;
+  }
+
+  const PromptSpec& spec_;
+  SplitMix64 random_;
+  PromptTable table_;
+  std::vector<float> query_values_;  // [queries, heads, head_dim]
+  std::vector<VisibleRows> seen_;
+  DeviceBuffer<std::byte> pool_;
+  DeviceBuffer<DevicePage> pages_;
+  DeviceBuffer<VisibleRows> visible_;
+  DeviceBuffer<uint16_t> half_queries_;
+  DeviceBuffer<float> float_queries_, output_, lse_;
+};
+
 // Runs the case on the device and compares.
 void ExpectPrompt(const PromptSpec& spec, const char* what) {
-  SplitMix64 random(spec.seed);
-  PromptTable table = MakeTable(spec, random);
-  const int heads = spec.kv_heads * spec.group;
-  const size_t dim = static_cast<size_t>(spec.head_dim);
-  const size_t count = static_cast<size_t>(spec.queries) * heads * dim;
-  std::vector<float> queries(count);
-  std::vector<uint16_t> halves(count);
-  for (size_t i = 0; i < count; ++i) {
-    halves[i] = F32ToF16(Uniform(random));
-    queries[i] = F16ToF32(halves[i]);
+  PromptOnDevice prompt(spec);
+  const std::vector<float> output = prompt.Run(what);
+  CompareRows(spec, prompt.table(), prompt.seen(), prompt.queries(), output, prompt.Lse(), what);
+}
+
+// As single queries, NaN where these have it. Gives how many values of a query's are NaN.
+int ExpectAsOneByOne(const PromptSpec& spec, const char* what) {
+  PromptOnDevice prompt(spec);
+  const std::vector<float> want = prompt.RunOneByOne(what), got = prompt.Run(what);
+  size_t other = 0, nans = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    nans += std::isnan(want[i]) ? 1 : 0;
+    const bool same = std::isnan(want[i]) ? std::isnan(got[i]) : std::abs(got[i] - want[i]) < 4e-3f;
+    other += same ? 0 : 1;
   }
-  DeviceBuffer<std::byte> pool(table.bytes);
-  for (size_t i = 0; i < table.pages.size(); ++i) {
-    table.pages[i].bytes = pool.data() + table.offsets[i];
-  }
-  DeviceBuffer<DevicePage> pages(table.pages);
-  const std::vector<VisibleRows> seen = VisibleOf(spec);
-  DeviceBuffer<VisibleRows> visible(seen);
-  DeviceBuffer<uint16_t> half_queries(halves);
-  DeviceBuffer<float> float_queries(queries), output(count);
-  DeviceBuffer<float> lse(static_cast<size_t>(spec.queries) * heads);
-  DevicePrompt call;
-  call.shape = {spec.head_dim, spec.kv_heads, spec.page_tokens};
-  call.query_heads = heads;
-  call.pages = pages.data();
-  call.num_pages = static_cast<int>(table.pages.size());
-  call.visible = visible.data();
-  call.num_queries = spec.queries;
-  call.query_type = spec.type;
-  call.queries = spec.type == TensorType::kF16 ? static_cast<const void*>(half_queries.data())
-                                               : float_queries.data();
-  call.output_type = TensorType::kF32;
-  call.output = output.data();
-  call.lse = lse.data();
-  call.scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
-  call.soft_cap = spec.soft_cap;
-  DeviceBuffer<std::byte> workspace(PromptWorkspaceBytes(call));
-  const DeviceStatus status = AttendPrompt(call, workspace.data(), workspace.size(), nullptr);
-  CHECK_THAT(status.ok(), "%s: %s", what, status.message());
-  Must(cudaDeviceSynchronize(), "prompt");
-  CompareRows(spec, table, seen, queries, output.Download(), lse.Download(), what);
+  CHECK_THAT(other == 0, "%s: %zu of %zu values", what, other, want.size());
+  return static_cast<int>(nans / static_cast<size_t>(spec.queries));
 }
 
 }  // namespace
@@ -243,6 +349,35 @@ VARVE_CUDA_TEST(Prompt, SeesItsWindowAndLiveRowsOnly) {
   spec.soft_cap = 5.0f;
   spec.type = TensorType::kF32;
   ExpectPrompt(spec, "soft cap, f32 queries");
+}
+
+VARVE_CUDA_TEST(Prompt, LetsNanBeSeen) {
+  PromptSpec spec;
+  spec.seed = 745;
+  spec.queries = 20;
+  spec.sees_all = true;
+  spec.nan_row = 70;
+  for (const DeviceRung rung : {kF16, kBF16}) {
+    spec.rungs = {rung};
+    spec.nan_part = Part::kValue;  // channel 3 of both query heads of KV head 0
+    CHECK_THAT(ExpectAsOneByOne(spec, "NaN in V") == 2, "%s", DeviceRungName(rung));
+    spec.nan_part = Part::kKey;  // all channels
+    CHECK_THAT(ExpectAsOneByOne(spec, "NaN in K") == 2 * 128, "%s", DeviceRungName(rung));
+  }
+}
+
+VARVE_CUDA_TEST(Prompt, TakesQueriesBeyondF16) {
+  PromptSpec spec;
+  spec.seed = 747;
+  spec.queries = 20;
+  spec.sees_all = true;
+  spec.type = TensorType::kF32;
+  for (const float outlier : {1e5f, -1e5f}) {
+    spec.outlier = outlier;
+    CHECK_THAT(ExpectAsOneByOne(spec, "outlier") == 0, "%g", outlier);
+  }
+  spec.outlier = NAN;
+  CHECK_THAT(ExpectAsOneByOne(spec, "NaN in queries") == 4 * 128, "all values");
 }
 
 VARVE_CUDA_TEST(Prompt, TakesOneQueryAndManyGroups) {

@@ -29,6 +29,12 @@ __device__ __forceinline__ bool IsLiveRow(const DevicePage& page, int row) {
   return (page.live[row / 64] >> (row % 64) & 1) != 0;
 }
 
+// In the range of f16. Comparisons, not fminf: those would make a number of NaN.
+__device__ __forceinline__ float InHalfRange(float x) {
+  constexpr float kMostHalf = 65504.0f;
+  return x > kMostHalf ? kMostHalf : x < -kMostHalf ? -kMostHalf : x;
+}
+
 // Grid: tiles, KV heads, K and V. Rows that are not live become zero.
 template <int D>
 __global__ void __launch_bounds__(kExpandThreads)
@@ -60,8 +66,8 @@ __global__ void __launch_bounds__(kExpandThreads)
 #pragma unroll
     for (int k = 0; k < D / 32; ++k) {
       const int d = 32 * k + lane;
-      const float x = fminf(fmaxf(v[k], -65504.0f), 65504.0f);
-      *reinterpret_cast<__half*>(to + UnitOffset<D>(row, d / 8) + d % 8 * 2) = __float2half_rn(x);
+      *reinterpret_cast<__half*>(to + UnitOffset<D>(row, d / 8) + d % 8 * 2) =
+          __float2half_rn(InHalfRange(v[k]));
     }
   }
 }
@@ -78,7 +84,7 @@ __device__ __forceinline__ uint32_t LoadPair(TensorType type, const void* data, 
         *reinterpret_cast<const uint32_t*>(static_cast<const uint16_t*>(data) + at);
     pair = {__uint_as_float(bits << 16), __uint_as_float(bits & 0xFFFF0000u)};
   }
-  return AsBits(__floats2half2_rn(pair.x, pair.y));
+  return AsBits(__floats2half2_rn(InHalfRange(pair.x), InHalfRange(pair.y)));
 }
 
 // The state of a warp: kM times 16 queries.
