@@ -14,6 +14,7 @@
 
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -37,6 +38,9 @@ void SyncThreads();                  // all fibers of the block
 void SyncSome(int id, int threads);  // that many of them, by barrier `id` (1 … 15)
 void Yield();                        // lets the others run
 uint64_t* Exchange(uint64_t mine);   // the values of the 32 lanes; all of them call
+// A copy into shared memory, where NaN lies until somebody waits for the barrier: then it is done.
+void CopyLater(const uint64_t* barrier, void* to, const void* from, size_t bytes);
+void FinishCopies(const uint64_t* barrier);
 
 }  // namespace varve::cuda::emulation
 

@@ -3,7 +3,9 @@
 #include <setjmp.h>
 #include <ucontext.h>
 
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -38,6 +40,14 @@ struct SomeBarrier {
   uint64_t round = 0;
 };
 
+// A copy that nobody has waited for.
+struct Copy {
+  const uint64_t* barrier;
+  void* to;
+  const void* from;
+  size_t bytes;
+};
+
 struct Block {
   std::vector<Fiber> fibers;
   std::vector<Warp> warps;
@@ -46,6 +56,7 @@ struct Block {
   int arrived = 0;
   uint64_t round = 0;
   SomeBarrier some[16];
+  std::vector<Copy> copies;
   jmp_buf scheduler;
   size_t running = 0;
   void (*kernel)(const void*) = nullptr;
@@ -87,6 +98,10 @@ void RunBlock(Block& block) {
       if (!block.fibers[block.running].done) Resume();
     }
   }
+  if (block.copies.empty()) return;
+  std::fprintf(stderr, "a block ends while %zu copies into its memory are under way\n",
+               block.copies.size());
+  std::abort();
 }
 
 }  // namespace
@@ -116,6 +131,19 @@ void SyncSome(int id, int threads) {
     return;
   }
   while (barrier.round == round) Yield();
+}
+
+void CopyLater(const uint64_t* barrier, void* to, const void* from, size_t bytes) {
+  std::memset(to, 0xFF, bytes);
+  g_block->copies.push_back({barrier, to, from, bytes});
+}
+
+void FinishCopies(const uint64_t* barrier) {
+  std::erase_if(g_block->copies, [&](const Copy& copy) {
+    if (copy.barrier != barrier) return false;
+    std::memcpy(copy.to, copy.from, copy.bytes);
+    return true;
+  });
 }
 
 uint64_t* Exchange(uint64_t mine) {

@@ -148,8 +148,9 @@ const T* InShared(const T* pointer) {
 
 inline void SyncSome(int id, int threads) { emulation::SyncSome(id, threads); }
 
-// Copies are done at once, so nothing ever waits for one. A slot that is still read shows as a
-// wrong result. A barrier has its phase, what is missing in it, and what a phase has.
+// A copy is done when its barrier is waited for, as late as it can be: a slot that is still read,
+// or is read without waiting, shows as NaN. A phase is over once its copies are under way. A
+// barrier has its phase, what is missing in it, and what a phase has.
 namespace emulation {
 struct BarrierBits {
   uint32_t phase;
@@ -174,7 +175,7 @@ inline void FenceCopies() {}
 inline void StartCopy(uint64_t* barrier, std::byte* to, const std::byte* from, uint32_t bytes,
                       int lane, int owner) {
   if (lane != owner) return;
-  std::memcpy(to, from, bytes);
+  emulation::CopyLater(barrier, to, from, bytes);
   emulation::CountIn(barrier);
 }
 inline void Prefetch(const std::byte*, uint32_t) {}
@@ -183,6 +184,7 @@ inline void ArriveBarrier(uint64_t* barrier, int lane, int owner = 0) {
 }
 inline void WaitCopy(uint64_t* barrier, uint32_t parity) {
   while (std::bit_cast<emulation::BarrierBits>(*barrier).phase % 2 == parity) emulation::Yield();
+  emulation::FinishCopies(barrier);
 }
 
 }  // namespace varve::cuda

@@ -119,7 +119,7 @@ Batch MakeBatch(const CaseSpec& spec) {
       page.value_rung = page_spec.value_rung;
       page.rows = static_cast<uint16_t>(page_spec.rows);
       for (int row = 0; row < page_spec.rows; ++row) {
-        if (page_spec.holes && row % 5 == 2) continue;
+        if (page_spec.dead || (page_spec.holes && row % 5 == 2)) continue;
         page.live[row / 64] |= uint64_t{1} << (row % 64);
       }
       batch.pool.resize((batch.pool.size() + 255) / 256 * 256);
@@ -280,8 +280,11 @@ void Compare(const CaseSpec& spec, const Batch& batch, const std::vector<float>&
       }
       for (size_t i = 0; i < reference.page_lse.size(); ++i) {
         const size_t p = static_cast<size_t>(batch.page_begin[sequence]) + i;
-        if (!(reference.page_lse[i] > -kInf)) continue;
         const double got = page_lse[p * heads + static_cast<size_t>(head)];
+        if (!(reference.page_lse[i] > -kInf)) {
+          if (got != -kInf) result->complete = false;
+          continue;
+        }
         if (std::isnan(got)) result->complete = false;
         result->worst_page_lse =
             std::max(result->worst_page_lse, std::abs(got - reference.page_lse[i]));
@@ -336,10 +339,13 @@ class DeviceCase {
   }
 
   size_t WorkspaceBytes() const { return AttentionWorkspaceBytes(call_, limits_); }
+  size_t CounterBytes() const { return AttentionCounterBytes(call_); }
   const CaseResult& result() const { return result_; }
 
   void Run(DeviceBuffer<std::byte>& workspace) {
-    Must(cudaMemset(output_.data(), 0xFF, output_.size() * sizeof(float)), "poison");
+    for (DeviceBuffer<float>* written : {&output_, &lse_, &page_lse_}) {
+      Must(cudaMemset(written->data(), 0xFF, written->size() * sizeof(float)), "poison");
+    }
     const DeviceStatus status = Attend(call_, limits_, workspace.data(), workspace.size(), nullptr);
     CHECK_THAT(status.ok(), "%s", status.message());
     Must(cudaDeviceSynchronize(), "attention");
@@ -357,6 +363,7 @@ class DeviceCase {
       call_.value_rungs |= RungBit(page.value_rung);
       if (IsFloat(page.key_rung) != IsFloat(page.value_rung)) call_.pure_pages = false;
     }
+    call_.max_pages = spec_.max_pages;
     for (const auto& sequence : spec_.sequences) {
       call_.max_pages = std::max(call_.max_pages, static_cast<int>(sequence.size()));
     }
@@ -396,13 +403,14 @@ CaseResult RunCase(const CaseSpec& spec) { return RunInTurn({spec})[0]; }
 
 std::vector<CaseResult> RunInTurn(const std::vector<CaseSpec>& specs) {
   std::vector<std::unique_ptr<DeviceCase>> cases;
-  size_t bytes = 0;
+  size_t bytes = 0, counter_bytes = 0;
   for (const CaseSpec& spec : specs) {
     cases.push_back(std::make_unique<DeviceCase>(spec));
     bytes = std::max(bytes, cases.back()->WorkspaceBytes());
+    counter_bytes = std::max(counter_bytes, cases.back()->CounterBytes());
   }
-  DeviceBuffer<std::byte> workspace(bytes);
-  const DeviceStatus ready = InitAttentionWorkspace(workspace.data(), workspace.size(), nullptr);
+  DeviceBuffer<std::byte> workspace(bytes);  // the rest is NaN
+  const DeviceStatus ready = InitAttentionWorkspace(workspace.data(), counter_bytes, nullptr);
   CHECK_THAT(ready.ok(), "%s", ready.message());
   // Twice: the work space must be as it was after a call.
   for (int round = 0; round < 2; ++round) {

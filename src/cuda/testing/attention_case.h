@@ -16,6 +16,7 @@ struct PageSpec {
   DeviceRung value_rung = DeviceRung::kF16;
   int rows = 0;
   bool holes = false;  // every few rows are dead
+  bool dead = false;   // all rows are
 };
 
 struct CaseSpec {
@@ -24,6 +25,7 @@ struct CaseSpec {
   int group = 4;
   int page_tokens = 64;
   int splits = 0;
+  int max_pages = 0;  // what the call promises at most; 0: what the longest sequence has
   Tiling tiling = Tiling::kAuto;
   float soft_cap = 0.0f;
   // Of pq pages: a codebook for each part and KV head.
@@ -44,13 +46,13 @@ struct CaseResult {
   double cpu_rms = 0;         // the same of the CPU's scalar kernels
   double worst_lse = 0;       // largest difference
   double worst_page_lse = 0;  // of pages that have a live row
-  bool complete = true;       // every output has been written
+  bool complete = true;       // every output has been written; dead pages have -infinity
 };
 
 // Runs the case on the device and compares.
 CaseResult RunCase(const CaseSpec& spec);
 
-// Runs cases in turn, several times, in one work space.
+// Runs cases of as many sequences and query heads in turn, several times, in one work space.
 std::vector<CaseResult> RunInTurn(const std::vector<CaseSpec>& specs);
 
 // One sequence of num_rows rows in pages of those rungs, the last one short.
