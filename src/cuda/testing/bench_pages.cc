@@ -5,14 +5,22 @@
 namespace varve::cuda::testing {
 namespace {
 
+PageContent EmptyContent(const PageShape& shape) {
+  const auto heads = static_cast<size_t>(shape.kv_heads);
+  PageContent content;
+  content.keys.resize(heads);
+  content.values.resize(heads);
+  return content;
+}
+
 PageContent MakePqContent(const PqBook& book, const PageShape& shape) {
   SplitMix64 random(7);
-  PageContent content;
+  PageContent content = EmptyContent(shape);
   for (int i = 0; i < kPeriod * shape.kv_heads * 2; ++i) {
     const Strip strip = MakePqStrip(book, shape.page_tokens, random);
     content.bytes.insert(content.bytes.end(), strip.bytes.begin(), strip.bytes.end());
-    if (i / 2 % shape.kv_heads != 0) continue;
-    std::vector<float>& decoded = i % 2 == 0 ? content.keys : content.values;
+    auto& part = i % 2 == 0 ? content.keys : content.values;
+    std::vector<float>& decoded = part[static_cast<size_t>(i / 2 % shape.kv_heads)];
     decoded.insert(decoded.end(), strip.rows.begin(), strip.rows.end());
   }
   return content;
@@ -29,7 +37,7 @@ float NearlyGaussian(SplitMix64& random) {
 PageContent MakeContent(DeviceRung id, const PageShape& shape, const PqBook& book) {
   if (id == DeviceRung::kPq) return MakePqContent(book, shape);
   SplitMix64 random(7);
-  PageContent content;
+  PageContent content = EmptyContent(shape);
   const Rung& rung = *CpuRung(id);
   const StripShape strip = {0, 0, shape.head_dim, shape.page_tokens};
   const size_t floats = static_cast<size_t>(shape.page_tokens) * shape.head_dim;
@@ -41,8 +49,8 @@ PageContent MakeContent(DeviceRung id, const PageShape& shape, const PqBook& boo
         const size_t at = content.bytes.size();
         content.bytes.resize(at + rung.StripBytes(part, strip));
         rung.Encode(part, strip, rows.data(), shape.page_tokens, &content.bytes[at]);
-        if (head != 0) continue;
-        std::vector<float>& decoded = part == Part::kKey ? content.keys : content.values;
+        auto& rows_of = part == Part::kKey ? content.keys : content.values;
+        std::vector<float>& decoded = rows_of[static_cast<size_t>(head)];
         decoded.resize(decoded.size() + floats);
         rung.Decode(part, strip, &content.bytes[at], 0, shape.page_tokens,
                     &decoded[decoded.size() - floats]);

@@ -17,10 +17,10 @@ inline constexpr int kPeriod = 4;  // pages with content of their own
 // A sum of uniform numbers, of mean 0 and variance 1.
 float NearlyGaussian(SplitMix64& random);
 
-// kPeriod pages as bytes, and the rows of KV head 0 as they decode.
+// kPeriod pages as bytes, and their rows as they decode.
 struct PageContent {
   std::vector<std::byte> bytes;
-  std::vector<float> keys, values;  // [kPeriod * page_tokens, dim]
+  std::vector<std::vector<float>> keys, values;  // [kv_heads][kPeriod * page_tokens, dim]
 };
 
 // K and V of all pages in that rung; `book` is that of pq.

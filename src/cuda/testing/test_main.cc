@@ -1,11 +1,12 @@
-// Runs the tests whose names contain the first argument, or all. Exits with 77, which ctest takes
-// as skipped, where there is no device.
+// Runs the tests whose names contain an argument, or all. Exits with 77, which ctest takes as
+// skipped, where there is no device.
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
+#include <string>
 
 #include "cuda/testing/check.h"
 
@@ -20,7 +21,8 @@ int main(int argc, char** argv) {
   }
   int failed = 0, passed = 0;
   for (const TestCase& test : AllTests()) {
-    if (argc > 1 && std::strstr(test.name.c_str(), argv[1]) == nullptr) continue;
+    const auto names = [&](const char* part) { return test.name.find(part) != std::string::npos; };
+    if (argc > 1 && std::none_of(argv + 1, argv + argc, names)) continue;
     const int before = Failures();
     const auto start = std::chrono::steady_clock::now();
     test.run();
