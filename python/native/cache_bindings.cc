@@ -10,6 +10,8 @@
 #include <pybind11/stl.h>
 
 #include "bindings.h"
+#include "bytes_view.h"
+#include "cache_cycles.h"
 #include "cache_handle.h"
 #include "figures.h"
 #include "requests.h"
@@ -183,10 +185,7 @@ py::object AttendOutside(CacheHandle& handle, int layer, uint64_t sequence,
   CallTensors tensors = handle.MakeCallTensors();
   const Tensor query_tensor = tensors.Read(queries, "queries");
   const CacheShape& shape = handle.shape();
-  py::object result =
-      out ? *out
-          : EmptyLike(queries, {query_tensor.size(0), shape.num_kv_heads * shape.group_size,
-                                shape.value_dim});
+  py::object result = out ? *out : OutputFor(queries, query_tensor, shape);
   const Tensor output = tensors.Write(result, "out");
   const AttendRequest request = RequestOf(query_tensor, output, {sequence}, shape);
   const AttendOptions options{
@@ -357,10 +356,9 @@ void RegisterImages(CacheClass& cache) {
       .def(
           "import_pages",
           [](CacheHandle& handle, uint64_t sequence, const py::buffer& image) {
-            const py::buffer_info info = image.request();
-            const std::span bytes(static_cast<const std::byte*>(info.ptr),
-                                  static_cast<size_t>(info.size * info.itemsize));
-            handle.RunAndTake([&](Cache& held) { return held.ImportPages({sequence}, bytes); });
+            const BytesView view(image, "image");
+            handle.RunAndTake(
+                [&](Cache& held) { return held.ImportPages({sequence}, view.bytes()); });
           },
           py::arg("sequence"), py::arg("image"),
           "Appends the pages of export_pages to a sequence that ends where they begin.");
@@ -400,7 +398,7 @@ void RegisterCache(py::module_& module) {
            py::arg("max_bytes") = 0)
       .def_property_readonly(
           "bytes_held", [](const PoolHandle& handle) { return PagePoolBytesHeld(*handle.pool); });
-  CacheClass cache(module, "Cache", kCacheDoc);
+  CacheClass cache(module, "Cache", kCacheDoc, VisibleCycles());
   cache
       .def(py::init(&MakeCache), py::arg("shape"), py::arg("plan") = Plan(), py::kw_only(),
            py::arg("codebook") = nullptr, py::arg("compressor") = nullptr,

@@ -69,6 +69,8 @@ class CacheHandle {
     return CallTensors(place);
   }
   std::string place_name() const { return place_.name(); }
+  const Observers& observers() const { return *observers_; }
+  Observers& observers() { return *observers_; }
 
   // Gives what work(cache) gives: a Status, Result or other value. Other threads wait their turn; a
   // function that the cache has called is refused, since it would wait for itself.

@@ -8,6 +8,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings.h"
+#include "bytes_view.h"
 #include "errors.h"
 #include "varve/codebook.h"
 #include "varve/compressor.h"
@@ -16,11 +17,6 @@ namespace py = pybind11;
 
 namespace varve::python {
 namespace {
-
-std::span<const std::byte> BytesOfObject(const py::buffer_info& info) {
-  return {static_cast<const std::byte*>(info.ptr),
-          static_cast<size_t>(info.size) * static_cast<size_t>(info.itemsize)};
-}
 
 template <typename T>
 std::vector<T> Numbers(const py::bytes& bytes, const char* what) {
@@ -106,7 +102,7 @@ void RegisterCodebook(py::module_& module) {
           "parse",
           [](const py::buffer& bytes) {
             return std::make_shared<Codebook>(
-                Take(ParseCodebook(BytesOfObject(bytes.request()), "bytes")));
+                Take(ParseCodebook(BytesView(bytes, "bytes").bytes(), "bytes")));
           },
           py::arg("bytes"), "From the bytes of such a file.")
       .def(

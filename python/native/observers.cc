@@ -56,10 +56,23 @@ void Observers::Rethrow() {
   throw raised;
 }
 
+int Observers::Visit(visitproc visit, void* arg) const {
+  Py_VISIT(on_attention_.ptr());
+  Py_VISIT(on_retention_.ptr());
+  Py_VISIT(on_log_.ptr());
+  return 0;
+}
+
+void Observers::Clear() {
+  for (py::object* function : {&on_attention_, &on_retention_, &on_log_}) {
+    const py::object released = std::exchange(*function, py::none());
+  }
+}
+
 template <typename Arguments>
 void Observers::Call(const py::object& function, const Arguments& arguments) {
   const py::gil_scoped_acquire gil;
-  if (raised_) return;
+  if (raised_ || function.is_none()) return;
   try {
     function(arguments());
   } catch (py::error_already_set& error) {

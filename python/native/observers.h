@@ -24,6 +24,10 @@ class Observers : public AttentionObserver, public RetentionObserver, public Log
   void Attach(CacheOptions& options);
   // Raises what a function has raised since the last call. With the GIL.
   void Rethrow();
+  // For Python's garbage collector: shows it the functions, and lets go of them. With the GIL. What
+  // has been let go of is not called any more.
+  int Visit(visitproc visit, void* arg) const;
+  void Clear();
 
   void OnAttention(const AttentionMass& mass) override;
   void OnRetention(const RetentionEvent& event) override;

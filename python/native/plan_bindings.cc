@@ -102,7 +102,9 @@ void RegisterPlan(py::module_& module) {
            py::arg("model_fingerprint") = 0, py::arg("assumed") = false, kEstimateDoc)
       .def("__str__", &PrintPlan)
       .def("__repr__", [](const Plan& plan) { return "Plan('" + PrintPlan(plan) + "')"; })
-      .def("__eq__", [](const Plan& plan, const Plan& other) { return plan == other; })
+      .def(
+          "__eq__", [](const Plan& plan, const Plan& other) { return plan == other; },
+          py::is_operator(), "Text is read as a plan; what is none is not equal.")
       .def("__hash__", [](const Plan& plan) { return py::hash(py::str(PrintPlan(plan))); });
   py::implicitly_convertible<std::string, Plan>();
 

@@ -17,6 +17,11 @@ ptrdiff_t StrideOr(const Tensor& tensor, int dimension, ptrdiff_t otherwise) {
   return tensor.size(dimension) > 1 ? tensor.stride(dimension) : otherwise;
 }
 
+void ExpectQueries(const Tensor& queries, const CacheShape& shape) {
+  queries.Expect({-1, shape.num_kv_heads * shape.group_size, shape.key_dim},
+                 "[queries, query heads, key_dim]");
+}
+
 }  // namespace
 
 RowsView RowsOf(const Tensor& tensor, int num_kv_heads, int dim) {
@@ -47,10 +52,17 @@ RowsView BatchRowsOf(const Tensor& tensor, const BatchEntry& entry) {
   return rows;
 }
 
+pybind11::object OutputFor(const pybind11::handle& queries, const Tensor& tensor,
+                           const CacheShape& shape) {
+  ExpectQueries(tensor, shape);
+  return EmptyLike(queries,
+                   {tensor.size(0), shape.num_kv_heads * shape.group_size, shape.value_dim});
+}
+
 AttendRequest RequestOf(const Tensor& queries, const Tensor& output, SequenceId sequence,
                         const CacheShape& shape) {
   const int heads = shape.num_kv_heads * shape.group_size;
-  queries.Expect({-1, heads, shape.key_dim}, "[queries, query heads, key_dim]");
+  ExpectQueries(queries, shape);
   output.Expect({queries.size(0), heads, shape.value_dim}, "[queries, query heads, value_dim]");
   output.ExpectBeside(queries);
   AttendRequest request;

@@ -29,6 +29,9 @@ void ExpectBatchRows(const Tensor& tensor, int num_kv_heads, int dim);
 // queries [queries, heads, key_dim], output [queries, heads, value_dim]
 AttendRequest RequestOf(const Tensor& queries, const Tensor& output, SequenceId sequence,
                         const CacheShape& shape);
+// An array for the output, of the library that the queries come from.
+pybind11::object OutputFor(const pybind11::handle& queries, const Tensor& tensor,
+                           const CacheShape& shape);
 // The entry's tokens of queries [batch, heads, tokens, key_dim] and output [batch, tokens, heads,
 // value_dim], the layout of transformers.
 AttendRequest BatchRequestOf(const Tensor& queries, const Tensor& output, const BatchEntry& entry);

@@ -111,10 +111,7 @@ py::object Attend(StepHandle& step, int layer, uint64_t sequence, const py::obje
   CallTensors tensors = step.cache().MakeCallTensors();
   const Tensor query_tensor = tensors.Read(queries, "queries");
   const CacheShape& shape = step.shape();
-  py::object result =
-      out ? *out
-          : EmptyLike(queries, {query_tensor.size(0), shape.num_kv_heads * shape.group_size,
-                                shape.value_dim});
+  py::object result = out ? *out : OutputFor(queries, query_tensor, shape);
   const Tensor output = tensors.Write(result, "out");
   const AttendRequest request = RequestOf(query_tensor, output, {sequence}, shape);
   step.RunWith(tensors, [&](Step& open) { return open.Attend(layer, {&request, 1}, options); });

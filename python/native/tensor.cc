@@ -274,7 +274,7 @@ void Tensor::Expect(const std::vector<int64_t>& sizes, const char* names) const 
 }
 
 std::byte* Tensor::at(int64_t index, int64_t second, int second_dimension) const {
-  ptrdiff_t offset = static_cast<ptrdiff_t>(index) * strides_[0];
+  ptrdiff_t offset = static_cast<ptrdiff_t>(index) * stride(0);
   if (second != 0) offset += static_cast<ptrdiff_t>(second) * stride(second_dimension);
   return data_ + offset * static_cast<ptrdiff_t>(BytesOf(dtype_));
 }
@@ -295,6 +295,7 @@ size_t BytesOf(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
 
 py::object EmptyLike(const py::handle& like, const std::vector<int64_t>& shape) {
   if (py::hasattr(like, "new_empty")) return like.attr("new_empty")(ShapeTuple(shape));
+  if (!IsOnHost(like)) Refuse("out: pass an array of your library on the GPU");
   const py::module_ numpy = py::module_::import("numpy");
   return numpy.attr("empty")(ShapeTuple(shape), numpy.attr("asarray")(like).attr("dtype"));
 }

@@ -61,9 +61,10 @@ class Tensor {
   void ExpectBeside(const Tensor& other) const;
   // Refuses another number of dimensions, and sizes other than those given; -1 is any.
   void Expect(const std::vector<int64_t>& sizes, const char* names) const;
-  int64_t size(int dimension) const { return shape_[static_cast<size_t>(dimension)]; }
+  // A dimension that is not there raises IndexError.
+  int64_t size(int dimension) const { return shape_.at(static_cast<size_t>(dimension)); }
   // In values. Of a dimension of one value, whatever is harmless.
-  ptrdiff_t stride(int dimension) const { return strides_[static_cast<size_t>(dimension)]; }
+  ptrdiff_t stride(int dimension) const { return strides_.at(static_cast<size_t>(dimension)); }
   // The value at `index` of the first dimension; the others at 0. With a second index likewise.
   std::byte* at(int64_t index, int64_t second = 0, int second_dimension = 1) const;
   std::byte* data() const { return data_; }
@@ -93,6 +94,7 @@ class Tensor {
 size_t BytesOf(DType dtype);
 
 // An uninitialised array of the library that `like` comes from (torch or NumPy), and of its type.
+// Refuses arrays of other libraries on a GPU: the caller has to bring `out`.
 pybind11::object EmptyLike(const pybind11::handle& like, const std::vector<int64_t>& shape);
 // An uninitialised NumPy array of f32.
 pybind11::object EmptyFloats(const std::vector<int64_t>& shape);

@@ -60,6 +60,19 @@ def test_strided_arrays_are_read_in_place():
     np.testing.assert_array_equal(cache.read_rows(sequence, 0, "v"), base[:, 5:25])
 
 
+def test_queries_without_dimensions_are_refused():
+    cache = make_cache(EXACT)
+    sequence = cache.create_sequence()
+    feed(cache, sequence, 4)
+    for queries in (np.zeros((), np.float32), np.zeros(64, np.float32)):
+        with pytest.raises(varve.Error, match=r"queries: shape \[(64)?\] is not \[any, 6, 64\], which is \[queries, query heads"):
+            cache.attend(0, sequence, queries)
+        with pytest.raises(varve.Error, match=r"queries: shape \[(64)?\] is not \[any, 6, 64\], which is \[queries, query heads"):
+            with cache.step(sequence) as step:
+                step.attend(0, sequence, queries)
+    assert cache.next_position(sequence) == 4
+
+
 def test_read_only_rows_are_fine_and_read_only_outputs_are_not():
     cache = make_cache(EXACT)
     sequence = cache.create_sequence()

@@ -40,6 +40,22 @@ def test_a_codebook_is_saved_and_parsed(tmp_path):
         varve.Codebook.parse(codebook.to_bytes()[:-1])
 
 
+@pytest.mark.parametrize("step", [2, -1])
+def test_bytes_with_gaps_are_refused(step):
+    """They would be read as if they lay side by side, from the first one on."""
+    small = ROWS[..., :300, :]
+    codebook = varve.train_codebook(small, small, k=(16, 4), v=(8, 5), iterations=1)
+    content = np.frombuffer(codebook.to_bytes(), np.uint8)
+    spread = np.zeros(2 * len(content), np.uint8)[: abs(step) * len(content)][::step]
+    spread[:] = content
+    with pytest.raises(varve.Error, match=f"bytes: dimension 0 has a stride of {step} bytes, not 1; make the array contiguous"):
+        varve.Codebook.parse(spread)
+    with pytest.raises(varve.Error, match=f"bytes: dimension 0 has a stride of {step} bytes"):
+        varve.Codebook.parse(memoryview(spread))
+    assert varve.Codebook.parse(spread.copy()).hash == codebook.hash
+    assert varve.Codebook.parse(np.broadcast_to(content, (1, len(content)))).hash == codebook.hash, "of one value a stride may be 0"
+
+
 def test_a_codebook_that_is_missing_or_does_not_fit_is_refused():
     with pytest.raises(varve.Error, match="codebook"):
         make_cache("pq32x4")

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from feed import make_cache, make_rows
+from feed import feed, make_cache, make_rows
 from gpu import DeviceArray
 
 import varve
@@ -49,6 +49,25 @@ def test_rows_of_a_batch_go_to_the_host():
     out = DeviceArray(np.zeros((1, 2, 0, 64), np.float32))
     with pytest.raises(varve.Error, match="^out: read_batch decodes on the host; pass an array of the host$"):
         cache.read_batch(0, "k", [cache.create_sequence()], out)
+
+
+class OnGpu(np.ndarray):
+    """Of a library that is not torch, and has no way to make an array like another."""
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+
+def test_an_output_for_queries_on_a_gpu_has_to_be_brought():
+    cache = make_cache()
+    sequence = cache.create_sequence()
+    feed(cache, sequence, 4)
+    queries = make_rows(1, heads=6)
+    with pytest.raises(varve.Error, match="^out: pass an array of your library on the GPU$"):
+        cache.attend(0, sequence, queries.view(OnGpu))
+    out = np.empty_like(queries)
+    assert cache.attend(0, sequence, queries.view(OnGpu), out) is out
+    np.testing.assert_array_equal(out, cache.attend(0, sequence, queries))
 
 
 def test_rows_and_queries_in_one_call():

@@ -38,6 +38,22 @@ def test_a_file_of_another_plan_or_model_is_refused(tmp_path):
     assert caught.value.code == "i/o error"
 
 
+@pytest.mark.parametrize("step", [2, -1])
+def test_an_image_of_pages_with_gaps_is_refused(step):
+    cache = make_cache("q8_0")
+    sequence = cache.create_sequence()
+    feed(cache, sequence, 64)
+    image = np.frombuffer(cache.export_pages(sequence, 0, 64), np.uint8)
+    spread = np.zeros(2 * len(image), np.uint8)[: abs(step) * len(image)][::step]
+    spread[:] = image
+    other = cache.create_sequence()
+    with pytest.raises(varve.Error, match=f"image: dimension 0 has a stride of {step} bytes, not 1; make the array contiguous"):
+        cache.import_pages(other, spread)
+    assert cache.next_position(other) == 0
+    cache.import_pages(other, spread.copy())
+    np.testing.assert_array_equal(cache.read_rows(other, 1, "v"), cache.read_rows(sequence, 1, "v"))
+
+
 def test_a_damaged_page_is_an_error_that_names_the_file(tmp_path):
     path = tmp_path / "cache.varve"
     cache = make_cache("q8_0")

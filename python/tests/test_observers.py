@@ -1,3 +1,6 @@
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -57,6 +60,43 @@ def test_an_observer_must_not_call_into_its_cache():
     cache = make_cache(on_attention=lambda event: cache.stats())
     with pytest.raises(varve.Error, match="must not call into the cache"):
         feed(cache, cache.create_sequence(), 10)
+
+
+class Watcher:
+    """Holds a cache, which calls its methods: a cycle."""
+
+    def __init__(self, *names):
+        self.calls = 0
+        self.cache = make_cache(**{name: self.watch for name in names})
+
+    def watch(self, event):
+        self.calls += 1
+
+
+@pytest.mark.parametrize("name", ["on_attention", "on_retention", "on_log"])
+def test_an_observer_may_hold_its_cache_and_goes_with_it(name):
+    watcher = Watcher(name)
+    feed(watcher.cache, watcher.cache.create_sequence(), 10)
+    gone = weakref.ref(watcher)
+    del watcher
+    gc.collect()
+    assert gone() is None
+
+
+def test_an_open_step_keeps_the_observers_of_a_cache_that_nobody_holds():
+    watcher = Watcher("on_attention")
+    sequence = watcher.cache.create_sequence()
+    step, gone = watcher.cache.step(sequence, 2), weakref.ref(watcher)
+    del watcher
+    gc.collect()
+    for layer in range(2):
+        step.append(layer, sequence, make_rows(2), make_rows(2))
+        step.attend(layer, sequence, make_rows(2, heads=6))
+    step.commit()
+    assert gone().calls == 2
+    del step
+    gc.collect()
+    assert gone() is None
 
 
 def test_an_own_policy_is_an_observer_and_remove_range():

@@ -15,6 +15,13 @@ def test_text_and_json_are_the_same_plan():
     assert len({plan, varve.Plan(str(plan)), varve.Plan("q8_0")}) == 2
 
 
+def test_a_plan_equals_its_text_and_nothing_that_is_no_plan():
+    plan = varve.Plan("q8_0")
+    assert plan == "q8_0" and "q8_0" == plan and plan != "t4"
+    assert plan != "q9_0" and not plan == "q9_0", "a text that is no plan"
+    assert plan != None and plan != 3 and plan in [None, 3, "q9_0", plan]  # noqa: E711
+
+
 def test_a_wrong_clause_is_quoted_with_its_column():
     with pytest.raises(varve.Error, match=r'clause 2 "v=q9_0" \(column 8\): unknown rung') as caught:
         varve.Plan("k=q8_0,v=q9_0")
