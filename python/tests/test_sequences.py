@@ -1,4 +1,5 @@
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -98,18 +99,26 @@ def test_packing_keeps_rows_and_saves_bytes():
 
 
 def test_other_threads_run_while_a_cache_works():
-    """Attention of a long prompt, while this thread counts."""
+    """Attention of a long prompt, while this thread goes round: with the GIL held, it would stand still for a whole call."""
     cache = make_cache("f32,open_rung=f32", num_threads=1)
     sequence = cache.create_sequence()
     feed(cache, sequence, 4000)
-    queries = make_rows(2000, heads=6)
-    worker = threading.Thread(target=lambda: [cache.attend(0, sequence, queries) for _ in range(3)])
-    counted = 0
+    queries = make_rows(4000, heads=6)
+    calls = []
+
+    def work():
+        for _ in range(3):
+            begin = time.perf_counter()
+            cache.attend(0, sequence, queries)
+            calls.append(time.perf_counter() - begin)
+
+    worker = threading.Thread(target=work)
     worker.start()
+    longest, before = 0.0, time.perf_counter()
     while worker.is_alive():
-        counted += 1
-    # With the GIL held for the whole of a call the loop would run a few times between calls.
-    assert counted > 1000
+        now = time.perf_counter()
+        longest, before = max(longest, now - before), now
+    assert len(calls) == 3 and longest < min(calls) / 2
 
 
 def test_threads_take_turns():
