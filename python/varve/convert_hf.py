@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,8 @@ def load_gguf(path: str | Path, dtype: torch.dtype = torch.float32, **options: A
     path = Path(path)
     if not path.is_file():
         raise OSError(f"{path}: there is no such file")
+    if importlib.util.find_spec("gguf") is None:
+        raise ImportError(f"{path}: reading it needs the package gguf; pip install gguf")
     where = dict(pretrained_model_name_or_path=str(path.parent), gguf_file=path.name)
     tokenizer = AutoTokenizer.from_pretrained(**where, **options)
     _obey(tokenizer, *_tokenizer_fields(path))

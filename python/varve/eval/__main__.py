@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import sys
 import zlib
@@ -15,10 +16,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from varve._native import Error
 from varve.convert_hf import load_gguf
 from varve.eval.lanes import make_lanes
-from varve.eval.merge import load_runs, merge_runs
+from varve.eval.merge import load_runs, merge_runs, read_json, read_text
 from varve.eval.recall import fingerprint, make_prompts, measure_recall
 from varve.eval.speed import measure_decode
 from varve.eval.windows import cut_windows, evaluate_windows
+
+
+_LEAST = {"ctx": 2, "windows": 0, "recall": 0, "decode": 0, "decode_ctx": 0, "threads": 0}
 
 
 def load_model(name: str, dtype: str) -> tuple[Any, Any]:
@@ -30,10 +34,9 @@ def load_model(name: str, dtype: str) -> tuple[Any, Any]:
 
 def read_tokens(path: str, ids: bool, tokenizer: Any) -> list[int]:
     """ids: the file has numbers."""
-    text = Path(path).read_text(encoding="utf-8")
     if not ids:
-        return tokenizer.encode(text, add_special_tokens=False)
-    tokens = json.loads(text)
+        return tokenizer.encode(read_text(path), add_special_tokens=False)
+    tokens = read_json(path)
     if not isinstance(tokens, list) or not all(isinstance(token, int) and 0 <= token < len(tokenizer) for token in tokens):
         raise ValueError(f"{path}: --ids wants a list of numbers below {len(tokenizer)}, as `varve tokenize --ids` writes it")
     return tokens
@@ -86,8 +89,22 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def check_arguments(args: argparse.Namespace) -> None:
+    """What can be said before the model is loaded."""
+    for name, least in _LEAST.items():
+        if getattr(args, name) < least:
+            raise ValueError(f"--{name.replace('_', '-')} {getattr(args, name)}: must be at least {least}")
+    for option in ("json", "chart"):
+        path = getattr(args, option)
+        if path and not Path(path).parent.is_dir():
+            raise ValueError(f"--{option} {path}: there is no folder {Path(path).parent}")
+    if args.chart and importlib.util.find_spec("matplotlib") is None:
+        raise ValueError(f"--chart {args.chart}: needs the package matplotlib; pip install matplotlib")
+
+
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """What --json writes."""
+    check_arguments(args)
     if args.threads:
         torch.set_num_threads(args.threads)
     others = load_runs(args.merge)
@@ -95,11 +112,13 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     tokens = read_tokens(args.file, args.ids, tokenizer)
     bos = tokenizer.bos_token_id if getattr(tokenizer, "add_bos_token", False) else None
     windows = cut_windows(tokens, args.ctx, bos, args.windows)
+    if args.decode and args.decode_ctx > len(tokens):
+        raise ValueError(f"--decode-ctx {args.decode_ctx}: the text has {len(tokens)} tokens")
     plans = ([] if args.press else ["q8_0", "t4"]) if args.kv is None else args.kv
     lanes = make_lanes(model.config, plans, args.quantized, args.press, rest=args.rest, num_threads=args.threads, key_pairs=args.key_pairs)
     halves = any(lane.needs_prompt for lane in lanes) or any(other["halves"] for other in others)
-    rows = evaluate_windows(model, windows, lanes, lambda line: print(line, file=sys.stderr), halves)
     prompts = make_prompts(tokenizer, tokens, args.ctx, args.recall) if args.recall else []
+    rows = evaluate_windows(model, windows, lanes, lambda line: print(line, file=sys.stderr), halves)
     if prompts:
         recall = measure_recall(model, tokenizer, prompts, lanes)
         rows = [row | recall[row["plan"]] for row in rows]
@@ -117,16 +136,16 @@ def main(arguments: list[str] | None = None) -> int:
     args = parse_arguments(sys.argv[1:] if arguments is None else arguments)
     try:
         result = run(args)
-    except (Error, ValueError, OSError) as error:
+        print_table(result["rows"])
+        if args.json:
+            Path(args.json).write_text(json.dumps(result, indent=1))
+        if args.chart:
+            from varve.eval.chart import draw_chart
+
+            draw_chart(result["rows"], f"{Path(args.model).stem}, {args.ctx} tokens", args.chart)
+    except (Error, ImportError, ValueError, OSError) as error:
         print(f"varve.eval: {error}", file=sys.stderr)
         return 1
-    print_table(result["rows"])
-    if args.json:
-        Path(args.json).write_text(json.dumps(result, indent=1))
-    if args.chart:
-        from varve.eval.chart import draw_chart
-
-        draw_chart(result["rows"], f"{Path(args.model).stem}, {args.ctx} tokens", args.chart)
     return 0
 
 

@@ -130,7 +130,12 @@ def _plan_lanes(config: Any, plans: list[str], rest: bool, options: dict[str, An
 
 def _quantized_lane(config: Any, text: str) -> Lane:
     backend, _, bits = text.partition(":")
-    lane = Lane(f"QuantizedCache {backend} {bits or 4}", "sdpa", lambda: QuantizedCache(backend, config, nbits=int(bits or 4)))
+    if not (bits or "4").isdecimal():
+        raise ValueError(f"bits must be a number, as in {backend}:4")
+    lane = Lane(
+        f"QuantizedCache {backend} {bits or 4}", plain_attention(config),
+        lambda: QuantizedCache(backend, config, nbits=int(bits or 4)),
+    )
     lane.make()  # raises now if the back end is not there
     return lane
 
@@ -141,6 +146,11 @@ def _press_lane(config: Any, text: str) -> Lane:
     return press_lane(config, text)
 
 
+def plain_attention(config: Any) -> str:
+    """What goes with a cache of transformers. Models whose scores have a cap refuse sdpa."""
+    return "eager" if getattr(config, "attn_logit_softcapping", None) else "sdpa"
+
+
 def make_lanes(
     config: Any, plans: list[str], quantized: list[str] = (), presses: list[str] = (), *, rest: bool = False, **options: Any
 ) -> list[Lane]:
@@ -148,18 +158,19 @@ def make_lanes(
     kvpress with the share of the prompt that they drop ("snapkv:0.5"). With rest, plans with idle= bring a prompt there when
     it has been read.
 
-    A back end that is not installed is left out, with a line that says so.
+    A back end that is not installed is left out, with a line that says so. What is no such row is refused.
     """
-    attention = "eager" if getattr(config, "attn_logit_softcapping", None) else "sdpa"
-    lanes = [Lane("DynamicCache", attention, lambda: DynamicCache(config=config))]
+    lanes = [Lane("DynamicCache", plain_attention(config), lambda: DynamicCache(config=config))]
     if plans:
         lanes += _plan_lanes(config, plans, rest, options)
-    for make, texts in ((_quantized_lane, quantized), (_press_lane, presses)):
+    for option, make, texts in (("--quantized", _quantized_lane, quantized), ("--press", _press_lane, presses)):
         for text in texts:
             try:
                 lanes.append(make(config, text))
-            except (ImportError, ValueError) as error:
+            except ImportError as error:
                 print(f"{text}: left out: {error}")
+            except ValueError as error:
+                raise ValueError(f"{option} {text}: {error}") from error
     if len({lane.name for lane in lanes}) != len(lanes):
         raise Error("a row stands there twice; name every plan, back end and press once")
     return lanes

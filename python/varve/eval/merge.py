@@ -10,14 +10,40 @@ from typing import Any
 _SAME = ("ctx", "windows", "text", "halves", "questions")
 
 
+_ADVICE = "write it with python -m varve.eval --json"
+
+
+def read_text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: is no UTF-8 text: byte {error.start} is {error.object[error.start]:#04x}") from error
+
+
+def read_json(path: str) -> Any:
+    try:
+        return json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: is no JSON: {error}") from error
+
+
+def _check_rows(path: str, rows: Any) -> None:
+    named = isinstance(rows, list) and all(isinstance(row, dict) and isinstance(row.get("plan"), str) for row in rows)
+    if not named or not rows or not isinstance(rows[0].get("perplexity"), (int, float)):
+        raise ValueError(f"{path}: rows are not those of a table whose first row is DynamicCache; {_ADVICE}")
+
+
 def load_runs(paths: list[str]) -> list[dict[str, Any]]:
     """Documents that --json wrote."""
     runs = []
     for path in paths:
-        run = json.loads(Path(path).read_text(encoding="utf-8"))
+        run = read_json(path)
+        if not isinstance(run, dict):
+            raise ValueError(f"{path}: holds {type(run).__name__}, not an object; {_ADVICE}")
         missing = [key for key in (*_SAME, "rows") if key not in run]
         if missing:
-            raise ValueError(f"{path}: {missing[0]} is missing; write it with python -m varve.eval --json")
+            raise ValueError(f"{path}: {missing[0]} is missing; {_ADVICE}")
+        _check_rows(path, run["rows"])
         runs.append(run | {"path": path})
     return runs
 

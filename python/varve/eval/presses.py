@@ -12,7 +12,7 @@ import torch
 import transformers
 from transformers.cache_utils import Cache, DynamicLayer
 
-from varve.eval.lanes import Lane
+from varve.eval.lanes import Lane, plain_attention
 
 
 class HalfLayer(DynamicLayer):
@@ -85,6 +85,6 @@ def press_lane(config: Any, text: str, press: Any = None) -> Lane:
         if name not in classes:
             raise ValueError(f"kvpress has no such press; it has {' '.join(classes)}")
         press, name = classes[name](compression_ratio=ratio), classes[name].__name__.removesuffix("Press")
-    lane = PressLane(f"{name} {ratio:g}", "sdpa", lambda: _half_cache(config), needs_prompt=True, kind="press")
+    lane = PressLane(f"{name} {ratio:g}", plain_attention(config), lambda: _half_cache(config), needs_prompt=True, kind="press")
     lane.press = press
     return lane

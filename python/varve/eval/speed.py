@@ -10,6 +10,7 @@ from transformers.cache_utils import Cache
 
 from varve.eval.lanes import Lane
 
+
 def _read(model: Any, lane: Lane, tokens: list[int]) -> Cache:
     """A cache that has read the tokens."""
     cache = lane.make()
@@ -17,9 +18,9 @@ def _read(model: Any, lane: Lane, tokens: list[int]) -> Cache:
     return cache
 
 
-def _hand_over(model: Any, source: Cache, lane: Lane) -> Cache:
+def _hand_over(model: Any, reader: Lane, source: Cache, lane: Lane) -> Cache:
     """A cache with the rows of another: prefill is the same for all, so it is computed once."""
-    model.set_attn_implementation("sdpa")
+    reader.select(model)  # not varve attention, which wants queries with the rows
     cache = lane.make()
     for layer in range(len(source.layers)):
         cache.update(source.layers[layer].keys, source.layers[layer].values, layer)
@@ -30,12 +31,15 @@ def _hand_over(model: Any, source: Cache, lane: Lane) -> Cache:
 def measure_decode(model: Any, lanes: list[Lane], tokens: list[int], steps: int) -> dict[str, dict[str, float]]:
     """By lane: tokens a second of decoding behind `tokens`, and bytes of the cache at the end.
 
-    The first lane reads the text and hands its exact rows to the others; lanes that drop rows read it themselves.
+    The first lane reads the text and hands its exact rows to the others. Lanes that drop rows read it themselves; all do where
+    layers of the first one have dropped what has left their windows.
     """
     before = model.config._attn_implementation
     first = _read(model, lanes[0], tokens)
+    slides = any(getattr(layer, "is_sliding", False) for layer in first.layers)
     caches = [first] + [
-        _read(model, lane, tokens) if lane.needs_prompt else _hand_over(model, first, lane) for lane in lanes[1:]
+        _read(model, lane, tokens) if slides or lane.needs_prompt else _hand_over(model, lanes[0], first, lane)
+        for lane in lanes[1:]
     ]
     seconds = [0.0] * len(lanes)
     text = torch.tensor([tokens + [tokens[-1]] * (steps + 1)])

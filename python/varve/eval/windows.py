@@ -16,10 +16,14 @@ _PIECE = 64  # tokens at once: where pages of most plans end
 
 
 def cut_windows(tokens: list[int], ctx: int, bos: int | None, max_windows: int) -> list[list[int]]:
-    """Windows of exactly ctx tokens, each with bos first; what is left at the end is not used."""
+    """Windows of exactly ctx tokens, each with bos first; what is left at the end is not used. max_windows: 0 is all."""
+    if ctx < 2:
+        raise ValueError(f"--ctx {ctx}: a window needs at least 2 tokens")
+    if max_windows < 0:
+        raise ValueError(f"--windows {max_windows}: must be at least 0, which is all")
     stride = ctx - 1 if bos is not None else ctx
     count = min(len(tokens) // stride, max_windows or len(tokens))
-    if ctx < 2 or count == 0:
+    if count == 0:
         raise ValueError(f"the text has {len(tokens)} tokens, a window needs {stride} (--ctx {ctx})")
     first = [] if bos is None else [bos]
     return [first + tokens[i * stride : (i + 1) * stride] for i in range(count)]
@@ -120,6 +124,8 @@ def evaluate_windows(
     if halves is None:
         halves = any(lane.needs_prompt for lane in lanes)
     prompt = len(windows[0]) // 2 if halves else 0
+    if len(windows[0]) < prompt + 2:
+        raise ValueError(f"--ctx {len(windows[0])}: a window needs at least 3 tokens where its first half is a prompt")
     scores = [Scores() for _ in lanes]
     before = model.config._attn_implementation
     for number, tokens in enumerate(windows):
