@@ -122,6 +122,22 @@ def decode(model: Any, lane: Lane, tokens: int) -> torch.Tensor:
     return logits
 
 
+def read_prompts(model: Any, lanes: list[Lane], prompt: torch.Tensor, chunk: int) -> None:
+    """Every lane reads the prompt, and then one token more, which is the first lane's for all: so their logits answer the
+    same text and can be compared."""
+    first = expected = None
+    for lane in lanes:
+        model.set_attn_implementation(lane.attention)
+        read_prompt(model, lane, prompt, chunk)
+        first = lane.token if first is None else first
+        lane.token = first
+        logits = decode(model, lane, 1).float()
+        expected = logits if expected is None else expected
+        # In units of the logits' own spread.
+        lane.row["logit_error"] = float((logits - expected).abs().mean() / expected.std())
+        print(f"{lane.name}: prompt read in {lane.row['prefill_s']:.2f} s", file=sys.stderr)
+
+
 def run_turn(model: Any, lane: Lane, tokens: int, device: torch.device) -> None:
     model.set_attn_implementation(lane.attention)
     torch.cuda.synchronize(device)
@@ -205,15 +221,7 @@ def main() -> int:
     prompt = torch.randint(10, args.vocab, (args.batch, args.ctx), generator=torch.Generator().manual_seed(1)).to(device)
     lanes = make_lanes(model.config, args)
     warm_up(model, lanes, prompt)
-    expected = None
-    for lane in lanes:
-        model.set_attn_implementation(lane.attention)
-        read_prompt(model, lane, prompt, args.chunk or args.ctx)
-        logits = decode(model, lane, 1).float()
-        expected = logits if expected is None else expected
-        # Of the first token behind the prompt, in units of the logits' own spread.
-        lane.row["logit_error"] = float((logits - expected).abs().mean() / expected.std())
-        print(f"{lane.name}: prompt read in {lane.row['prefill_s']:.2f} s", file=sys.stderr)
+    read_prompts(model, lanes, prompt, args.chunk or args.ctx)
     for turn in range(args.reps):
         for lane in lanes:
             run_turn(model, lane, args.decode, device)
