@@ -1,5 +1,7 @@
 """Whisper on an EncoderDecoderCache of Varve caches, with a small random model."""
 
+import copy
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: ./dev check python runs these tests")
@@ -101,6 +103,20 @@ def test_a_first_forward_that_broke_off_asks_for_a_reset(model):
         generate(model, cache, "varve")
     cache.reset()
     assert torch.equal(generate(model, cache, "varve"), generate(model, dynamic(model), "eager"))
+
+
+def test_a_copy_of_an_empty_cache_goes_on_by_itself(model):
+    cache = encoder_decoder_cache(model.config, exact_plan(model), num_threads=1)
+    twin = copy.deepcopy(cache)
+    expected = [generate(model, dynamic(model), "eager", sound()[:1]), generate(model, dynamic(model), "eager", sound()[1:])]
+    rows = torch.zeros(1, 4, 150, 32)
+    cache.cross_attention_cache.store.keep(0, rows, rows)  # a forward that breaks off behind its first layer
+    assert cache.cross_attention_cache.get_seq_length() == 150 and twin.cross_attention_cache.get_seq_length() == 0
+    with pytest.raises(varve.Error, match="crop: the first forward is not finished: 1 layers are done"):
+        cache.cross_attention_cache.crop(-1)
+    assert torch.equal(generate(model, twin, "varve", sound()[1:]), expected[1])
+    assert torch.equal(generate(model, cache, "varve", sound()[:1]), expected[0])
+    assert cache.cross_attention_cache.batch_size == twin.cross_attention_cache.batch_size == 1
 
 
 def test_a_full_cache_refuses_another_sound(model):

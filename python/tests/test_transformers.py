@@ -168,6 +168,43 @@ def test_assisted_decoding_crops():
     assert torch.equal(generate(model, inputs, cache, assistant_model=assistant), expected)
 
 
+@pytest.mark.parametrize("attention", ["varve", "eager"])
+@pytest.mark.parametrize("family", ["Mistral", "Gemma2"])
+def test_assisted_decoding_of_a_second_answer(family, attention):
+    """Layers with windows of 40 tokens have dropped rows by then; candidates are cropped all the same."""
+    model, assistant = make_model(family, attention), make_model(family, num_hidden_layers=1)
+    options = dict(num_assistant_tokens=30, num_assistant_tokens_schedule="constant", assistant_confidence_threshold=0.0)
+    assistant.generation_config.update(**options)
+
+    def answer_twice(cache):
+        answer = generate(model, make_inputs(1, 150, padding=()), cache, 20)
+        longer = torch.cat([answer, make_inputs(1, 30, padding=(), seed=9)["input_ids"]], 1)
+        again = dict(input_ids=longer, attention_mask=torch.ones_like(longer))
+        return generate(model, again, cache, 60, assistant_model=assistant)
+
+    cache, crops = make_cache(model, f"{exact_plan(model)},page=16"), []
+    cache.crop = lambda tokens: crops.append(tokens) or VarveCache.crop(cache, tokens)
+    found = answer_twice(cache)
+    assert min(crops) < -20
+    model.set_attn_implementation("eager")
+    assert torch.equal(found, answer_twice(DynamicCache(config=model.config)))
+    live = cache.native.describe(cache.sequences[0], 0)["live_rows"]
+    assert live <= 40 + 64 + 16, "the window, what may be cropped, a page"
+
+
+def test_assisted_decoding_is_refused_at_once_where_the_plan_drops_what_a_crop_needs():
+    model = make_model("Mistral")
+    cache, enough = make_cache(model, "f16,window=48"), make_cache(model, "f16,window=104")
+    inputs = make_inputs(1, 100, padding=())
+    for turn in range(2):
+        with pytest.raises(varve.Error, match="layer 0: tokens cannot be cropped, since window=48 of the plan.*use window=104"):
+            generate(model, inputs, cache, assistant_model=make_model("Mistral", num_hidden_layers=1))
+        assert cache.get_seq_length() == 100 * turn
+        with torch.no_grad():
+            model(inputs["input_ids"], past_key_values=cache)
+    enough.activate_past_recording()
+
+
 def test_a_conversation_goes_on_in_the_same_cache():
     model = make_model("Qwen3")
     first = make_inputs(1, 50, padding=())
@@ -176,6 +213,50 @@ def test_a_conversation_goes_on_in_the_same_cache():
     longer = torch.cat([answer, make_inputs(1, 30, padding=(), seed=9)["input_ids"]], 1)
     again = dict(input_ids=longer, attention_mask=torch.ones_like(longer))
     assert torch.equal(generate(model, again, cache), reference(model, again))
+
+
+def test_a_prompt_that_has_not_come_does_not_end():
+    model = make_model()
+    ends = []
+    cache = make_cache(model, POLICY.replace("h2o", "snapkv"), on_retention=lambda event: ends.append(event.next_position))
+    cache.end_prompt()
+    with torch.no_grad():
+        model(**make_inputs(1, 150, padding=()), past_key_values=cache)
+        assert not ends
+        model(torch.ones(1, 1, dtype=torch.long), past_key_values=cache)
+    assert set(ends) == {150}, "where the first single token comes"
+
+
+def test_a_cache_is_initialized_when_it_has_rows():
+    model = make_model()
+    cache = make_cache(model)
+    assert not cache.is_initialized
+    with torch.no_grad():
+        model(**make_inputs(2), past_key_values=cache)
+    assert cache.is_initialized
+    cache.reset()
+    assert not cache.is_initialized
+
+
+@pytest.mark.parametrize("attention, plan", [("varve", None), ("varve", POLICY), ("sdpa", None)])
+def test_under_autocast_keys_and_values_are_stored_in_one_type(monkeypatch, attention, plan):
+    """RoPE leaves keys in f32 there, values are bf16; a cache on a GPU takes one type."""
+    model, types = make_model(attention=attention), set()
+    for name, first in (("append_attend_batch", 2), ("append_batch", 2), ("append", 2)):
+        plain = getattr(_native.Step, name)
+
+        def spy(step, *arguments, plain=plain, first=first, **options):
+            types.add((arguments[first].dtype, arguments[first + 1].dtype))
+            return plain(step, *arguments, **options)
+
+        monkeypatch.setattr(_native.Step, name, spy)
+    ids = make_inputs(1, 150, padding=())["input_ids"]
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = model(ids, past_key_values=make_cache(model, plan)).logits
+        model.set_attn_implementation("eager")
+        expected = model(ids, past_key_values=DynamicCache(config=model.config)).logits
+    assert types == {(torch.float32, torch.float32)}
+    assert (logits - expected).float().abs().mean() < 0.02 * expected.float().std()
 
 
 PLANS = [
@@ -233,7 +314,7 @@ def test_sliding_layers_give_their_memory_back():
     cache = make_cache(model, "f16,page=16")
     generate(model, make_inputs(1, 300, padding=()), cache)
     live = [cache.native.describe(cache.sequences[0], layer)["live_rows"] for layer in range(4)]
-    assert live[0] == live[2] <= 40 + 16 and live[1] == live[3] == 339
+    assert live[0] == live[2] <= 40 + 64 + 16 and live[1] == live[3] == 339, "the window, 64 tokens to crop, a page"
     with pytest.raises(varve.Error, match="activate_past_recording"):
         cache.crop(-100)
     recording = make_cache(model, "f16,page=16")

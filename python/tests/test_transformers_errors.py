@@ -6,12 +6,14 @@ import weakref
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: ./dev check python runs these tests")
-pytest.importorskip("transformers", reason="transformers is not installed: ./dev check python has it")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed: ./dev check python has it")
 
-from test_transformers import POLICY, generate, make_cache, make_inputs, make_model  # noqa: E402
+from test_transformers import POLICY, SMALL, generate, make_cache, make_inputs, make_model  # noqa: E402
 
 import varve  # noqa: E402
 from varve.transformers import VarveCache, exact_plan  # noqa: E402
+
+ALL_ATTENTION_FUNCTIONS = transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS
 
 
 def run(model, cache, **inputs):
@@ -61,6 +63,37 @@ def test_weights_of_attention_are_refused():
     model = make_model()
     with pytest.raises((varve.Error, ValueError), match="attn_implementation"):
         run(model, make_cache(model), **make_inputs(2), output_attentions=True)
+
+
+def make_gpt_oss():
+    """Its heads have sinks: a column of scores that belongs to no row."""
+    torch.manual_seed(1)
+    config = transformers.GptOssConfig(**SMALL | dict(num_local_experts=2, num_experts_per_tok=1, sliding_window=40))
+    return transformers.GptOssForCausalLM(config).eval()
+
+
+def test_sinks_of_attention_are_refused_and_eager_attention_has_them():
+    model, inputs = make_gpt_oss(), make_inputs(1, 60, padding=())
+    model.set_attn_implementation("varve")
+    cache = make_cache(model)
+    for rows in (cache, None):
+        with pytest.raises(varve.Error, match='s_aux: this model.s scores need it.*use attn_implementation "eager"'):
+            run(model, rows, **inputs)
+    assert cache.get_seq_length() == 0 and cache.batch_size == -1
+    model.set_attn_implementation("eager")
+    logits = run(model, cache, **inputs).logits
+    torch.testing.assert_close(logits, run(model, transformers.DynamicCache(config=model.config), **inputs).logits, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["s_aux", "sinks", "position_bias", "indices", "block_indices"])
+def test_arguments_that_change_scores_are_refused(name):
+    model = make_model()
+    cache = make_cache(model)
+    run(model, cache, **make_inputs(1, 20, padding=()))
+    with pytest.raises(varve.Error, match=f"^{name}: this model.s scores need it"):
+        run(model, cache, input_ids=torch.ones(1, 3, dtype=torch.long), **{name: torch.zeros(1)})
+    run(model, cache, input_ids=torch.ones(1, 3, dtype=torch.long), **{name: None})
+    assert cache.get_seq_length() == 23
 
 
 def test_a_class_that_never_calls_the_attention_function():
@@ -146,6 +179,31 @@ def test_a_forward_that_broke_off_is_rolled_back():
         run(model, cache, **make_inputs(2))
     run(model, cache, **make_inputs(2))
     assert cache.get_seq_length() == 70
+
+
+@pytest.mark.parametrize("attention", ["varve", "sdpa"])
+@pytest.mark.parametrize("shape, message", [
+    ((1, 2, 9, 32), "layer 1: 9 tokens in a batch of 1, layers before it had 10 in a batch of 1; the forward has been rolled back"),
+    ((2, 2, 10, 32), "holds a batch of 1, this one has 2"),
+])
+def test_layers_with_other_tokens_than_the_first(attention, shape, message):
+    model = make_model(attention=attention)
+    cache = make_cache(model)
+
+    def update(layer, rows):
+        key, value = cache.update(rows, rows, layer)
+        if attention == "varve":
+            ALL_ATTENTION_FUNCTIONS["varve"](model.model.layers[layer].self_attn, rows.repeat_interleave(3, 1), key, value, None)
+
+    update(0, torch.ones(1, 2, 10, 32))
+    with pytest.raises(varve.Error, match=message):
+        update(1, torch.ones(shape))
+    assert cache.get_seq_length() == 0 and cache.stats()["sequences"] == 0
+    with pytest.raises(varve.Error, match="layer 2: no forward is open, and one begins with layer 0"):
+        update(2, torch.ones(shape))
+    for layer in range(4):
+        update(layer, torch.ones(shape))
+    assert cache.get_seq_length() == shape[2]
 
 
 @pytest.mark.parametrize("attention", ["varve", "sdpa"])
@@ -307,12 +365,27 @@ def test_rows_of_a_padded_batch_are_no_tensor():
     assert cache.native.read_rows(cache.sequences[1], 0, "k").shape == (2, 70, 32)
 
 
-def test_training_and_layers_by_themselves():
+def test_a_selection_of_no_rows():
     model = make_model()
-    model.train()
-    with pytest.raises(varve.Error, match="no gradient"):
-        model(**make_inputs(2), past_key_values=make_cache(model))
     cache = make_cache(model)
+    for indices in ([], [0], torch.tensor([True])):
+        cache.batch_select_indices(indices)
+    cache.batch_repeat_interleave(2)
+    cache.reorder_cache(torch.tensor([0]))
+    assert cache.batch_size == -1, "of an empty cache nothing can be chosen, and nothing happens"
+    run(model, cache, **make_inputs(2))
+    for choose in (
+        lambda: cache.batch_select_indices([]), lambda: cache.batch_select_indices(torch.zeros(2, dtype=torch.bool)),
+        lambda: cache.batch_select_indices(torch.zeros(0, dtype=torch.long)), lambda: cache.batch_repeat_interleave(0),
+        lambda: cache.reorder_cache(torch.zeros(0, dtype=torch.long)),
+    ):
+        with pytest.raises(varve.Error, match=r"no row of the batch was chosen; call reset\(\)"):
+            choose()
+    assert cache.batch_size == 2 and cache.get_seq_length() == 70
+
+
+def test_layers_by_themselves():
+    cache = make_cache(make_model())
     with pytest.raises(varve.Error, match="call this on the cache"):
         cache.layers[0].crop(-1)
 

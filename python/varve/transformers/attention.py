@@ -15,9 +15,14 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from varve._native import Error
 from varve.transformers.dense import dense_attention
+from varve.transformers.gradient import ADVICE
 
 NAME = "varve"
 MARK = "_varve_rows"  # attribute of marked keys
+
+# What some models hand over beside queries and rows, by the names that transformers has for it: sinks of attention (GPT-OSS,
+# MiMo-V2), biases of scores (T5), choices of rows (DeepSeek-V3.2, MiniMax-M3).
+_CHANGE_SCORES = ("s_aux", "sinks", "position_bias", "indices", "block_indices")
 
 
 def varve_mask(
@@ -51,12 +56,19 @@ def varve_mask(
     )
 
 
-def _refusal(output_attentions: bool | None, with_gradient: bool, dropout: float) -> str | None:
-    if output_attentions:
+def _refusal(with_gradient: bool, dropout: float, kwargs: dict[str, Any]) -> str | None:
+    """kwargs: of the attention function, without those that it knows."""
+    if kwargs.get("output_attentions"):
         return 'output_attentions: weights are never whole in memory; use model.set_attn_implementation("eager")'
+    for name in _CHANGE_SCORES:
+        if kwargs.get(name) is not None:
+            return (f"{name}: this model's scores need it, and varve attention does not know it; use "
+                    'attn_implementation "eager": then VarveCache hands out decoded rows')
     if with_gradient:
-        return 'varve attention has no gradient; train with model.set_attn_implementation("sdpa")'
-    return "varve attention has no dropout; call model.eval()" if dropout else None
+        return f"varve attention on a cache has no gradient; {ADVICE}"
+    if dropout:
+        return 'varve attention has no dropout; call model.eval(), or train with model.set_attn_implementation("sdpa")'
+    return None
 
 
 def varve_attention(
@@ -77,7 +89,8 @@ def varve_attention(
         raise Error("cross attention has no rows: its first forward broke off; call reset() on the cache and run it again")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     rows = getattr(key, MARK, None)
-    refusal = _refusal(kwargs.get("output_attentions"), module.training and query.requires_grad, dropout)
+    trains = rows is not None and module.training and any(tensor.requires_grad for tensor in (query, key, value))
+    refusal = _refusal(trains, dropout, kwargs)
     if refusal:
         if rows is not None:
             rows.store.abort()

@@ -12,7 +12,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from varve import _native
 from varve.transformers.attention import MARK, NAME
-from varve.transformers.model_plan import plan_with_windows, shape_of, windows_of
+from varve.transformers.model_plan import check_croppable, plan_with_windows, shape_of, windows_of
 from varve.transformers.store import Store
 
 
@@ -72,7 +72,7 @@ class VarveLayer(CacheLayerMixin):
         store.check_rows(self._index, key_states, value_states)
         if not cache.uses_varve_attention:
             return store.append_and_decode(self._index, key_states, value_states)
-        marked = key_states.detach()  # of its own, so that the caller's tensor has no mark
+        marked = key_states.view_as(key_states)  # of its own, so that the caller's tensor has no mark
         setattr(marked, MARK, MarkedRows(store, self._index))
         store.unattended = self._index
         return marked, value_states
@@ -206,6 +206,10 @@ class VarveCache(Cache):
         return len(self.store.sequences) or -1
 
     @property
+    def is_initialized(self) -> bool:
+        return bool(self.store.sequences)
+
+    @property
     def uses_varve_attention(self) -> bool:
         return self._model_config._attn_implementation == NAME
 
@@ -215,16 +219,14 @@ class VarveCache(Cache):
 
     def begin_prompt(self) -> None:
         """What comes next is a prompt again: plans with fold= fold it, until `end_prompt` or the next single token."""
-        self.store.prompt_ended = False
-        for sequence in self.store.sequences:
-            self.native.begin_prompt(sequence)
+        self.store.begin_prompt()
 
     def end_prompt(self) -> None:
         """The prompt is complete. A forward of a single token says so by itself."""
         self.store.end_prompt()
 
     def __deepcopy__(self, memo: dict) -> VarveCache:
-        """Shares the native cache and every page; each of the two goes on by itself."""
+        """Shares the native cache and every page; each of the two goes on by itself. They take turns forward by forward."""
         twin = copy.copy(self)
         twin.store = self.store.fork()
         twin.layers = [self.layer_class(twin, i, window) for i, window in enumerate(self.store.windows)]
@@ -239,10 +241,15 @@ class VarveCache(Cache):
 
     def batch_select_indices(self, indices: Any) -> None:
         """indices: a tensor of rows or of bools, or a sequence of rows."""
-        self.store.select(torch.arange(len(self.store.sequences))[torch.as_tensor(indices).cpu()].tolist())
+        if not self.store.sequences:
+            return
+        chosen = torch.as_tensor(indices).cpu()
+        chosen = chosen if chosen.numel() else chosen.long()  # an empty list has no type of its own
+        self.store.select(torch.arange(len(self.store.sequences))[chosen].tolist())
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        self.store.select([row for row in range(len(self.store.sequences)) for _ in range(repeats)])
+        if self.store.sequences:
+            self.store.select([row for row in range(len(self.store.sequences)) for _ in range(repeats)])
 
     def crop(self, tokens_to_remove: int) -> None:
         if tokens_to_remove > 0:
@@ -250,7 +257,9 @@ class VarveCache(Cache):
         self.store.crop(-tokens_to_remove)
 
     def activate_past_recording(self) -> None:
-        """Keeps what sliding layers would drop, so that `crop` can go back. Before the first token."""
+        """Keeps what sliding layers would drop, so that `crop` can go back to any token. Before the first token; later it changes
+        nothing: up to 64 tokens can be cropped, as assisted decoding does with its candidates."""
+        check_croppable(self.plan, self.store.windows)
         if any(self.store.windows) and not self.store.sequences:
             self._keeps_windows = True
             self.store = self._make_store()

@@ -11,6 +11,7 @@ from varve import _native
 from varve.transformers.attention import MARK
 from varve.transformers.cache import VarveCache, VarveLayer
 from varve.transformers.dense import dense_attention
+from varve.transformers.gradient import without_gradient
 from varve.transformers.store import Store
 
 
@@ -28,19 +29,25 @@ class CrossRows:
             return output.transpose(1, 2).contiguous()
         if mask is not None:
             raise _native.Error('a mask on cross attention: use model.set_attn_implementation("sdpa")')
-        return self.store.attend_rows(self.layer, query.detach(), scale, soft_cap)
+        output = self.store.attend_rows(self.layer, query.detach(), scale, soft_cap)
+        return without_gradient(output, query, self.store.source)
 
 
 class CrossStore(Store):
     """Rows of an encoder: all at once, never more. Rows of a batch that are equal (beams) are stored once."""
 
-    def reset(self) -> None:
-        super().reset()
-        self.waiting: list[tuple[torch.Tensor, torch.Tensor]] = []
+    def leave_batch(self) -> None:
+        super().leave_batch()
+        self.source = torch.zeros(0)  # asks for a gradient if one of the rows did
 
     def abort(self) -> None:
         super().abort()
-        self.waiting = []
+        self.waiting: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def fork(self) -> CrossStore:
+        twin = super().fork()
+        twin.waiting = []
+        return twin
 
     def check_idle(self, call: str) -> None:
         if self.waiting:
@@ -53,10 +60,13 @@ class CrossStore(Store):
         """Takes the layer's rows; behind the last layer they go into the cache."""
         if self.sequences:
             raise _native.Error("cross attention came with new rows, but the cache is full; call reset() between sounds")
+        self.turns.take(self)
         del self.waiting[layer:]  # a forward that was broken off before
         if len(self.waiting) != layer:
             raise _native.Error(f"layer {layer} of cross attention came before layer {len(self.waiting)}")
-        self.waiting.append((key.detach(), value.detach()))
+        if key.requires_grad or value.requires_grad:
+            self.source = torch.zeros(0, requires_grad=True)
+        self.waiting.append((key.detach(), value.detach().to(key.dtype)))
         if layer + 1 < self.shape.num_layers:
             return
         batch, _, num_rows, _ = key.shape
@@ -107,7 +117,7 @@ class VarveCrossLayer(VarveLayer):
         if not self.is_initialized:
             return None
         if not self._cache.uses_varve_attention:
-            return self._store.decoded(self._index, self._store.dtype)[part]
+            return without_gradient(self._store.decoded(self._index, self._store.dtype)[part], self._store.source)
         handle = torch.empty(0, dtype=self._store.dtype, device=self._store.device)
         setattr(handle, MARK, CrossRows(self._store, self._index, False))
         return handle
@@ -127,7 +137,7 @@ class VarveCrossLayer(VarveLayer):
         if not self._cache.uses_varve_attention:
             store.keep(self._index, key_states, value_states)
             return key_states, value_states
-        marked = key_states.detach()
+        marked = key_states.view_as(key_states)
         setattr(marked, MARK, CrossRows(store, self._index, True))
         store.unattended = self._index
         return marked, value_states

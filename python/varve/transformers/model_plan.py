@@ -12,6 +12,7 @@ from varve._native import Error, Plan, Shape
 
 _DROPPING = ("evict", "window", "fold")  # clauses after which rows are missing
 _RESTING = ("idle", "idle_k", "idle_v")
+CROP_MARGIN = 64  # tokens that stay behind a window of the model, so that candidates of assisted decoding can be cropped
 _EXACT = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 
 
@@ -90,24 +91,45 @@ def _layers_of(text: str | int, num_layers: int) -> range:
     return range(int(first), int(last) + 1 if last else num_layers)
 
 
+def _rule_of_layer(plan: Plan, num_layers: int) -> list[dict] | None:
+    """None if a rule names layers that are not there."""
+    found: list[dict] = [{} for _ in range(num_layers)]
+    for rule in rules_of(plan):
+        layers = _layers_of(rule["layers"], num_layers)
+        if layers.stop > num_layers:
+            return None
+        for layer in layers:
+            found[layer] = {key: value for key, value in rule.items() if key != "layers"}
+    return found
+
+
+def check_croppable(plan: Plan, windows: list[int]) -> None:
+    """Raises where the plan's own window= drops what a crop must find in a layer with a window."""
+    for layer, (rule, window) in enumerate(zip(_rule_of_layer(plan, len(windows)) or [], windows)):
+        kept = rule.get("window", window + CROP_MARGIN)
+        if window and kept < window + CROP_MARGIN:
+            raise Error(
+                f"layer {layer}: tokens cannot be cropped, since window={kept} of the plan drops rows that the model's window of "
+                f"{window} sees again then; use window={window + CROP_MARGIN} or more there, or none"
+            )
+
+
 def plan_with_windows(plan: Plan, windows: list[int]) -> Plan:
-    """The plan, in which layers with a window of their own also drop what no query can see any more.
+    """The plan, in which layers with a window of their own also drop what no query can see any more: neither now nor when up to
+    CROP_MARGIN tokens are cropped.
 
     Where the plan has a policy or a window for such a layer already, the stricter one holds.
     """
     if not any(windows):
         return plan
-    rule_of_layer: list[dict] = [{} for _ in windows]
-    for rule in rules_of(plan):
-        layers = _layers_of(rule["layers"], len(windows))
-        if layers.stop > len(windows):
-            return plan  # making the cache says what is wrong
-        for layer in layers:
-            rule_of_layer[layer] = {key: value for key, value in rule.items() if key != "layers"}
+    rule_of_layer = _rule_of_layer(plan, len(windows))
+    if rule_of_layer is None:
+        return plan  # making the cache says what is wrong
     rules = []
     for layer, (rule, window) in enumerate(zip(rule_of_layer, windows)):
         if window and "evict" not in rule and "fold" not in rule:
-            rule = rule | {"window": min(window, rule.get("window", window))}
+            kept = window + CROP_MARGIN
+            rule = rule | {"window": min(kept, rule.get("window", kept))}
         if rule:
             rules.append({"layers": str(layer)} | rule)
     return Plan.from_json(json.dumps({"rules": rules}))

@@ -11,7 +11,9 @@ import torch
 from varve._native import Cache, Error
 from varve.transformers.dense import dense_attention
 from varve.transformers.forward import Forward, Spans
-from varve.transformers.model_plan import check_dtype, drops_rows, pair_order
+from varve.transformers.gradient import without_gradient
+from varve.transformers.model_plan import CROP_MARGIN, check_dtype, drops_rows, pair_order
+from varve.transformers.turns import Turns
 
 
 class Store:
@@ -19,6 +21,9 @@ class Store:
 
     def __init__(self, cache: Cache, windows: list[int], user_plan: Any, key_pairs: bool = False) -> None:
         self.cache = cache
+        self.turns = Turns(cache)  # with the stores of copies
+        self.forward: Forward | None = None
+        self.sequences: list[int] = []
         self.shape = cache.shape
         self.device = torch.device(cache.device)
         # Order in which the channels of keys and queries are stored; None: as they come.
@@ -30,9 +35,7 @@ class Store:
         self.reset()
 
     def reset(self) -> None:
-        if getattr(self, "forward", None) is not None:
-            self.forward.abort(self.cache)
-        self.forward: Forward | None = None
+        self.abort()
         self.leave_batch()
         self.num_tokens = 0  # seen, padding included
         self.valid: torch.Tensor | None = None  # [batch, num_tokens] bool: what is no padding; None: all
@@ -42,15 +45,18 @@ class Store:
 
     def leave_batch(self) -> None:
         """What the first rows have settled is open again."""
-        for sequence in getattr(self, "sequences", []):
-            self.cache.free(sequence)
-        self.sequences: list[int] = []
+        sequences, self.sequences = self.sequences, []
+        self.turns.free(sequences)
         self.dtype: torch.dtype | None = None
         self.module = lambda: None  # a weak reference to the first layer's attention
 
     def fork(self) -> Store:
-        """A batch with the same tokens in the same native cache; pages are shared."""
-        self.check_idle("deepcopy")
+        """A batch with the same tokens in the same native cache; pages are shared.
+
+        The two take turns forward by forward: where one begins, or is cropped, reordered or copied, a forward of the other
+        that was broken off is rolled back.
+        """
+        self.take_turn("deepcopy")
         # First: a twin that fails half-made would free what is ours.
         forks = self.forks_of(list(enumerate(self.sequences)))
         twin = copy.copy(self)
@@ -72,9 +78,10 @@ class Store:
     def __del__(self) -> None:
         """A twin may go on with the native cache, so what was ours is given back."""
         try:
-            self.reset()
+            self.abort()
         except Error:
-            return  # a twin's forward is open
+            pass  # an observer runs: the step goes with its last reference
+        self.turns.free(self.sequences)
 
     # --- lengths ---
 
@@ -95,7 +102,7 @@ class Store:
 
     def check_rows(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
         """Once per forward: layers whose rows are like those of the one before pass at once. A refusal ends the forward."""
-        rows_seen = (key.shape, value.shape, key.dtype, key.device)
+        rows_seen = (key.shape, value.shape, key.dtype, value.dtype, key.device)
         try:
             if rows_seen != self.rows_seen:
                 self.check_new_rows(layer, key, value)
@@ -115,6 +122,7 @@ class Store:
 
     def check_new_rows(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
         check_dtype(key.dtype)
+        check_dtype(value.dtype)
         if key.device != self.device:
             raise Error(f"layer {layer}: rows are on {key.device}, the cache is on {self.device}; a VarveCache has one "
                         f"device: VarveCache(config, plan, device=\"{key.device}\"), with the whole model there")
@@ -136,6 +144,7 @@ class Store:
     def begin(self, layer: int, batch: int, num_tokens: int, mask: torch.Tensor | None, dtype: torch.dtype) -> Forward:
         """The open forward, or a new one when its first layer comes."""
         if self.forward is not None and layer not in self.forward.done:
+            self.check_same_tokens(layer, batch, num_tokens)
             return self.forward
         if self.forward is not None:
             done = len(self.forward.done)
@@ -144,7 +153,13 @@ class Store:
                 f"the forward before ended after {done} of {self.shape.num_layers} layers; its tokens have been "
                 "rolled back: run it again. A model that uses fewer layers needs a config that says so"
             )
+        if layer:
+            raise Error(
+                f"layer {layer}: no forward is open, and one begins with layer 0; reset() and turns of a copy of the cache end "
+                "a forward: run it again"
+            )
         spans = self.spans_of(batch, num_tokens, mask)
+        self.turns.take(self)
         if num_tokens == 1 and self.num_tokens and not self.prompt_ended:
             self.end_prompt()
         is_first = not self.sequences
@@ -160,6 +175,16 @@ class Store:
         self.forward.is_first = is_first
         self.dtype = dtype
         return self.forward
+
+    def check_same_tokens(self, layer: int, batch: int, num_tokens: int) -> None:
+        """All layers of a forward have the same tokens, so rows are cut by the spans of the first one."""
+        spans = self.forward.spans
+        if (len(spans.starts), spans.num_tokens) != (batch, num_tokens):
+            self.abort()
+            raise Error(
+                f"layer {layer}: {num_tokens} tokens in a batch of {batch}, layers before it had {spans.num_tokens} in a batch of "
+                f"{len(spans.starts)}; the forward has been rolled back: give every layer the same tokens"
+            )
 
     def spans_of(self, batch: int, num_tokens: int, mask: torch.Tensor | None) -> Spans:
         if mask is None:
@@ -204,6 +229,7 @@ class Store:
             self.valid = torch.cat([self.all_valid(), forward.spans.valid()], 1)
         self.num_tokens += forward.spans.num_tokens
         self.forward = None
+        self.turns.free_left()
 
     def abort(self) -> None:
         """Of the open forward nothing stays; of the first one its batch does not stay either."""
@@ -214,8 +240,18 @@ class Store:
         forward.abort(self.cache)
         if forward.is_first:
             self.leave_batch()
+        self.turns.free_left()
+
+    def begin_prompt(self) -> None:
+        self.turns.take(self)
+        self.prompt_ended = False
+        for sequence in self.sequences:
+            self.cache.begin_prompt(sequence)
 
     def end_prompt(self) -> None:
+        if not self.sequences:
+            return  # the prompt is still to come
+        self.turns.take(self)
         for sequence in self.sequences:
             self.cache.end_prompt(sequence)
         self.prompt_ended = True
@@ -232,8 +268,9 @@ class Store:
         if layer == 0:
             if self.module() not in (None, module):
                 raise Error("the cache holds rows of another model; make a new VarveCache, or call reset()")
+        sources = query, key, value
         query, key = self.ordered(query), self.ordered(key)
-        value = value.detach() if value.requires_grad else value
+        value = value.detach().to(key.dtype)  # under autocast RoPE leaves keys in another type
         batch, _, num_tokens, _ = query.shape
         forward = self.begin(layer, batch, num_tokens, mask, key.dtype)
         try:
@@ -244,7 +281,7 @@ class Store:
             self.abort()
             raise
         self.end_layer(layer)
-        return output
+        return without_gradient(output, *sources)
 
     def append_and_attend(self, layer, forward, query, key, value, scale, soft_cap) -> torch.Tensor:
         spans = forward.spans
@@ -295,7 +332,8 @@ class Store:
                 f"the plan's {', '.join(c + '=' for c in self.dropping)} leaves rows out, which only varve attention "
                 'knows of; call model.set_attn_implementation("varve")'
             )
-        key, value = key.detach(), value.detach()
+        sources = key, value
+        key, value = key.detach(), value.detach().to(key.dtype)
         batch, _, num_tokens, _ = key.shape
         forward = self.begin(layer, batch, num_tokens, None, key.dtype)
         stored = self.ordered(key)
@@ -311,7 +349,7 @@ class Store:
             self.abort()
             raise
         self.end_layer(layer)
-        return rows
+        return without_gradient(rows[0], *sources), without_gradient(rows[1], *sources)
 
     def decoded(self, layer: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
         """All live rows, [batch, kv_heads, rows, dim]; sequences must have the same number."""
@@ -332,7 +370,9 @@ class Store:
 
     def select(self, rows: list[int]) -> None:
         """Row i of the batch becomes what row rows[i] was. Pages are shared, not copied."""
-        self.check_idle("reorder_cache")
+        self.take_turn("reorder_cache")
+        if not rows:
+            raise Error("reorder_cache: no row of the batch was chosen; call reset() to make the cache empty")
         unknown = [row for row in rows if not 0 <= row < len(self.sequences)]
         if unknown:
             raise Error(f"row {unknown[0]} is outside the batch of {len(self.sequences)}")
@@ -349,7 +389,7 @@ class Store:
 
     def crop(self, num_tokens: int) -> None:
         """Forgets the last num_tokens of every row: all rows or none."""
-        self.check_idle("crop")
+        self.take_turn("crop")
         num_tokens = min(num_tokens, self.num_tokens)
         if not num_tokens:
             return
@@ -380,9 +420,15 @@ class Store:
             first = pages[0].first_position if pages else 0
             if first > max(0, position - window + 1):
                 raise Error(
-                    f"crop: layer {layer} has dropped what the window of {window} tokens needs at position {position}; call "
-                    "activate_past_recording() before the first token to keep it"
+                    f"crop: layer {layer} has dropped what the window of {window} tokens needs at position {position}; up to "
+                    f"{CROP_MARGIN} tokens can be cropped (fewer with window= in the plan), more after "
+                    "activate_past_recording() before the first token"
                 )
+
+    def take_turn(self, call: str) -> None:
+        """Refused where a forward of our own is open; one of a twin ends."""
+        self.check_idle(call)
+        self.turns.take(self)
 
     def check_idle(self, call: str) -> None:
         if self.forward is not None:
