@@ -271,6 +271,48 @@ VARVE_CUDA_TEST(Attention, OfKernelsInTurnTakesOneWorkspace) {
   }
 }
 
+// Calls with many pages of t3 or t2 have a kernel of 12 warps, which computes scores ahead.
+VARVE_CUDA_TEST(Attention, LooksAheadWhereThereAreManyPages) {
+  uint64_t seed = 660;
+  for (const DeviceRung rung : {kT3, kT2}) {
+    for (const int splits : {0, 3}) {
+      CaseSpec spec;
+      spec.seed = ++seed;
+      spec.max_pages = 4096;
+      spec.splits = splits;
+      // Several pages a warp, pages for a few warps, none.
+      spec.sequences = {
+          Pages(rung, rung, 64 * 99 + 17, 64, splits == 3), Pages(rung, rung, 64 * 3 + 40, 64), {}};
+      spec.sequences[0].push_back({kF16, kF16, 30, false});
+      Expect(spec, DeviceRungName(rung), splits);
+    }
+  }
+}
+
+VARVE_CUDA_TEST(Attention, GivesPagesWithoutALiveRowNoMass) {
+  uint64_t seed = 520;
+  for (const DeviceRung rung : kRungs) {
+    for (const int page_tokens : {64, 128}) {
+      CaseSpec spec;
+      spec.seed = ++seed;
+      spec.page_tokens = page_tokens;
+      spec.sequences = {Pages(rung, rung, 5 * page_tokens, page_tokens, true),
+                        Pages(rung, rung, page_tokens + 5, page_tokens)};
+      for (const size_t page : {0, 3, 4}) spec.sequences[0][page].dead = true;
+      for (PageSpec& page : spec.sequences[1]) page.dead = true;
+      Expect(spec, DeviceRungName(rung), page_tokens);
+      if (page_tokens == 64) {
+        spec.max_pages = 4096;
+        Expect(spec, DeviceRungName(rung), 4096);
+      }
+      if (rung != kT3 && rung != kT2) {
+        spec.tiling = Tiling::kTiles;
+        Expect(spec, DeviceRungName(rung), -page_tokens);
+      }
+    }
+  }
+}
+
 VARVE_CUDA_TEST(Attention, CapsScores) {
   CaseSpec spec;
   spec.seed = 800;
