@@ -93,6 +93,6 @@ void AddModelsCommand(CLI::App& app, int* exit_code) {
       "for run, eval and bench, those of speech for transcribe.\n\n"
       "Examples:\n"
       "  varve models\n"
-      "  varve run -m smollm2 -p 'What is the capital of France?'");
+      "  varve run -m smollm2 -p 'What is the capital of France?' --temp 0");
   command->callback(varve::cli::Action(json, varve::cli::ListModels, exit_code));
 }

@@ -32,7 +32,7 @@ constexpr char kFooter[] =
     "Examples:\n"
     "  varve run -p 'The old house stood'                  # the embedded model\n"
     "  varve run -m model.gguf -f story.txt -n 500 --kv q4_0r --temp 0\n"
-    "  varve run -m smollm2 -p 'What is the capital of France?'   # a model with a chat "
+    "  varve run -m smollm2 -p 'What is the capital of France?' --temp 0   # a model with a chat "
     "template\n"
     "  varve run -m smollm2 --kv q8_0 --save talk.varve    # a conversation; /help in it says "
     "more\n"
