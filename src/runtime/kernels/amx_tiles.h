@@ -11,8 +11,8 @@
 #ifndef VARVE_RUNTIME_KERNELS_AMX_TILES_H_
 #define VARVE_RUNTIME_KERNELS_AMX_TILES_H_
 
-#include <stddef.h>
-#include <stdint.h>
+#include <stddef.h>  // NOLINT(modernize-deprecated-headers)
+#include <stdint.h>  // NOLINT(modernize-deprecated-headers)
 
 namespace varve {
 
