@@ -10,6 +10,8 @@
 
 #include "runtime/kernels/amx_tiles.h"
 
+// Each of the two that include this has kernels of its own.
+// NOLINTBEGIN(misc-definitions-in-headers)
 namespace varve {
 namespace {
 
@@ -190,5 +192,6 @@ bool HasAmxVectors() {
 
 }  // namespace
 }  // namespace varve
+// NOLINTEND(misc-definitions-in-headers)
 
 #endif  // VARVE_RUNTIME_KERNELS_AMX_TILES_INL_H_
