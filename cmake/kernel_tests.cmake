@@ -10,7 +10,7 @@ list(FILTER VARVE_KERNEL_TEST_SOURCES EXCLUDE REGEX "/codebook_file_test\\.cc$")
 list(FILTER VARVE_PRODUCT_SOURCES EXCLUDE REGEX "_test\\.cc$")
 
 add_executable(varve_kernel_tests ${VARVE_KERNEL_TEST_SOURCES} ${VARVE_PRODUCT_SOURCES}
-  tests/emulated_amx.cc tests/test_data.cc)
+  tests/emulated_amx.cc tests/gguf_testing.cc tests/test_data.cc)
 target_include_directories(varve_kernel_tests PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(varve_kernel_tests PRIVATE varve_static GTest::gtest GTest::gtest_main)
 set_source_files_properties(tests/test_data.cc PROPERTIES
