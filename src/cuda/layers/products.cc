@@ -154,7 +154,8 @@ Products::~Products() = default;
 DeviceStatus Products::Create(AlgorithmChoice choice) {
   const CublasLt& lt = CublasLt::Get();
   if (!lt.status().ok()) return lt.status();
-  state_.reset(new State{lt, choice, nullptr, nullptr, {}});
+  // An aggregate, which make_unique of clang 14 cannot make.
+  state_.reset(new State{lt, choice, nullptr, nullptr, {}});  // NOLINT(modernize-make-unique)
   VARVE_CUDA_RETURN_IF_ERROR(LtStatus(lt.Create(&state_->handle), "a handle"));
   return RuntimeStatus(cudaMalloc(&state_->workspace, kWorkspaceBytes), "work space of products");
 }
