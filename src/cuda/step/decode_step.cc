@@ -200,9 +200,9 @@ DecodeStep::DecodeStep(const ModelShape& shape, const StepWeights& weights, int 
     tokens.push_back(row + 1);
     for (int i = 0; i < kPairs; ++i) {
       const double angle = position * std::pow(10000.0, -static_cast<double>(i) / kPairs);
-      cos_sin[static_cast<size_t>(row * kHeadDim + i)] = static_cast<float>(std::cos(angle));
-      cos_sin[static_cast<size_t>(row * kHeadDim + kPairs + i)] =
-          static_cast<float>(std::sin(angle));
+      const size_t at = static_cast<size_t>(row) * kHeadDim + static_cast<size_t>(i);
+      cos_sin[at] = static_cast<float>(std::cos(angle));
+      cos_sin[at + kPairs] = static_cast<float>(std::sin(angle));
     }
   }
   tokens_.Upload(tokens);
