@@ -83,7 +83,7 @@ endforeach()
 if(VARVE_BUILD_PYTHON)
   add_test(NAME python COMMAND ${Python_EXECUTABLE} -m pytest -q -rs -p no:cacheprovider ${PROJECT_SOURCE_DIR}/python/tests)
   set_tests_properties(python PROPERTIES LABELS unit TIMEOUT ${VARVE_SLOW_TEST_TIMEOUT_S}
-    ENVIRONMENT "PYTHONPATH=${VARVE_PYTHON_DIR};PYTHONDONTWRITEBYTECODE=1")
+    ENVIRONMENT "PYTHONPATH=${VARVE_PYTHON_DIR};PYTHONDONTWRITEBYTECODE=1;VARVE_BUILD_CUDA=${VARVE_BUILD_CUDA}")
 endif()
 
 # --- the page pool when allocations fail, and among threads: it replaces operator new ---

@@ -99,6 +99,11 @@ struct CacheOptions {
   void* stream = nullptr;
 };
 
+// Whether this build of the library can have caches on such a device: on the CPU always, on GPUs if
+// it was built with CUDA. Says nothing about the machine; without a GPU Cache::Create fails there
+// all the same (kNotFound).
+VARVE_API bool HasBackend(Device device);
+
 struct StepEntry {
   SequenceId sequence;
   int num_tokens = 1;

@@ -1,4 +1,4 @@
-// varve.Cache.
+// varve.Cache, and where caches can be.
 
 #include <cstring>
 #include <memory>
@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include <pybind11/stl.h>
 
@@ -30,6 +31,15 @@ struct PoolHandle {
 
 // A GPU's memory is taken in pieces of so many: several slabs of the pool, little beside a model.
 constexpr uint64_t kChunkBytes = uint64_t{128} << 20;
+
+constexpr const char* kBackendsDoc =
+    R"(Where caches of this build can be: ["cpu"], or ["cpu", "cuda"] if it was built with CUDA.
+
+Says nothing about the machine: without a GPU `Cache(..., device="cuda")` raises all the same.
+
+>>> "cpu" in varve.backends()
+True
+)";
 
 using CacheClass = py::class_<CacheHandle, std::shared_ptr<CacheHandle>>;
 
@@ -389,9 +399,16 @@ void RegisterFigures(CacheClass& cache) {
           py::arg("name"), "One property; an unknown name raises.");
 }
 
+std::vector<std::string> Backends() {
+  std::vector<std::string> names = {"cpu"};
+  if (HasBackend(Device::kCuda)) names.emplace_back("cuda");
+  return names;
+}
+
 }  // namespace
 
 void RegisterCache(py::module_& module) {
+  module.def("backends", &Backends, kBackendsDoc);
   py::class_<PoolHandle>(module, "PagePool",
                          "Memory that several caches share, with one cap; 0 is no cap.")
       .def(py::init([](uint64_t max_bytes) { return PoolHandle{MakePagePool(max_bytes)}; }),

@@ -1,5 +1,6 @@
 """What is said about devices where there is none."""
 
+import os
 import sys
 from types import SimpleNamespace
 
@@ -33,6 +34,18 @@ def test_a_tensor_of_a_gpu_for_a_cache_on_the_cpu():
 def test_devices_that_are_none(options, message):
     with pytest.raises(varve.Error, match=message):
         make_cache(**options)
+
+
+def test_back_ends_are_those_of_the_build():
+    backends = varve.backends()
+    assert backends in (["cpu"], ["cpu", "cuda"])
+    with pytest.raises(varve.Error) as raised:
+        make_cache(device="cuda:77")
+    assert ("has no CUDA" in str(raised.value)) == ("cuda" not in backends)
+    assert raised.value.code == ("not found" if "cuda" in backends else "unimplemented")
+    # What CMake has built (./dev test, ./dev wheel).
+    if built := os.environ.get("VARVE_BUILD_CUDA"):
+        assert ("cuda" in backends) == (built == "ON")
 
 
 def test_cuda_is_the_current_gpu_of_torch(monkeypatch):

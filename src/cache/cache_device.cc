@@ -38,6 +38,10 @@ std::vector<RungUse> UsesOf(std::span<const LayerPlan> layers) {
 
 }  // namespace
 
+bool HasBackend(Device device) {
+  return device == Device::kCpu || (device == Device::kCuda && LinkedCudaBackend() != nullptr);
+}
+
 Result<std::unique_ptr<Backend>> MakeBackendOfDevice(const CacheShape& shape,
                                                      const CacheOptions& options,
                                                      std::span<const LayerPlan> layers,

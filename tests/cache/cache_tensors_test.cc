@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -160,6 +161,23 @@ TEST_F(CacheTensors, AnotherDeviceOrTypeIsRefusedAndRollsTheStepBack) {
   request.device = Device::kCuda;
   EXPECT_EQ(step->Attend(0, {&request, 1}).code(), StatusCode::kUnimplemented);
   EXPECT_EQ(*cache_->NextPosition(id), 0);
+}
+
+// Where there is a back end but no GPU, something else is missing.
+TEST(CacheDevice, OneWithoutABackEndIsRefusedAsSuch) {
+  EXPECT_TRUE(HasBackend(Device::kCpu));
+  EXPECT_FALSE(HasBackend(static_cast<Device>(2)));
+  const CacheShape shape{
+      .num_layers = 1, .num_kv_heads = 2, .group_size = 2, .key_dim = 64, .value_dim = 64};
+  CacheOptions options;
+  options.device = Device::kCuda;
+  options.device_index = 77;
+  const Status status = Cache::Create(shape, options).status();
+  const std::string lacks = "this build has no CUDA";
+  EXPECT_EQ(status.message().find(lacks) == std::string::npos, HasBackend(Device::kCuda))
+      << status.message();
+  EXPECT_EQ(status.code(),
+            HasBackend(Device::kCuda) ? StatusCode::kNotFound : StatusCode::kUnimplemented);
 }
 
 TEST_F(CacheTensors, WhatIsWrongInF32IsWrongInF16) {
