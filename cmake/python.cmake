@@ -43,3 +43,6 @@ set_target_properties(varve_python PROPERTIES LINK_DEPENDS "${VARVE_PYTHON_FILES
 # Beside the module, so that the wheel needs nothing that is installed. The links are for linking.
 install(TARGETS varve_python LIBRARY DESTINATION varve COMPONENT python EXCLUDE_FROM_ALL)
 install(TARGETS varve_shared LIBRARY DESTINATION varve COMPONENT python NAMELINK_SKIP EXCLUDE_FROM_ALL)
+# The one name that the module asks for: a wheel has no links, and would have the library twice.
+install(CODE "file(RENAME \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/varve/$<TARGET_FILE_NAME:varve_shared>\"
+  \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/varve/$<TARGET_SONAME_FILE_NAME:varve_shared>\")" COMPONENT python EXCLUDE_FROM_ALL)
