@@ -17,11 +17,10 @@
 
 namespace varve::cuda {
 
-// What a kernel is made for. kOnly: the one rung besides floats, or 0. kAhead: scores of the next
-// page are computed beside the sums of this one, for which a warp has two slots of each part.
-// kPairs: pages of pq are those of pq_pairs.cuh.
+// What a kernel is made for. kOnly: the one rung besides floats, or 0. kPairs: pages of pq are
+// those of pq_pairs.cuh.
 template <int kDim, int kColumns, int kTilesOfPage, int kReaders, bool kHasPq, int kOnlyRung,
-          bool kLooksAhead, bool kPqPairs = false>
+          bool kPqPairs = false>
 struct AttendConfig {
   static constexpr int D = kDim, NT = kColumns, kTiles = kTilesOfPage, kWarps = kReaders;
   static constexpr bool kPq = kHasPq, kOwnPages = kTiles == 4;
@@ -32,10 +31,23 @@ struct AttendConfig {
                                  kOnly != static_cast<int>(DeviceRung::kT2);
   static constexpr int kTeams = kWarps / 4;  // of warps that share a page
   static constexpr int kThreads = kWarps * 32 + (kOwnPages ? 0 : 32);
-  static constexpr bool kAhead = kLooksAhead, kPairs = kPqPairs;
-  static constexpr int kDepth = kOwnPages ? kAhead ? 2 : 1 : 0;
+  static constexpr bool kPairs = kPqPairs;
   static_assert(kTeams > 0 && (kOwnPages || kWarps % 4 == 0));
   using Shared = BlockShared<D, NT, kWarps>;
+};
+
+// A thread's place, worked out anew: what follows from it is needed before pages and after them,
+// and would be kept in registers in between if the compiler knew that it is the same.
+struct ThreadPlace {
+  int thread;
+  int warp;
+  LanePlace at;
+
+  __device__ __forceinline__ ThreadPlace()
+      : thread(static_cast<int>(InRegister(threadIdx.x))), warp(thread / 32) {
+    const int lane = thread % 32;
+    at = {lane, lane / 4, lane % 4};
+  }
 };
 
 // Whose queries these are, and this thread's place.

@@ -1,33 +1,43 @@
 #include "cuda/attend_kernel.cuh"
 
 namespace varve::cuda {
+namespace {
+
+template <DeviceRung kRung>
+AttendKernel CodeKernel(bool few) {
+  return few ? MakeOneRungKernel<128, kRung, 4, 3, 4>() : MakeOneRungKernel<128, kRung, 4, 1, 12>();
+}
+template <DeviceRung kRung>
+AttendKernel FloatKernel(bool few) {
+  return few ? MakeOneRungKernel<128, kRung, 1, 1, 8>() : MakeOneRungKernel<128, kRung, 1, 2, 4>();
+}
+
+}  // namespace
 
 // Blocks a multiprocessor and warps were chosen by measuring (docs/decisions/0010).
 AttendKernel OneRungKernel128(DeviceRung rung, bool few) {
   using enum DeviceRung;
   switch (rung) {
     case kF16:
-      return MakeOneRungKernel<128, kF16, 1, 2, 4>();
+      return FloatKernel<kF16>(few);
     case kBF16:
-      return MakeOneRungKernel<128, kBF16, 1, 2, 4>();
+      return FloatKernel<kBF16>(few);
     case kQ8_0:
-      return MakeOneRungKernel<128, kQ8_0, 4, 1, 6, true>();
+      return CodeKernel<kQ8_0>(few);
     case kQ8_0r:
-      return MakeOneRungKernel<128, kQ8_0r, 4, 1, 6, true>();
+      return CodeKernel<kQ8_0r>(few);
     case kQ4_0:
-      return MakeOneRungKernel<128, kQ4_0, 4, 3, 4>();
+      return CodeKernel<kQ4_0>(few);
     case kQ4_0r:
-      return MakeOneRungKernel<128, kQ4_0r, 4, 3, 4>();
+      return CodeKernel<kQ4_0r>(few);
     case kPq:
       return MakeOneRungKernel<128, kPq, 4, 1, 8>();
     case kT4:
-      return MakeOneRungKernel<128, kT4, 4, 3, 4>();
+      return CodeKernel<kT4>(few);
     case kT3:
-      return few ? MakeOneRungKernel<128, kT3, 4, 3, 4>()
-                 : MakeOneRungKernel<128, kT3, 4, 1, 12, true>();
+      return CodeKernel<kT3>(few);
     case kT2:
-      return few ? MakeOneRungKernel<128, kT2, 4, 3, 4>()
-                 : MakeOneRungKernel<128, kT2, 4, 1, 12, true>();
+      return CodeKernel<kT2>(few);
     default:
       return {};
   }

@@ -28,6 +28,7 @@ struct AttendParams {
   int block_heads = 0;  // of a block, at most
   uint32_t orders = 0;  // bits of QueryOrder
   uint32_t spaces = 0;
+  int short_line = 0;  // not 0: all pages times heads times blocks are below 2^32 (block_share.cuh)
   int ring_pages = 0;
   uint32_t slot_bytes = 0;               // a multiple of 128; 0: strips are read where they lie
   uint32_t table_bytes = 0;              // of pq, at the beginning of shared memory
@@ -45,11 +46,11 @@ struct AttendParams {
 // A kernel, for a head_dim, a number of query heads and a way to share pages out.
 struct AttendKernel {
   const void* function = nullptr;
-  int warps = 0;          // that read
-  int threads = 0;        // with the warp that sends, if there is one
-  int blocks_per_sm = 0;  // that registers allow
-  int depth = 0;          // slots for K and for V of each warp; 0: there is a ring
-  int heads = 0;          // query heads of a block
+  int warps = 0;           // that read
+  int threads = 0;         // with the warp that sends, if there is one
+  int blocks_per_sm = 0;   // that registers allow
+  bool own_pages = false;  // warps have slots of their own; or there is a ring
+  int heads = 0;           // query heads of a block
   // Shared memory: of all calls, of each order of the queries, of each query head in scratch, and
   // for pages of pq.
   size_t fixed_bytes = 0;
@@ -69,11 +70,11 @@ AttendKernel PqAttendKernel96();
 AttendKernel PqAttendKernel128();
 AttendKernel PqAttendKernel256();
 // For pages of 64 tokens whose keys and values are of one rung or of floats, at most 8 query heads.
-// Without a function where there is none. `few`: pages of all heads, so that setting up a block
-// counts.
+// Without a function where there is none. `few`: for few pages of all heads, where a block has few.
+// One of the two may fit into shared memory where the other does not.
 AttendKernel OneRungKernel64(DeviceRung rung);
 AttendKernel OneRungKernel128(DeviceRung rung, bool few);
-AttendKernel PqPairsKernel128();  // pq64x8
+AttendKernel PqPairsKernel128(bool few);  // pq64x8
 
 }  // namespace varve::cuda
 

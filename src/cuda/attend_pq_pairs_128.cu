@@ -2,6 +2,8 @@
 
 namespace varve::cuda {
 
-AttendKernel PqPairsKernel128() { return MakePqPairsKernel<12>(); }
+AttendKernel PqPairsKernel128(bool few) {
+  return few ? MakePqPairsKernel<8>() : MakePqPairsKernel<12>();
+}
 
 }  // namespace varve::cuda

@@ -257,9 +257,14 @@ Row RunShape(const Options& options, const BenchShape& bench, const BenchRung& b
   DeviceBuffer<uint16_t> queries(query_values), output(query_values.size());
   DeviceBuffer<uint8_t> centroids(book.centroids);
   DeviceBuffer<float> scales(book.scales);
+  DeviceBuffer<uint8_t> rows(RowsOf(book));
+  DeviceBuffer<uint8_t> key_rows(PairRowsOf(book, false)), value_rows(PairRowsOf(book, true));
   DeviceBuffer<float> page_lse(options.page_lse ? layout.num_pages * bench.query_heads : 1);
   call.key_codebook.centroids = call.value_codebook.centroids = centroids.data();
   call.key_codebook.scales = call.value_codebook.scales = scales.data();
+  call.key_codebook.rows = call.value_codebook.rows = rows.data();
+  call.key_codebook.pair_rows = key_rows.data();
+  call.value_codebook.pair_rows = value_rows.data();
   call.page_begin = page_begin.data();
   call.queries = queries.data();
   call.output = output.data();

@@ -1,11 +1,12 @@
 #include "cuda/device_attention.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
-#include <cstdlib>
 
 #include "base/align.h"
 #include "cuda/attend_params.h"
+#include "cuda/pq_rows.h"
 #include "cuda/query_order_ids.h"
 #include "cuda/shared_memory.h"
 
@@ -84,9 +85,9 @@ AttendKernel MixedKernelOf(const DeviceAttention& call) {
   }
 }
 
-// The one for the only rung besides floats, or for one kind of floats; without a function if there
-// is none.
-AttendKernel OneRungKernelOf(const DeviceAttention& call) {
+// The ones for the only rung besides floats, or for one kind of floats, the better one first;
+// without a function if there is none.
+std::array<AttendKernel, 2> OneRungKernelsOf(const DeviceAttention& call) {
   const PageShape& shape = call.shape;
   const bool fits = shape.page_tokens == 64 && call.query_heads / shape.kv_heads <= 8 &&
                     call.tiling == Tiling::kAuto && call.pure_pages &&
@@ -97,13 +98,14 @@ AttendKernel OneRungKernelOf(const DeviceAttention& call) {
   if (!fits || others != 0 || !std::has_single_bit(coded)) return {};
   if ((coded & kFloatRungs) != 0 && call.value_rungs != coded) return {};
   const auto rung = static_cast<DeviceRung>(std::countr_zero(coded));
-  if (shape.head_dim == 64) return OneRungKernel64(rung);
-  if (rung == DeviceRung::kPq && 2 * shape.pq_subspaces == shape.head_dim && shape.pq_bits == 8) {
-    return PqPairsKernel128();
-  }
+  if (shape.head_dim == 64) return {OneRungKernel64(rung)};
   constexpr int64_t kFewPages = 4096;
-  return OneRungKernel128(
-      rung, static_cast<int64_t>(call.num_sequences) * shape.kv_heads * call.max_pages < kFewPages);
+  const bool few =
+      static_cast<int64_t>(call.num_sequences) * shape.kv_heads * call.max_pages < kFewPages;
+  if (rung == DeviceRung::kPq && HasPairRows(shape.head_dim, shape.pq_subspaces, shape.pq_bits)) {
+    return {PqPairsKernel128(few), PqPairsKernel128(!few)};
+  }
+  return {OneRungKernel128(rung, few), OneRungKernel128(rung, !few)};
 }
 
 // The largest strip that goes through a slot: where a warp takes pages of its own, those of
@@ -148,11 +150,14 @@ struct LaunchPlan {
 constexpr size_t kReservedShared = 1024;  // of each block, by the system
 
 // The ring has what is left of shared memory: as many blocks as leave it two pages, or one for each
-// team of warps, without which teams would wait for each other. Where there are no strips, or that
-// many do not fit, entries alone go around.
+// team of warps, without which teams would wait for each other. It has as many pages for one team
+// as for another: a slot then is one team's, which has waited for the copy before. Of another's a
+// barrier could still be in the phase before, which looks like the one that is waited for. Where
+// there are no strips, or that many do not fit, entries alone go around.
 void PlanRing(const DeviceLimits& limits, size_t scratch_bytes, size_t begin, LaunchPlan& plan) {
   plan.scratch_offset = begin;
   plan.slots_offset = AlignUp<size_t>(begin + scratch_bytes, 128);
+  const int teams = plan.kernel.warps / 4;
   const auto fit_pages = [&](int blocks) {
     const size_t bytes =
         std::min(limits.shared_per_multiprocessor / static_cast<size_t>(blocks) - kReservedShared,
@@ -160,11 +165,10 @@ void PlanRing(const DeviceLimits& limits, size_t scratch_bytes, size_t begin, La
     const size_t room = bytes < plan.slots_offset ? 0 : bytes - plan.slots_offset;
     const size_t page_bytes = 2 * static_cast<size_t>(plan.slot_bytes);
     const size_t pages = page_bytes > 0 ? room / page_bytes : kMaxRingPages;
-    plan.ring_pages = static_cast<int>(std::min<size_t>(pages, kMaxRingPages));
+    plan.ring_pages = static_cast<int>(std::min<size_t>(pages, kMaxRingPages)) / teams * teams;
     plan.blocks_per_sm = blocks;
     plan.bytes = plan.slots_offset + static_cast<size_t>(plan.ring_pages) * page_bytes;
   };
-  const int teams = plan.kernel.warps / 4;
   for (int blocks = plan.kernel.blocks_per_sm; blocks > 0; --blocks) {
     fit_pages(blocks);
     if (plan.ring_pages >= std::max(teams, 2)) return;
@@ -176,8 +180,7 @@ void PlanRing(const DeviceLimits& limits, size_t scratch_bytes, size_t begin, La
 
 void PlanSlots(const DeviceLimits& limits, size_t scratch_bytes, size_t begin, LaunchPlan& plan) {
   const auto lay_out = [&] {
-    const size_t slots =
-        static_cast<size_t>(plan.kernel.warps * plan.kernel.depth) * plan.slot_bytes;
+    const size_t slots = static_cast<size_t>(plan.kernel.warps) * plan.slot_bytes;
     plan.slots_offset = begin;
     plan.scratch_offset = AlignUp<size_t>(begin + slots, 128);
     plan.bytes = plan.scratch_offset + std::max(slots, scratch_bytes);
@@ -204,29 +207,41 @@ LaunchPlan PlanKernel(const DeviceAttention& call, const DeviceLimits& limits,
       AlignUp<size_t>(plan.table_bytes + kernel.fixed_bytes + orders * kernel.order_bytes, 128);
   const size_t begin = AlignUp<size_t>(plan.buffer_offset + kernel.buffer_bytes, 128);
   const size_t scratch = static_cast<size_t>(plan.block_heads) * kernel.scratch_head_bytes;
-  kernel.depth == 0 ? PlanRing(limits, scratch, begin, plan)
-                    : PlanSlots(limits, scratch, begin, plan);
+  kernel.own_pages ? PlanSlots(limits, scratch, begin, plan)
+                   : PlanRing(limits, scratch, begin, plan);
   return plan;
 }
 
 LaunchPlan PlanLaunch(const DeviceAttention& call, const DeviceLimits& limits) {
-  const AttendKernel one_rung = OneRungKernelOf(call);
-  if (one_rung.function != nullptr) {
-    const LaunchPlan plan = PlanKernel(call, limits, one_rung);
+  for (const AttendKernel& kernel : OneRungKernelsOf(call)) {
+    if (kernel.function == nullptr) continue;
+    const LaunchPlan plan = PlanKernel(call, limits, kernel);
     if (plan.slot_bytes != 0) return plan;
   }
   return PlanKernel(call, limits, MixedKernelOf(call));
 }
 
+DeviceStatus CheckCodebook(const DeviceCodebook& codebook, const PageShape& shape,
+                           const char* name) {
+  const bool pairs = HasPairRows(shape.head_dim, shape.pq_subspaces, shape.pq_bits);
+  const char* missing = codebook.centroids == nullptr            ? "centroids"
+                        : codebook.rows == nullptr               ? "rows"
+                        : pairs && codebook.pair_rows == nullptr ? "pair_rows"
+                                                                 : nullptr;
+  if (missing == nullptr) return {};
+  return {StatusCode::kInvalidArgument, "pq pages, but no %s in %s", missing, name};
+}
+
 DeviceStatus CheckPq(const DeviceAttention& call) {
   VARVE_CUDA_RETURN_IF_ERROR(CheckPqShape(call.shape));
-  const bool keys = (call.key_rungs & kPqRung) == 0 || call.key_codebook.centroids != nullptr;
-  const bool values = (call.value_rungs & kPqRung) == 0 || call.value_codebook.centroids != nullptr;
-  if (call.shape.pq_bits == 0 || !keys || !values) {
-    return {StatusCode::kInvalidArgument, "pq pages, but %s",
-            call.shape.pq_bits == 0 ? "pq_bits is 0"
-            : keys                  ? "no value_codebook"
-                                    : "no key_codebook"};
+  if (call.shape.pq_bits == 0) {
+    return {StatusCode::kInvalidArgument, "pq pages, but pq_bits is 0"};
+  }
+  if ((call.key_rungs & kPqRung) != 0) {
+    VARVE_CUDA_RETURN_IF_ERROR(CheckCodebook(call.key_codebook, call.shape, "key_codebook"));
+  }
+  if ((call.value_rungs & kPqRung) != 0) {
+    VARVE_CUDA_RETURN_IF_ERROR(CheckCodebook(call.value_codebook, call.shape, "value_codebook"));
   }
   return {};
 }
@@ -272,7 +287,7 @@ int BlocksOf(const DeviceAttention& call, const DeviceLimits& limits, const Laun
   const int64_t heads = std::max<int64_t>(
       static_cast<int64_t>(call.num_sequences) * call.shape.kv_heads * HeadChunks(call, plan), 1);
   if (call.splits > 0) return static_cast<int>(heads * call.splits);
-  const int64_t least = plan.kernel.depth == 0 ? 2 : 4;  // warps share pages, or have their own
+  const int64_t least = plan.kernel.own_pages ? 4 : 2;  // warps share pages, or have their own
   const int64_t useful = CeilDiv<int64_t>(heads * std::max(call.max_pages, 1), least);
   const int64_t slots = static_cast<int64_t>(limits.multiprocessors) * plan.blocks_per_sm;
   // Where sequences are equally long and blocks a multiple of heads, no block begins in the middle
@@ -298,14 +313,22 @@ WorkspaceLayout LayoutOf(const DeviceAttention& call, const LaunchPlan& plan, in
   return layout;
 }
 
+constexpr float kLargestSoftCap = 1e9f;
+
 // All but the work space.
-AttendParams ParamsOf(const DeviceAttention& call, const LaunchPlan& plan) {
+AttendParams ParamsOf(const DeviceAttention& call, const LaunchPlan& plan, int blocks) {
   AttendParams params;
   params.call = call;
+  // No score is near it: what it would change is less than f32 can tell.
+  if (call.soft_cap > kLargestSoftCap) params.call.soft_cap = 0.0f;
   params.group = call.query_heads / call.shape.kv_heads;
   params.head_chunks = HeadChunks(call, plan);
   params.block_heads = plan.block_heads;
   params.orders = OrdersOf(call.key_rungs);
+  const uint64_t line = static_cast<uint64_t>(call.num_sequences) *
+                        (static_cast<uint64_t>(call.max_pages) + 1) *
+                        static_cast<uint64_t>(call.query_heads);
+  params.short_line = line < (uint64_t{1} << 32) / static_cast<uint64_t>(blocks + 1) ? 1 : 0;
   params.spaces = SpacesOf(call.value_rungs);
   params.ring_pages = plan.ring_pages;
   params.slot_bytes = plan.slot_bytes;
@@ -418,7 +441,7 @@ DeviceStatus Attend(const DeviceAttention& call, const DeviceLimits& limits, voi
   if (call.num_sequences == 0) return {};
   const LaunchPlan plan = PlanLaunch(call, limits);
   const int blocks = BlocksOf(call, limits, plan);
-  AttendParams params = ParamsOf(call, plan);
+  AttendParams params = ParamsOf(call, plan, blocks);
   const WorkspaceLayout layout = LayoutOf(call, plan, blocks);
   if (workspace_bytes < layout.bytes) {
     return {StatusCode::kInvalidArgument, "workspace_bytes %zu < %zu", workspace_bytes,

@@ -25,12 +25,14 @@ namespace varve::cuda {
 enum class TensorType : uint8_t { kF32, kF16, kBF16 };
 
 // The centroids of product quantization for one layer; all in device memory. A group is a KV head
-// or, if the stride is 0, shared by all.
+// or, if the stride is 0, shared by all. Rows begin at multiples of 16 bytes.
 struct DeviceCodebook {
   const uint8_t* centroids = nullptr;  // [groups][dim][2^bits]; byte - 128 is the value
   const float* scales = nullptr;       // [groups][subspaces]
   const uint16_t* rotation = nullptr;  // [groups][dim][dim] f16, or null: rows are not turned
-  int64_t centroid_stride = 0;         // bytes from group to group
+  const uint8_t* rows = nullptr;       // [groups][2^bits][dim]: WritePqRows, for attention
+  const uint8_t* pair_rows = nullptr;  // as WritePairRows, where HasPairRows
+  int64_t centroid_stride = 0;         // bytes from group to group, of rows, too
   int64_t scale_stride = 0;            // floats
   int64_t rotation_stride = 0;         // values
 };
@@ -60,7 +62,8 @@ struct DeviceAttention {
   // sequence i begin: [num_sequences + 1].
   const DevicePage* pages = nullptr;
   const int32_t* page_begin = nullptr;
-  // Of the longest sequence, for the choice of splits. More than it has is slow, fewer is wrong.
+  // Of the longest sequence, for the choice of a kernel and its blocks. More than it has is slow,
+  // fewer is wrong.
   int max_pages = 0;
   // Bit r: some page has rung r as key rung, or as value rung. A page with another is an error that
   // shows as NaN in the output.
@@ -96,7 +99,8 @@ int ChooseBlocks(const DeviceAttention& call, const DeviceLimits& limits);
 // limits.shared_per_block: the least that its kernel needs is more.
 size_t AttentionSharedBytes(const DeviceAttention& call, const DeviceLimits& limits);
 
-// Bytes of work space for that call; the same for all lengths up to max_pages.
+// Bytes of work space for that call; the same for all lengths up to max_pages. Another max_pages
+// may need more or less, a smaller one, too.
 size_t AttentionWorkspaceBytes(const DeviceAttention& call, const DeviceLimits& limits);
 // Its first bytes are counters, which are zero between calls: so many for so many sequences and
 // query heads. Nothing else in it has to have a value before a call.

@@ -3,6 +3,7 @@
 #include "cuda/device_attention.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "cuda/testing/attention_case.h"
 #include "cuda/testing/check.h"
@@ -271,10 +272,10 @@ VARVE_CUDA_TEST(Attention, OfKernelsInTurnTakesOneWorkspace) {
   }
 }
 
-// Calls with many pages of t3 or t2 have a kernel of 12 warps, which computes scores ahead.
-VARVE_CUDA_TEST(Attention, LooksAheadWhereThereAreManyPages) {
+// Calls with many pages have kernels of their own.
+VARVE_CUDA_TEST(Attention, AddsManyPagesUp) {
   uint64_t seed = 660;
-  for (const DeviceRung rung : {kT3, kT2}) {
+  for (const DeviceRung rung : kRungs) {
     for (const int splits : {0, 3}) {
       CaseSpec spec;
       spec.seed = ++seed;
@@ -286,6 +287,42 @@ VARVE_CUDA_TEST(Attention, LooksAheadWhereThereAreManyPages) {
       spec.sequences[0].push_back({kF16, kF16, 30, false});
       Expect(spec, DeviceRungName(rung), splits);
     }
+  }
+}
+
+// All pages times heads times blocks no longer fit into 32 bits, or so a call says.
+VARVE_CUDA_TEST(Attention, CountsALongLine) {
+  CaseSpec spec;
+  spec.seed = 690;
+  spec.max_pages = 1 << 26;
+  spec.sequences = {Pages(kQ4_0, kQ4_0, 64 * 9 + 3, 64), {}, Pages(kQ4_0, kQ4_0, 70, 64)};
+  Expect(spec, "a long line", spec.max_pages);
+}
+
+// Where sequences begin is read at once up to 31 of them.
+VARVE_CUDA_TEST(Attention, FindsManySequences) {
+  for (const int sequences : {31, 32, 33, 70}) {
+    CaseSpec spec;
+    spec.seed = 700 + static_cast<uint64_t>(sequences);
+    spec.kv_heads = 1;
+    spec.head_dim = 64;
+    for (int i = 0; i < sequences; ++i) {
+      const bool empty = i == 0 || i % 7 == 3 || i + 1 == sequences;
+      spec.sequences.push_back(empty ? std::vector<PageSpec>{}
+                                     : Pages(kQ8_0, kQ8_0, 20 + 64 * (i % 3), 64));
+    }
+    Expect(spec, "sequences", sequences);
+  }
+}
+
+// So large a cap changes nothing; cap * tanh(x / cap) by way of 1 - 2 / (e + 1) would.
+VARVE_CUDA_TEST(Attention, TakesLargeSoftCaps) {
+  for (const float cap : {30.0f, 1e4f, 1e6f, 3e38f}) {
+    CaseSpec spec;
+    spec.seed = 720;
+    spec.soft_cap = cap;
+    spec.sequences = {Pages(kF16, kF16, 200, 64), Pages(kF16, kF16, 64, 64)};
+    Expect(spec, "soft cap", static_cast<int>(std::log2(cap)));
   }
 }
 

@@ -20,6 +20,12 @@ constexpr SignWords MakeSignWords() {
   for (size_t i = 0; i < kRotationSigns.size(); ++i) words.word[i] = kRotationSigns[i];
   return words;
 }
+// The square root as f32; exact where that is a number of f32.
+constexpr float RootOf(int x) {
+  double root = x;
+  for (int i = 0; i < 32; ++i) root = 0.5 * (root + x / root);
+  return static_cast<float>(root);
+}
 }  // namespace rotation
 static __constant__ rotation::SignWords kSignWords = rotation::MakeSignWords();
 
@@ -52,7 +58,7 @@ __device__ __forceinline__ void Hadamard(float (&v)[D / 32], int lane) {
       v[k + half / 32] = __fsub_rn(a, b);
     }
   }
-  const float norm = __fdiv_rn(1.0f, __fsqrt_rn(static_cast<float>(kBlock)));
+  constexpr float norm = 1.0f / rotation::RootOf(kBlock);
 #pragma unroll
   for (int k = 0; k < D / 32; ++k) v[k] = __fmul_rn(v[k], norm);
 }

@@ -28,12 +28,11 @@ __device__ __forceinline__ void ShareState(const AttendParams& params, int num_h
 #pragma unroll
     for (int block = 0; block < D / 32; ++block) {
 #pragma unroll
-      for (int k = 0; k < 8; ++k) {
-        const int m = k / 4, c = k % 4;
+      for (int c = 0; c < 4; ++c) {
         const int head = 8 * nt + 2 * at.i + c % 2;
         if (head >= num_heads) continue;
-        shared.WarpSums(params, warp, head)[32 * block + 2 * at.g + m + 16 * (c / 2)] =
-            state.o[block][m][nt][c];
+        float* to = shared.WarpSums(params, warp, head) + 32 * block + 2 * at.g + 16 * (c / 2);
+        *reinterpret_cast<float2*>(to) = {state.o[block][0][nt][c], state.o[block][1][nt][c]};
       }
     }
   }
@@ -65,9 +64,11 @@ __device__ __forceinline__ void JoinWarps(const AttendParams& params, int kv_hea
   shared.Sync();
   for (int head = warp; head < num_heads; head += kWarps) {
     float reference = kLeast;
+#pragma unroll
     for (int w = 0; w < kWarps; ++w) reference = fmaxf(reference, shared.warp_max[0][w][head].x);
     float v[D / 32] = {};
     float sum = 0.0f;
+#pragma unroll
     for (int w = 0; w < kWarps; ++w) {
       const float weight = Exp2(shared.warp_max[0][w][head].x - reference);
       sum = fmaf(shared.warp_max[0][w][head].y, weight, sum);
@@ -94,7 +95,7 @@ __device__ __forceinline__ void JoinWarps(const AttendParams& params, int kv_hea
 template <int D>
 __device__ __forceinline__ void WriteOutput(const AttendParams& params, int64_t row, int lane,
                                             float reference, float sum, const float (&v)[D / 32]) {
-  const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;  // NaN stays
+  const float inverse = sum == 0.0f ? 0.0f : Reciprocal(sum);  // NaN stays
 #pragma unroll
   for (int k = 0; k < D / 32; ++k) {
     StoreTensor(params.call.output_type, params.call.output, row * D + 32 * k + lane,
@@ -114,7 +115,21 @@ __device__ __forceinline__ void JoinParts(const AttendParams& params, const Segm
   const auto load = [&](int which) {
     return which < count ? __ldcg(params.part_max + place(which)) : make_float2(kLeast, 0.0f);
   };
+  // Many loads at once: one part after the other would wait for memory as often, which took a
+  // quarter of a microsecond per part.
+  constexpr int kBatch = 512 / D * 4 < 16 ? 512 / D * 4 : 16;  // 8 … 16, divides 32
+  float part[kBatch][D / 32];
+  const auto load_sums = [&](int begin) {
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int which = begin + i;
+      const float* sums = params.part_sums + place(which) * D + lane;
+#pragma unroll
+      for (int d = 0; d < D / 32; ++d) part[i][d] = which < count ? __ldcg(sums + 32 * d) : 0.0f;
+    }
+  };
   const float2 firsts = load(lane);
+  load_sums(0);
   float reference = firsts.x;
   for (int which = 32 + lane; which < count; which += 32) {
     reference = fmaxf(reference, load(which).x);
@@ -125,22 +140,12 @@ __device__ __forceinline__ void JoinParts(const AttendParams& params, const Segm
   }
   float sum = 0.0f;
   float v[D / 32] = {};
-  // Many loads at once: one part after the other would wait for memory as often, which took a
-  // quarter of a microsecond per part.
-  constexpr int kBatch = 512 / D * 4 < 16 ? 512 / D * 4 : 16;  // 8 … 16, divides 32
   for (int first = 0; first < count; first += 32) {
     const float2 mine = first == 0 ? firsts : load(first + lane);
     const float weight = Exp2(mine.x - reference);
     sum = fmaf(mine.y, weight, sum);
     for (int begin = 0; begin < 32 && first + begin < count; begin += kBatch) {
-      float part[kBatch][D / 32];
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        const int which = first + begin + i;
-        const float* sums = params.part_sums + place(which) * D + lane;
-#pragma unroll
-        for (int d = 0; d < D / 32; ++d) part[i][d] = which < count ? __ldcg(sums + 32 * d) : 0.0f;
-      }
+      if (first + begin > 0) load_sums(first + begin);
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         const float factor = __shfl_sync(0xFFFFFFFFu, weight, begin + i);

@@ -16,26 +16,22 @@ namespace varve::cuda {
 template <class C>
 struct OwnPages {
   PageWindow window;
-  StripSlots<C::kDepth, C::kOnly> slots;
+  StripSlots<C::kOnly> slots;
   uint32_t count = 0;  // of pages worked off since the kernel's start
-  PageHead page = {}, next = {};
-  bool more = false, more_next = false;
+  PageHead page = {};
+  bool more = false;
 
-  // The first pages of a space; their K strips are sent for.
+  // The first page of a space; its K strip is sent for.
   __device__ __forceinline__ void Start(const AttendParams& params, const Segment& segment,
                                         int kv_head, int space, int warp) {
     window = {&params, kv_head, segment.begin + warp, C::kWarps, segment.end};
     window.Load(space, slots.lane);
     more = window.template Take<C::kOnly == 0>(space, slots.lane, &page);
-    if (more) slots.Send(page, false, count);
-    more_next =
-        C::kDepth == 2 && more && window.template Take<C::kOnly == 0>(space, slots.lane, &next);
-    if (more_next) slots.Send(next, false, count + 1);
+    if (more) slots.Send(page, false);
   }
-  // Their V strips, once nothing else is in the place of slots.
+  // Its V strip, once nothing else is in the place of slots.
   __device__ __forceinline__ void StartValues() const {
-    if (more) slots.Send(page, true, count);
-    if (more_next) slots.Send(next, true, count + 1);
+    if (more) slots.Send(page, true);
   }
 };
 
@@ -85,12 +81,12 @@ __device__ __forceinline__ void WalkPages(const AttendParams& params, const Bloc
     const bool more = own.window.template Take<C::kOnly == 0>(space, at.lane, &next);
     const auto release = [&](bool value) {  // all have read the strip: the next may come
       __syncwarp();
-      if (more) slots.Send(next, value, own.count + 1);
+      if (more) slots.Send(next, value);
     };
     ulonglong2 live_rows = {~0ull, ~0ull};
     if ((page.bits & PageEntry::kFull) == 0) live_rows = LoadLive(params.call.pages + page.index);
-    const std::byte* keys = slots.Slot(false, own.count);
-    const std::byte* values = slots.Slot(true, own.count);
+    const std::byte* keys = slots.Slot(false);
+    const std::byte* values = slots.Slot(true);
     if constexpr (C::kOnly != 0) {
       keys = InShared(keys);
       values = InShared(values);
@@ -123,63 +119,6 @@ __device__ __forceinline__ void WalkPages(const AttendParams& params, const Bloc
     }
     own.more = more;
   }
-}
-
-// Pages of kOnly: while values of one are summed, the scores of the next are computed. Those of a
-// page that does not exist are not used.
-template <class C>
-__device__ __forceinline__ void WalkAhead(const AttendParams& params, const BlockPlace& place,
-                                          int space, OwnPages<C>& own, typename C::Shared& shared,
-                                          WarpState<C::D, C::NT>& state) {
-  constexpr int D = C::D, NT = C::NT;
-  constexpr auto kRung = static_cast<DeviceRung>(C::kOnly);
-  if (!own.more) return;
-  const LanePlace& at = place.at;
-  const auto& slots = own.slots;
-  const PqReader no_pq = {};
-  const auto live_of = [&](const PageHead& page) {
-    return (page.bits & PageEntry::kFull) != 0 ? ~uint64_t{0}
-                                               : LoadLive(params.call.pages + page.index).x;
-  };
-  uint32_t n = own.count;
-  Scores<NT, 4> s;
-  slots.Wait(false, n);
-  ScoreKeys<D, NT, 4, false, C::kOnly>(kRung, slots.Slot(false, n), 64, 0, at, no_pq, shared, s);
-  __syncwarp();
-  PageHead later = {};
-  bool more_later =
-      own.more_next && own.window.template Take<C::kOnly == 0>(space, at.lane, &later);
-  if (more_later) slots.Send(later, false, n + 2);
-  for (;;) {
-    float page_sum[NT][2] = {};
-    const uint64_t live = live_of(own.page);
-    Softmax<D, NT, 4, C::kFalls>(params.call.soft_cap, FactorsOf(kRung, at, shared), live, 0, at, s,
-                                 state, page_sum);
-    slots.Wait(true, n);
-    if (own.more_next) slots.Wait(false, n + 1);
-    Scores<NT, 4> coming;
-    ScoreKeys<D, NT, 4, false, C::kOnly>(kRung, slots.Slot(false, n + 1), 64, 0, at, no_pq, shared,
-                                         coming);
-    SumValues<D, NT, 4, false, C::kOnly>(kRung, slots.Slot(true, n), 64, 0, at, no_pq, live, s,
-                                         state.o);
-    __syncwarp();
-    if (more_later) slots.Send(later, true, n + 2);
-    if (params.call.page_lse != nullptr) {
-      WritePageLse<NT>(params, place, own.page.index, state.reference, page_sum);
-    }
-    ++n;
-    if (!own.more_next) break;
-    own.page = own.next;
-    own.next = later;
-    own.more_next = more_later;
-    more_later = more_later && own.window.template Take<C::kOnly == 0>(space, at.lane, &later);
-    if (more_later) slots.Send(later, false, n + 2);
-#pragma unroll
-    for (int k = 0; k < 16 * NT; ++k) {
-      s[k / (4 * NT)][k / 4 % NT][k % 4] = coming[k / (4 * NT)][k / 4 % NT][k % 4];
-    }
-  }
-  own.count = n;
 }
 
 // One tile of a page of floats that is read where it lies.
@@ -235,7 +174,8 @@ __device__ __forceinline__ void WalkFloats(const AttendParams& params, const Blo
                                            WarpState<C::D, C::NT>& state) {
   constexpr int NT = C::NT;
   const Segment& segment = shared.segment;
-  const int team = place.warp / 4, tile = place.warp % 4, lane = place.at.lane;
+  const ThreadPlace here;
+  const int team = here.warp / 4, tile = here.warp % 4, lane = here.at.lane;
   if (team >= C::kTeams) return;
   uint32_t round = 0;
   int found = 0;
@@ -254,7 +194,7 @@ __device__ __forceinline__ void WalkFloats(const AttendParams& params, const Blo
       const uint64_t live[2] = {__shfl_sync(0xFFFFFFFFu, record.live[0], owner),
                                 __shfl_sync(0xFFFFFFFFu, record.live[1], owner)};
       float page_sum[NT][2] = {};
-      AddFloatPage<C>(params, place.at, keys, bits, live, tile, shared, state, page_sum);
+      AddFloatPage<C>(params, here.at, keys, bits, live, tile, shared, state, page_sum);
       if (params.call.page_lse != nullptr) {
         JoinPageLse<NT>(params, place, first + owner, round++, shared, state.reference, page_sum);
       }

@@ -104,8 +104,12 @@ struct PageRing {
 // must follow.
 __device__ __forceinline__ void InitRing(const PageRing& ring, int readers, int thread,
                                          int num_threads) {
-  for (int at = thread; at < kRingBarriers * kMaxRingPages; at += num_threads) {
-    InitBarrier(ring.barriers + at, at < 2 * kMaxRingPages ? 1 : readers);
+  // Lanes would take turns: warps get some each.
+  const int warp = thread / 32, lane = thread % 32;
+  for (int slot = warp; slot < ring.pages; slot += num_threads / 32) {
+    if (lane < kRingBarriers) {
+      InitBarrier(ring.barriers + lane * kMaxRingPages + slot, lane < 2 ? 1 : readers);
+    }
   }
   FenceCopies();
 }

@@ -30,47 +30,26 @@ struct PqTable {
     if (!value) return 0;
     return D > 128 ? codes * kRowBytes : 128;
   }
-
-  // All threads of a block. A thread takes four codes of four channels at a time.
-  template <bool kPairs>
-  __device__ static void Fill(const PqTables& pq, bool value, int thread, int num_threads,
-                              std::byte* table) {
-    const int codes = 1 << pq.bits;
-    std::byte* to = table + Offset(value, codes);
-    for (int at = thread; at < D / 4 * (codes / 4); at += num_threads) {
-      // Lanes: four groups of codes, eight words.
-      const int low = at % 32, high = at / 32, words = D / 4;
-      const int word = high % (words / 8) * 8 + low / 4;
-      const int code = (high / (words / 8) * 4 + low % 4) * 4;
-      uint32_t channel[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const int from = kPairs && value ? PqPairs::ValueChannel(word, j) : 4 * word + j;
-        channel[j] = __ldg(reinterpret_cast<const uint32_t*>(pq.centroids + from * codes + code));
-      }
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const uint32_t pair = 0x0040u | static_cast<uint32_t>(k) * 0x0011u;
-        const uint32_t low_pair = PermuteBytes(channel[0], channel[1], pair);
-        const uint32_t high_pair = PermuteBytes(channel[2], channel[3], pair);
-        const uint32_t zero = kPairs && !value ? 0x80808080u : 0u;
-        *reinterpret_cast<uint32_t*>(to + (code + k) * kRowBytes + 4 * word) =
-            PermuteBytes(low_pair, high_pair, 0x5410) ^ zero;
-      }
-    }
-  }
 };
 
-// Those of the parts that have pq pages. All threads of a block.
+// Those of the parts that have pq pages, into shared memory. All threads of a block; they are there
+// after WaitOwnCopies and a barrier. kPairs: the rows of pq_pairs.cuh.
 template <int D, bool kPairs>
-__device__ __forceinline__ void FillPqTables(const AttendParams& params, int kv_head, int thread,
-                                             int num_threads, std::byte* tables) {
+__device__ __forceinline__ void StartPqTables(const AttendParams& params, int kv_head, int thread,
+                                              int num_threads, std::byte* tables) {
+  constexpr int kUnits = D / 16;  // of a row
   const DeviceAttention& call = params.call;
+  const int codes = 1 << call.shape.pq_bits;
   for (const bool value : {false, true}) {
     const DeviceCodebook& codebook = value ? call.value_codebook : call.key_codebook;
-    if (codebook.centroids == nullptr) continue;
-    PqTable<D>::template Fill<kPairs>(TablesOf(codebook, call.shape, kv_head), value, thread,
-                                      num_threads, tables);
+    const uint8_t* rows = kPairs ? codebook.pair_rows : codebook.rows;
+    if (rows == nullptr) continue;
+    const auto* from =
+        reinterpret_cast<const std::byte*>(rows + kv_head * codebook.centroid_stride);
+    std::byte* to = tables + PqTable<D>::Offset(value, codes);
+    for (int at = thread; at < codes * kUnits; at += num_threads) {
+      StartOwnCopy(to + at / kUnits * PqTable<D>::kRowBytes + at % kUnits * 16, from + 16 * at);
+    }
   }
 }
 

@@ -125,8 +125,11 @@ __device__ __forceinline__ void PairKeyScores(SharedPlace table, const std::byte
                                               const LanePlace& at,
                                               const QuerySet<PqPairs::kDim, NT>& query,
                                               const float* steps, Scores<NT, 4>& s) {
-  const auto place = static_cast<uint32_t>(16 * at.g + 4 * at.i);
-  const int lane_offset = 512 * at.g + 128 * at.i + 8 * at.g;
+  // Worked out for every page: kept in registers from page to page, places cost more than that.
+  const auto lane = static_cast<int>(InRegister(static_cast<uint32_t>(at.lane)));
+  const LanePlace here = {lane, lane / 4, lane % 4};
+  const auto place = static_cast<uint32_t>(16 * here.g + 4 * here.i);
+  const int lane_offset = 512 * here.g + 128 * here.i + 8 * here.g;
   const uint4 gains = *reinterpret_cast<const uint4*>(strip + 16 * at.g);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {  // of the eight tokens

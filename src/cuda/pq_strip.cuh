@@ -5,6 +5,8 @@
 
 #include "base/half.h"
 #include "cuda/device_attention.h"
+#include "cuda/pq_rows.h"
+#include "cuda/query_orders.cuh"
 #include "cuda/strip_layout.cuh"
 #include "cuda/warp_ops.cuh"
 
@@ -64,20 +66,16 @@ struct PqLayout {
 
 // Strips that pq_pairs.cuh reads.
 struct PqPairs {
-  static constexpr int kDim = 128;
+  static constexpr int kDim = kPairDim;
   static constexpr int kPageTokens = 64;
   static constexpr int kCodes = 2 * kPageTokens;  // where codes begin, behind the gains
 
-  // Channel `j` of word `word` of V's table: pairs 16 channels apart share one.
-  __device__ __forceinline__ static int ValueChannel(int word, int j) {
-    return word / 8 * 32 + word % 8 * 2 + j / 2 * 16 + j % 2;
-  }
-  // Bytes `k` of step `p` of queries, eight of a lane: the first pairs of channels of two steps of
-  // 16, then the second pairs. Lanes of odd i have their second pair first: the codes of the first
-  // pairs of all lanes then lie in different banks.
-  __device__ __forceinline__ static int QueryChannel(int p, int i, int k) {
-    const int pair = k / 4 ^ i % 2;
-    return 16 * (2 * p + k % 4 / 2) + 4 * i + 2 * pair + k % 2;
+  // Where a channel of a query goes: the bytes of a lane in a step are the first pairs of channels
+  // of two steps of 16, then the second pairs. Lanes of odd i have their second pair first: the
+  // codes of the first pairs of all lanes then lie in different banks.
+  __device__ __forceinline__ static ChannelPlace QueryPlace(int channel) {
+    const int step = channel / 16, i = channel % 16 / 4, pair = channel % 4 / 2;
+    return {step / 2, i, 4 * (pair ^ i % 2) + 2 * (step % 2) + channel % 2};
   }
   // Queries come with their largest channel at 256 … 512.
   static constexpr float kQuerySteps = 63.0f, kQueryStep = 1.0f / kQuerySteps;

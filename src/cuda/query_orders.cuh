@@ -3,13 +3,12 @@
 // of rungs has the order in which its stored bytes come out of a word.
 //
 // A fragment set is uint2 [NT][steps][32 lanes]: lane 4 * g + i holds for head g (of 8 * nt + g)
-// the four channels ChannelOf(order, step, i, 0 … 3).
+// the four channels whose PlaceOf is that step and i; of products of bytes eight channels.
 
 #ifndef VARVE_CUDA_QUERY_ORDERS_CUH_
 #define VARVE_CUDA_QUERY_ORDERS_CUH_
 
 #include "cuda/query_order_ids.h"
-#include "cuda/turned_lookup.cuh"
 #include "cuda/warp_ops.cuh"
 
 namespace varve::cuda {
@@ -29,38 +28,43 @@ struct Steps {
   static constexpr int kMost = kPlain;             // bytes: D / 32, or four a round
 };
 
-// Channel of place `j` of lane `i` in step `step`; D or more: none.
-template <int D>
-__device__ __forceinline__ int ChannelOf(int order, int step, int i, int j) {
-  const int block = step / 2;
-  const int half = step % 2;
+// Where a channel of a query goes: place `j` of lane `i` in step `step`.
+struct ChannelPlace {
+  int step;
+  int i;
+  int j;
+};
+
+// Of products of f16, which take four channels of a lane at once.
+__device__ __forceinline__ ChannelPlace PlaceOf(int order, int channel) {
+  const int step = channel / 16;
   switch (order) {
     case kOrderF16:
     case kOrderBF16High:
     case kOrderBF16Low:
-      return 16 * step + 4 * j + i;
+      return {step, channel % 4, channel % 16 / 4};
     case kOrderBlock:
-    case kOrderBlockTurned:  // bytes 0, 2, 1, 3 of a word
-      return 32 * block + 16 * half + 4 * i + (j == 1 ? 2 : j == 2 ? 1 : j);
+    case kOrderBlockTurned: {  // bytes 0, 2, 1, 3 of a word
+      const int byte = channel % 4;
+      return {step, channel % 16 / 4, byte == 1 ? 2 : byte == 2 ? 1 : byte};
+    }
     case kOrderMean:  // words 0 and 2 of four, or 1 and 3 (MeanScores)
-      return 32 * block + 8 * i + 4 * (j / 2) + 2 * half + j % 2;
+      return {channel / 32 * 2 + channel % 4 / 2, channel % 32 / 8,
+              channel % 8 / 4 * 2 + channel % 2};
     default:  // pq: as they lie
-      return 16 * step + 4 * i + j;
+      return {step, channel % 16 / 4, channel % 4};
   }
 }
 
 // The same for products of bytes, which take eight channels of a lane at once, in the order in
 // which lookups give them (turned_lookup.cuh): low and high nibbles take turns.
-template <int D>
-__device__ __forceinline__ int ByteChannelOf(int order, int step, int i, int j) {
-  const int byte = j / 2, high = j % 2;
-  if (order == kOrderT4) return 32 * step + 8 * i + 4 * high + byte;
-  const int word = step % 4;
-  const int plane = order == kOrderT3 ? PlaneOf<3>(word, high) : PlaneOf<2>(word, high);
-  return 32 * (step / 4 * 4 + i) + 4 * plane + byte;
-}
-__device__ __forceinline__ bool IsByteOrder(int order) {
-  return order >= kOrderT4 && order <= kOrderT2;
+__device__ __forceinline__ ChannelPlace BytePlaceOf(int order, int channel) {
+  const int block = channel / 32, byte = channel % 4;
+  if (order == kOrderT4) return {block, channel % 32 / 8, 2 * byte + channel % 8 / 4};
+  const int plane = channel % 32 / 4;
+  const int word = order == kOrderT3 ? plane / 2 : plane / 4 * 2 + plane % 2;
+  const int high = order == kOrderT3 ? plane % 2 : plane / 2 % 2;
+  return {block / 4 * 4 + word, block % 4, 2 * byte + high};
 }
 
 }  // namespace varve::cuda

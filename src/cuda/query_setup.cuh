@@ -13,14 +13,47 @@
 #include "cuda/query_orders.cuh"
 #include "cuda/strip_slots.cuh"
 #include "cuda/warp_ops.cuh"
+#include "kernels/turned_kernels.h"
 
 namespace varve::cuda {
 
 inline constexpr float kLeast = -1e30f;  // a reference below every score, and finite
 
 // Orders that need turned queries.
-inline constexpr uint32_t kTurnedOrders =
-    1u << kOrderBlockTurned | 1u << kOrderT4 | 1u << kOrderT3 | 1u << kOrderT2;
+inline constexpr uint32_t kTurnedByteOrders = 1u << kOrderT4 | 1u << kOrderT3 | 1u << kOrderT2;
+inline constexpr uint32_t kTurnedOrders = 1u << kOrderBlockTurned | kTurnedByteOrders;
+
+// Orders that may be asked for where pages are of one rung or floats; 0: of any rung.
+constexpr uint32_t OrdersOfKernel(int only) {
+  constexpr uint32_t kFloats = 1u << kOrderF16 | 1u << kOrderBF16High | 1u << kOrderBF16Low;
+  switch (static_cast<DeviceRung>(only)) {
+    case DeviceRung::kF16:
+    case DeviceRung::kBF16:
+      return kFloats;
+    case DeviceRung::kQ8_0:
+    case DeviceRung::kQ4_0:
+      return kFloats | 1u << kOrderBlock;
+    case DeviceRung::kQ8_0r:
+    case DeviceRung::kQ4_0r:
+      return kFloats | 1u << kOrderBlockTurned;
+    case DeviceRung::kT4:
+      return kFloats | 1u << kOrderT4 | 1u << kOrderMean;
+    case DeviceRung::kT3:
+      return kFloats | 1u << kOrderT3 | 1u << kOrderMean;
+    case DeviceRung::kT2:
+      return kFloats | 1u << kOrderT2 | 1u << kOrderMean;
+    case DeviceRung::kPq:
+      return kFloats | 1u << kOrderPq;
+    default:
+      return ~0u;
+  }
+}
+
+// Whether queries are asked for in an order; kOrders as OrdersOfKernel.
+template <uint32_t kOrders>
+__device__ __forceinline__ bool Has(uint32_t orders, int order) {
+  return (orders & kOrders) >> order & 1;
+}
 
 // Sets of offsets (QuerySet::offsets): where a block's sum starts, so that the codes' own zero is
 // taken off.
@@ -35,15 +68,13 @@ enum OffsetSet : int {
 };
 
 // Shared memory of a block: this, the fragments of the orders in use, strips on their way, and a
-// scratch area for the queries (Row) and later the warps' sums (WarpSums). Where warps have slots
+// scratch area for the warps' sums (WarpSums). Where warps have slots
 // of their own, scratch is in the place of V strips.
 template <int D, int NT, int kWarps>
 struct BlockShared {
   static constexpr int kHeads = 8 * NT;
   static constexpr int kStride = D + 4;  // floats from head to head, against bank conflicts
-  static constexpr int kRowKinds = 4;    // queries: plain, turned, turned in bytes, of pq
-  static constexpr size_t kScratchHeadBytes =
-      static_cast<size_t>(kWarps > kRowKinds ? kWarps : kRowKinds) * kStride * sizeof(float);
+  static constexpr size_t kScratchHeadBytes = size_t{kWarps} * kStride * sizeof(float);
 
   uint64_t barriers[kMaxBarriers];
   PageEntry entries[kMaxRingPages];  // of the ring
@@ -67,39 +98,45 @@ struct BlockShared {
 
   static constexpr int kSetSize = NT * Steps<D>::kMost * 32;
   __device__ __forceinline__ uint2* Set(int order) { return fragments + set_begin[order]; }
-  template <class T>
-  __device__ __forceinline__ T* Scratch(const AttendParams& params) {
-    return reinterpret_cast<T*>(reinterpret_cast<unsigned char*>(this) + params.scratch_offset -
-                                params.table_bytes);
+  // The same for those that write them.
+  __device__ __forceinline__ uint2* NewSet(uint32_t orders, int order) {
+    return fragments + __popc(orders & ((1u << order) - 1)) * kSetSize;
   }
-  __device__ __forceinline__ float* Row(const AttendParams& params, int kind, int head) {
-    return Scratch<float>(params) + (kind * params.block_heads + head) * kStride;
+  __device__ __forceinline__ static int FragmentAt(int head, int step, int i) {
+    return (head / 8 * Steps<D>::kMost + step) * 32 + head % 8 * 4 + i;
   }
   __device__ __forceinline__ float* WarpSums(const AttendParams& params, int warp, int head) {
-    return Scratch<float>(params) + (warp * params.block_heads + head) * kStride;
+    auto* scratch =
+        reinterpret_cast<unsigned char*>(this) + params.scratch_offset - params.table_bytes;
+    return reinterpret_cast<float*>(scratch) + (warp * params.block_heads + head) * kStride;
   }
   // Of the warps that read pages; the one that sends for them goes its own way.
   __device__ __forceinline__ static void Sync() { SyncSome(1, kWarps * 32); }
 };
 
-// Values at, at + 32, at + 64 …: all loads before the first use.
+// Values at, at + 32, at + 64 … of a tensor, on their way: nothing waits for them before Get.
 template <int kCount>
-__device__ __forceinline__ void LoadTensor(TensorType type, const void* data, int64_t at,
-                                           float (&v)[kCount]) {
-  if (type == TensorType::kF32) {
+struct TensorRow {
+  uint32_t bits[kCount];
+
+  __device__ __forceinline__ void Load(TensorType type, const void* data, int64_t at) {
+    if (type == TensorType::kF32) {
 #pragma unroll
-    for (int k = 0; k < kCount; ++k) v[k] = static_cast<const float*>(data)[at + 32 * k];
-    return;
+      for (int k = 0; k < kCount; ++k) bits[k] = static_cast<const uint32_t*>(data)[at + 32 * k];
+      return;
+    }
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) bits[k] = static_cast<const uint16_t*>(data)[at + 32 * k];
   }
-  uint16_t bits[kCount];
+  __device__ __forceinline__ void Get(TensorType type, float (&v)[kCount]) const {
 #pragma unroll
-  for (int k = 0; k < kCount; ++k) bits[k] = static_cast<const uint16_t*>(data)[at + 32 * k];
-#pragma unroll
-  for (int k = 0; k < kCount; ++k) {
-    v[k] = type == TensorType::kF16 ? __half2float(__ushort_as_half(bits[k]))
-                                    : __uint_as_float(static_cast<uint32_t>(bits[k]) << 16);
+    for (int k = 0; k < kCount; ++k) {
+      v[k] = type == TensorType::kF32   ? __uint_as_float(bits[k])
+             : type == TensorType::kF16 ? __half2float(__ushort_as_half(bits[k]))
+                                        : __uint_as_float(bits[k] << 16);
+    }
   }
-}
+};
 __device__ __forceinline__ void StoreTensor(TensorType type, void* data, int64_t at, float value) {
   if (type == TensorType::kF32) {
     static_cast<float*>(data)[at] = value;
@@ -149,11 +186,27 @@ __device__ __forceinline__ float PowerOfTwo(int exponent) {
   return __uint_as_float(static_cast<uint32_t>(127 + exponent) << 23);
 }
 
+// A row as f16 (kBrain: bf16) in an order.
+template <int D, int kOrder, bool kBrain = false, class Shared>
+__device__ __forceinline__ void WriteHalves(uint32_t orders, int head, int lane,
+                                            const float (&v)[D / 32], Shared& shared) {
+  uint2* set = shared.NewSet(orders, kOrder);
+#pragma unroll
+  for (int k = 0; k < D / 32; ++k) {
+    const ChannelPlace place = PlaceOf(kOrder, 32 * k + lane);
+    const uint16_t bits = kBrain ? __bfloat16_as_ushort(__float2bfloat16_rn(v[k]))
+                                 : __half_as_ushort(__float2half_rn(v[k]));
+    auto* to = reinterpret_cast<uint16_t*>(set + Shared::FragmentAt(head, place.step, place.i));
+    to[place.j] = bits;
+  }
+}
+
 // The query for keys of pq: turned, in units of the centroids' bytes, brought to the same magnitude
-// as others.
-template <int D, class Shared>
-__device__ __forceinline__ void LoadPqQuery(const AttendParams& params, int kv_head, int head,
-                                            int lane, float (&v)[D / 32], Shared& shared) {
+// as others. kPairs: in 16 bits, for pq_pairs.cuh.
+template <int D, bool kPairs, class Shared>
+__device__ __forceinline__ void LoadPqQuery(const AttendParams& params, uint32_t orders,
+                                            int kv_head, int head, int lane, float (&v)[D / 32],
+                                            Shared& shared) {
   const PqTables pq = TablesOf(params.call.key_codebook, params.call.shape, kv_head);
   if (pq.rotation != nullptr) TurnRow<D>(pq.rotation, lane, v);
 #pragma unroll
@@ -163,8 +216,20 @@ __device__ __forceinline__ void LoadPqQuery(const AttendParams& params, int kv_h
 #pragma unroll
   for (int k = 0; k < D / 32; ++k) {
     v[k] *= PowerOfTwo(shift);
-    shared.Row(params, 3, head)[32 * k + lane] = v[k];
     sum += __half2float(__float2half_rn(v[k]));
+  }
+  if constexpr (kPairs) {
+    uint2* set = shared.NewSet(orders, kOrderPq);
+#pragma unroll
+    for (int k = 0; k < D / 32; ++k) {
+      const ChannelPlace place = PqPairs::QueryPlace(32 * k + lane);
+      for (const int low : {0, 1}) {
+        uint2* to = set + Shared::FragmentAt(head, 2 * place.step + low, place.i);
+        reinterpret_cast<uint8_t*>(to)[place.j] = PqPairs::QueryByte(v[k], low != 0);
+      }
+    }
+  } else {
+    WriteHalves<D, kOrderPq>(orders, head, lane, v, shared);
   }
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
@@ -173,30 +238,46 @@ __device__ __forceinline__ void LoadPqQuery(const AttendParams& params, int kv_h
   shared.pq_step[head] = PowerOfTwo(-shift);
 }
 
-// The query for turned keys: its bytes, as on the CPU, and units of its scores.
-template <int D, class Shared>
-__device__ __forceinline__ void LoadTurnedQuery(const AttendParams& params, int head, int lane,
-                                                float factor, float (&v)[D / 32], Shared& shared) {
+// A row of bytes in an order of products of bytes.
+template <int D, int kOrder, class Shared>
+__device__ __forceinline__ void WriteBytes(uint32_t orders, int head, int lane,
+                                           const int (&bytes)[D / 32], Shared& shared) {
+  uint2* set = shared.NewSet(orders, kOrder);
+#pragma unroll
+  for (int k = 0; k < D / 32; ++k) {
+    const ChannelPlace place = BytePlaceOf(kOrder, 32 * k + lane);
+    auto* to = reinterpret_cast<int8_t*>(set + Shared::FragmentAt(head, place.step, place.i));
+    to[place.j] = static_cast<int8_t>(bytes[k]);
+  }
+}
+
+// The query for turned keys: its bytes, as on the CPU but for numbers in the middle between two,
+// and units of its scores.
+template <int D, uint32_t kOrders, class Shared>
+__device__ __forceinline__ void LoadTurnedQuery(uint32_t orders, int head, int lane, float factor,
+                                                float (&v)[D / 32], Shared& shared) {
   ApplySigns<D>(v, lane);
   Hadamard<D>(v, lane);
-#pragma unroll
-  for (int k = 0; k < D / 32; ++k) shared.Row(params, 1, head)[32 * k + lane] = v[k];
-  if ((params.orders >> kOrderBlockTurned & 1) != 0) {
+  if (Has<kOrders>(orders, kOrderBlockTurned)) {
+    WriteHalves<D, kOrderBlockTurned>(orders, head, lane, v, shared);
     WriteOffsets<D>(v, head, lane, kOffsetsQ8r, kOffsetsQ4r, shared);
   }
+  if ((kOrders & kTurnedByteOrders) == 0) return;
   const float largest = LargestOf(v);
   bool finite = true;
 #pragma unroll
   for (int k = 0; k < D / 32; ++k) finite = finite && fabsf(v[k]) < INFINITY;
   finite = __any_sync(0xFFFFFFFFu, !finite) == 0;
-  const float inverse = finite && largest > 0.0f ? 127.0f / largest : 0.0f;
-  int sum = 0;
+  const float inverse = finite && largest > 0.0f ? 127.0f * Reciprocal(largest) : 0.0f;
+  int bytes[D / 32], sum = 0;
 #pragma unroll
   for (int k = 0; k < D / 32; ++k) {
-    const float byte = rintf(v[k] * inverse);
-    shared.Row(params, 2, head)[32 * k + lane] = byte;
-    sum += static_cast<int>(byte);
+    bytes[k] = static_cast<int>(rintf(v[k] * inverse));
+    sum += bytes[k];
   }
+  if (Has<kOrders>(orders, kOrderT4)) WriteBytes<D, kOrderT4>(orders, head, lane, bytes, shared);
+  if (Has<kOrders>(orders, kOrderT3)) WriteBytes<D, kOrderT3>(orders, head, lane, bytes, shared);
+  if (Has<kOrders>(orders, kOrderT2)) WriteBytes<D, kOrderT2>(orders, head, lane, bytes, shared);
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
   if (lane != 0) return;
@@ -205,122 +286,96 @@ __device__ __forceinline__ void LoadTurnedQuery(const AttendParams& params, int 
                      : largest > 0.0f ? largest * (2.0f * kTurnedUnit / 127.0f)
                                       : 1.0f;
   shared.turned_factor[head] = factor * unit;
-  shared.inverse_unit[head] = largest > 0.0f ? 1.0f / unit : 0.0f;
+  shared.inverse_unit[head] = largest > 0.0f ? Reciprocal(unit) : 0.0f;
   shared.offsets[kOffsetsTurned][0][head] = -kTurnedZero * static_cast<float>(sum);
 }
 
-// Rows of f32 in shared memory. A power of two per head brings its largest channel to 256 … 512:
-// f16 then has its full precision for all that matters, and no sum overflows.
-template <int D, class Shared>
-__device__ void LoadQueries(const AttendParams& params, int sequence, int kv_head, int first_head,
-                            int num_heads, int warp, int num_warps, int lane, Shared& shared) {
+// A query of a sequence, by its head.
+template <int D>
+__device__ __forceinline__ void StartQuery(const AttendParams& params, int sequence, int head,
+                                           int lane, TensorRow<D / 32>& row) {
+  const int64_t first = (static_cast<int64_t>(sequence) * params.call.query_heads + head) * D;
+  row.Load(params.call.query_type, params.call.queries, first + lane);
+}
+
+// The heads of a block by warps. A power of two per head brings its largest channel to 256 … 512:
+// f16 then has its full precision for all that matters, and no sum overflows. `row` is the warp's
+// first query. kPairs: queries for pq are those of pq_pairs.cuh.
+template <int D, bool kPairs, uint32_t kOrders, class Shared>
+__device__ __forceinline__ void LoadQueries(const AttendParams& params, int sequence, int kv_head,
+                                            int first_head, int num_heads, int warp, int num_warps,
+                                            int lane, TensorRow<D / 32>& row, Shared& shared) {
   const DeviceAttention& call = params.call;
+  const uint32_t orders = params.orders;
   for (int head = warp; head < num_heads; head += num_warps) {
+    if (head != warp) StartQuery<D>(params, sequence, first_head + head, lane, row);
     float v[D / 32];
-    const int64_t row = (static_cast<int64_t>(sequence) * call.query_heads + first_head + head) * D;
-    LoadTensor(call.query_type, call.queries, row + lane, v);
+    row.Get(call.query_type, v);
     const int shift = ShiftOf(LargestOf(v));
     const float factor = call.scale * 1.44269504f * PowerOfTwo(-shift);
     if (lane == 0) shared.factor[head] = factor;
 #pragma unroll
-    for (int k = 0; k < D / 32; ++k) {
-      v[k] *= PowerOfTwo(shift);
-      shared.Row(params, 0, head)[32 * k + lane] = v[k];
+    for (int k = 0; k < D / 32; ++k) v[k] *= PowerOfTwo(shift);
+    if (Has<kOrders>(orders, kOrderF16)) {
+      WriteHalves<D, kOrderF16>(orders, head, lane, v, shared);
     }
-    if ((params.orders >> kOrderBlock & 1) != 0) {
+    if (Has<kOrders>(orders, kOrderBF16High)) {
+      WriteHalves<D, kOrderBF16High, true>(orders, head, lane, v, shared);
+      float rest[D / 32];
+#pragma unroll
+      for (int k = 0; k < D / 32; ++k) rest[k] = v[k] - __bfloat162float(__float2bfloat16_rn(v[k]));
+      WriteHalves<D, kOrderBF16Low, true>(orders, head, lane, rest, shared);
+    }
+    if (Has<kOrders>(orders, kOrderMean)) {
+      WriteHalves<D, kOrderMean>(orders, head, lane, v, shared);
+    }
+    if (Has<kOrders>(orders, kOrderBlock)) {
+      WriteHalves<D, kOrderBlock>(orders, head, lane, v, shared);
       WriteOffsets<D>(v, head, lane, kOffsetsQ8, kOffsetsQ4, shared);
     }
-    if ((params.orders >> kOrderPq & 1) != 0) {
+    if (Has<kOrders>(orders, kOrderPq)) {
       float turned[D / 32];
 #pragma unroll
       for (int k = 0; k < D / 32; ++k) turned[k] = v[k];
-      LoadPqQuery<D>(params, kv_head, head, lane, turned, shared);
+      LoadPqQuery<D, kPairs>(params, orders, kv_head, head, lane, turned, shared);
     }
-    if ((params.orders & kTurnedOrders) != 0) {
-      LoadTurnedQuery<D>(params, head, lane, factor, v, shared);
+    if ((orders & kOrders & kTurnedOrders) != 0) {
+      LoadTurnedQuery<D, kOrders>(orders, head, lane, factor, v, shared);
     }
   }
 }
 
-// All heads have what they add, the ones that pad a group nothing. All threads, before LoadQueries.
-template <class Shared>
-__device__ __forceinline__ void ClearQueries(int num_heads, int thread, int num_threads,
-                                             Shared& shared) {
+// What LoadQueries does not write: places of heads that pad a group, or of lanes that have no
+// channels. All threads; a barrier must follow.
+template <int D, uint32_t kOrders, class Shared>
+__device__ __forceinline__ void ClearQueries(uint32_t orders, int num_heads, int thread,
+                                             int num_threads, Shared& shared) {
   constexpr int kRows = sizeof(shared.offsets) / sizeof(float) / Shared::kHeads;
   auto* offsets = reinterpret_cast<float*>(shared.offsets);
   for (int at = thread; at < kRows * Shared::kHeads; at += num_threads) {
     if (at % Shared::kHeads >= num_heads) offsets[at] = 0.0f;
+  }
+  for (int at = thread; at < __popc(orders) * Shared::kSetSize; at += num_threads) {
+    const int head = at % Shared::kSetSize / (32 * Steps<D>::kMost) * 8 + at % 32 / 4;
+    if (head >= num_heads) shared.fragments[at] = {0, 0};
+  }
+  if constexpr (D % 128 != 0) {  // cells of a quad's lanes that are not there
+    for (const int order : {kOrderT3, kOrderT2}) {
+      if (!Has<kOrders>(orders, order)) continue;
+      uint2* set = shared.NewSet(orders, order);
+      for (int at = thread; at < Shared::kSetSize; at += num_threads) {
+        if (at % 4 >= D / 32) set[at] = {0, 0};
+      }
+    }
+  }
+  if (thread < kNumQueryOrders) {
+    shared.set_begin[thread] = static_cast<int>(shared.NewSet(orders, thread) - shared.fragments);
   }
   if (thread < Shared::kHeads) shared.total_max[thread] = {kLeast, 0.0f};
   if (thread <= kNumSpaces) shared.met[thread] = 0;
   if (thread >= num_heads && thread < Shared::kHeads) {
     shared.factor[thread] = shared.turned_factor[thread] = shared.inverse_unit[thread] = 0.0f;
     shared.pq_step[thread] = 0.0f;
-  }
-}
-
-// One value of a query in an order, before rounding.
-template <int D, class Shared>
-__device__ __forceinline__ float QueryValue(const AttendParams& params, Shared& shared, int order,
-                                            int head, int channel) {
-  const int kind = order == kOrderPq ? 3 : order == kOrderBlockTurned ? 1 : 0;
-  const float x = shared.Row(params, kind, head)[channel];
-  if (order == kOrderBF16Low) return x - __bfloat162float(__float2bfloat16_rn(x));
-  return x;
-}
-
-__device__ __forceinline__ uint32_t PackQuery(int order, float x, float y) {
-  if (order == kOrderBF16High || order == kOrderBF16Low) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(x, y);
-    return *reinterpret_cast<const uint32_t*>(&pair);
-  }
-  const half2 pair = __floats2half2_rn(x, y);
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
-
-// kPairs: queries for pq are those of pq_pairs.cuh.
-template <int D, int NT, bool kPairs, class Shared>
-__device__ void MakeFragments(const AttendParams& params, int num_heads, int thread,
-                              int num_threads, Shared& shared) {
-  const uint32_t orders = params.orders;
-  for (int order = 0; order < kNumQueryOrders; ++order) {
-    if ((orders >> order & 1) == 0) continue;
-    uint2* set = shared.fragments + __popc(orders & ((1u << order) - 1)) * Shared::kSetSize;
-    if (thread == 0) shared.set_begin[order] = static_cast<int>(set - shared.fragments);
-    for (int at = thread; at < Shared::kSetSize; at += num_threads) {
-      const int lane = at % 32, step = at / 32 % Steps<D>::kMost;
-      const int head = at / (32 * Steps<D>::kMost) * 8 + lane / 4;
-      if (head >= num_heads) {
-        set[at] = {0, 0};
-        continue;
-      }
-      if (kPairs && order == kOrderPq) {
-        uint32_t bytes[2] = {0, 0};
-        for (int k = 0; k < 8; ++k) {
-          const int channel = PqPairs::QueryChannel(step / 2, lane % 4, k);
-          const float x = shared.Row(params, 3, head)[channel];
-          bytes[k / 4] |= PqPairs::QueryByte(x, step % 2 != 0) << (k % 4 * 8);
-        }
-        set[at] = {bytes[0], bytes[1]};
-        continue;
-      }
-      if (IsByteOrder(order)) {
-        uint32_t bytes[2] = {0, 0};
-        for (int j = 0; j < 8; ++j) {
-          const int channel = ByteChannelOf<D>(order, step, lane % 4, j);
-          const int byte = channel < D ? static_cast<int>(shared.Row(params, 2, head)[channel]) : 0;
-          bytes[j / 4] |= (static_cast<uint32_t>(byte) & 255u) << (j % 4 * 8);
-        }
-        set[at] = {bytes[0], bytes[1]};
-        continue;
-      }
-      float x[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        x[j] = QueryValue<D>(params, shared, order, head, ChannelOf<D>(order, step, lane % 4, j));
-      }
-      set[at] = {PackQuery(order, x[0], x[1]), PackQuery(order, x[2], x[3])};
-    }
   }
 }
 

@@ -51,6 +51,14 @@ __device__ __forceinline__ void Reset(WarpState<D, NT>& state) {
   }
 }
 
+// tanhf is exact to the last bit, and long.
+__device__ __forceinline__ float Tanh(float x) {
+  const float square = x * x;
+  const float near = x * fmaf(square, fmaf(square, 2.0f / 15.0f, -1.0f / 3.0f), 1.0f);
+  const float far = fmaf(-2.0f, Reciprocal(Exp2(x * 2.88539008f) + 1.0f), 1.0f);
+  return fabsf(x) < 0.125f ? near : far;
+}
+
 // Scores of rows that do not count, and under a soft cap: afterwards they are in units of `factor`.
 // kEights: tokens lie in the tiles as pq_pairs.cuh says.
 template <int NT, int kTiles, bool kEights>
@@ -58,13 +66,13 @@ __device__ __forceinline__ void MaskScores(float cap, uint64_t live, int first_t
                                            const LanePlace& at, float (&factor)[NT][2],
                                            Scores<NT, kTiles>& s) {
   if (cap > 0.0f) {
-    const float to_cap = kLn2 / cap;
+    const float to_cap = kLn2 * Reciprocal(cap);
 #pragma unroll
     for (int nt = 0; nt < NT; ++nt) {
 #pragma unroll
       for (int k = 0; k < 4 * kTiles; ++k) {
         float& x = s[k / 4][nt][k % 4];
-        x = cap * 1.44269504f * tanhf(x * factor[nt][k % 2] * to_cap);
+        x = cap * 1.44269504f * Tanh(x * factor[nt][k % 2] * to_cap);
       }
       factor[nt][0] = factor[nt][1] = 1.0f;
     }

@@ -1,8 +1,7 @@
-// Strips on their way to a warp that takes pages of its own. It has kDepth slots for K and as many
-// for V. With one of each, the K strip of the next page is sent for as soon as that of this page
-// has been read, and likewise V: while one is worked on, the other is on its way. With two, K runs
-// three pages ahead of the sums and V two. A strip that is larger than a slot is read where it
-// lies.
+// Strips on their way to a warp that takes pages of its own. It has a slot for K and one for V. The
+// K strip of the next page is sent for as soon as that of this page has been read, and likewise V:
+// while one is worked on, the other is on its way. A strip that is larger than a slot is read where
+// it lies.
 
 #ifndef VARVE_CUDA_STRIP_SLOTS_CUH_
 #define VARVE_CUDA_STRIP_SLOTS_CUH_
@@ -94,25 +93,29 @@ struct PageWindow {
   }
 };
 
+// The barriers of a warp's slots. All its lanes; a barrier of the block must follow.
+__device__ __forceinline__ void InitSlots(uint64_t* barriers, int warp, int lane) {
+  if (lane < 2) InitBarrier(barriers + 2 * warp + lane, 1);
+  FenceCopies();
+}
+
 // The slots of a warp. Its pages are counted from the kernel's start. kOnly: the one rung that
 // comes here, or 0.
-template <int kDepth, int kOnly>
+template <int kOnly>
 struct StripSlots {
-  static_assert(kDepth == 1 || kDepth == 2);
   const AttendParams* params;
   std::byte* shared_bytes;
-  uint64_t* barriers;  // [warps][K, V][kDepth]
+  uint64_t* barriers;  // [warps][K, V]
   int warp;
   int lane;
 
-  __device__ __forceinline__ std::byte* Slot(bool value, uint32_t page) const {
-    const uint32_t which = static_cast<uint32_t>(warp) * kDepth + page % kDepth;
+  __device__ __forceinline__ std::byte* Slot(bool value) const {
     return shared_bytes + (value ? params->scratch_offset : params->slots_offset) +
-           which * params->slot_bytes;
+           static_cast<uint32_t>(warp) * params->slot_bytes;
   }
-  // Page number `count`. All lanes of the warp.
-  __device__ __forceinline__ void Send(const PageHead& page, bool value, uint32_t count) const {
-    uint64_t* barrier = Barrier(value, count);
+  // All lanes of the warp.
+  __device__ __forceinline__ void Send(const PageHead& page, bool value) const {
+    uint64_t* barrier = Barrier(value);
     if (kOnly == 0 && (page.bits & (value ? PageEntry::kValuesLie : PageEntry::kKeysLie)) != 0) {
       ArriveBarrier(barrier, lane);
       return;
@@ -120,16 +123,17 @@ struct StripSlots {
     // Sizes come with the page: parameters are not looked up by its rung here.
     const uint32_t key_bytes = kOnly != 0 ? params->key_bytes[kOnly] : page.key_bytes();
     const uint32_t value_bytes = kOnly != 0 ? params->value_bytes[kOnly] : page.value_bytes();
-    StartCopy(barrier, Slot(value, count), page.strips + (value ? key_bytes : 0),
+    StartCopy(barrier, Slot(value), page.strips + (value ? key_bytes : 0),
               value ? value_bytes : key_bytes, lane, 0);
   }
+  // For a strip of page number `count`.
   __device__ __forceinline__ void Wait(bool value, uint32_t count) const {
-    WaitCopy(Barrier(value, count), count / kDepth % 2);
+    WaitCopy(Barrier(value), count % 2);
   }
 
  private:
-  __device__ __forceinline__ uint64_t* Barrier(bool value, uint32_t count) const {
-    return barriers + (2 * warp + (value ? 1 : 0)) * kDepth + count % kDepth;
+  __device__ __forceinline__ uint64_t* Barrier(bool value) const {
+    return barriers + 2 * warp + (value ? 1 : 0);
   }
 };
 

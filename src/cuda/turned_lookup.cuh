@@ -66,8 +66,9 @@ struct LevelTable {
   }
 };
 
-// The codes of a cell at four places, from its lines: four words of nibbles. Word x holds plane
-// PlaneOf(x, 0) in its low nibbles and PlaneOf(x, 1) in its high ones.
+// The codes of a cell at four places, from its lines: four words of nibbles. Word x holds in
+// its low and high nibbles the planes 2x and 2x + 1 of three bits; of two bits x / 2 * 4 + x % 2
+// and the one two above.
 template <int kBits>
 __device__ __forceinline__ void CellNibbles(const uint32_t (&line)[kBits], uint32_t (&x)[4]) {
   if constexpr (kBits == 3) {
@@ -82,11 +83,6 @@ __device__ __forceinline__ void CellNibbles(const uint32_t (&line)[kBits], uint3
 #pragma unroll
     for (int i = 0; i < 4; ++i) x[i] = line[i / 2] >> (i % 2 * 2) & 0x33333333u;
   }
-}
-
-template <int kBits>
-__host__ __device__ constexpr int PlaneOf(int x, int high) {
-  return kBits == 3 ? 2 * x + high : x / 2 * 4 + x % 2 + 2 * high;
 }
 
 }  // namespace varve::cuda

@@ -226,6 +226,12 @@ __device__ __forceinline__ void StartCopy(uint64_t* barrier, std::byte* to, cons
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(at) : "memory");
 #endif
 }
+// 16 bytes into shared memory, for this thread's WaitOwnCopies.
+__device__ __forceinline__ void StartOwnCopy(std::byte* to, const std::byte* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(SharedAddress(to)), "l"(from)
+               : "memory");
+}
+__device__ __forceinline__ void WaitOwnCopies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 // What will be read where it lies, into the second-level cache. A multiple of 16 bytes.
 __device__ __forceinline__ void Prefetch([[maybe_unused]] const std::byte* from,
                                          [[maybe_unused]] uint32_t bytes) {

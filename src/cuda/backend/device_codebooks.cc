@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/align.h"
+#include "cuda/pq_rows.h"
 #include "rungs/pq/pq_rung.h"
 
 namespace varve::cuda {
@@ -14,6 +15,8 @@ namespace {
 struct TablePlace {
   size_t scales = 0;
   size_t centroids = 0;
+  size_t rows = 0;
+  size_t pair_rows = 0;
   size_t rotation = 0;
 };
 
@@ -23,6 +26,25 @@ size_t Place(const std::vector<T>& values, std::vector<std::byte>* image) {
   image->resize(at + values.size() * sizeof(T));
   if (!values.empty()) std::memcpy(image->data() + at, values.data(), values.size() * sizeof(T));
   return at;
+}
+
+// The rows of all groups of a table.
+std::vector<uint8_t> RowsOf(const CodebookTable& table) {
+  std::vector<uint8_t> rows(table.centroids.size());
+  const size_t group = static_cast<size_t>(table.dim) << table.bits;
+  for (size_t at = 0; at < rows.size(); at += group) {
+    WritePqRows(&table.centroids[at], table.dim, table.bits, &rows[at]);
+  }
+  return rows;
+}
+std::vector<uint8_t> PairRowsOf(const CodebookTable& table, Part part) {
+  if (!HasPairRows(table.dim, table.num_subspaces, table.bits)) return {};
+  std::vector<uint8_t> rows(table.centroids.size());
+  const size_t group = static_cast<size_t>(table.dim) << table.bits;
+  for (size_t at = 0; at < rows.size(); at += group) {
+    WritePairRows(&table.centroids[at], part == Part::kValue, &rows[at]);
+  }
+  return rows;
 }
 
 }  // namespace
@@ -52,6 +74,7 @@ Status DeviceCodebooks::Create(const CacheShape& shape, std::span<const RungUse>
     const CodebookTable* table = rung.codebook()->Find(use.part, size.subspaces, size.bits);
     if (places.find(table) == places.end()) {
       places[table] = {Place(table->scales, &image), Place(table->centroids, &image),
+                       Place(RowsOf(*table), &image), Place(PairRowsOf(*table, use.part), &image),
                        Place(table->rotation, &image)};
     }
     found.push_back({use, rung.codebook(), table});
@@ -73,6 +96,10 @@ Status DeviceCodebooks::Create(const CacheShape& shape, std::span<const RungUse>
         by_layer_[2 * static_cast<size_t>(use.layer) + static_cast<size_t>(use.part)];
     out.centroids = reinterpret_cast<const uint8_t*>(base + place.centroids) + group * centroids;
     out.scales = reinterpret_cast<const float*>(base + place.scales) + group * table->num_subspaces;
+    out.rows = reinterpret_cast<const uint8_t*>(base + place.rows) + group * centroids;
+    if (HasPairRows(table->dim, table->num_subspaces, table->bits)) {
+      out.pair_rows = reinterpret_cast<const uint8_t*>(base + place.pair_rows) + group * centroids;
+    }
     if (!table->rotation.empty()) {
       out.rotation = reinterpret_cast<const uint16_t*>(base + place.rotation) + group * turns;
     }

@@ -89,6 +89,12 @@ StepCache::StepCache(const ModelShape& shape, int batch, int context, DeviceRung
   scales_ = std::make_unique<DeviceBuffer<float>>(book_.scales);
   call_.key_codebook.centroids = call_.value_codebook.centroids = centroids_->data();
   call_.key_codebook.scales = call_.value_codebook.scales = scales_->data();
+  key_rows_ = std::make_unique<DeviceBuffer<uint8_t>>(testing::PairRowsOf(book_, false));
+  value_rows_ = std::make_unique<DeviceBuffer<uint8_t>>(testing::PairRowsOf(book_, true));
+  rows_ = std::make_unique<DeviceBuffer<uint8_t>>(testing::RowsOf(book_));
+  call_.key_codebook.rows = call_.value_codebook.rows = rows_->data();
+  call_.key_codebook.pair_rows = key_rows_->data();
+  call_.value_codebook.pair_rows = value_rows_->data();
   const auto content = testing::MakeContent(rung, call_.shape, book_).bytes;
   const size_t page_bytes = content.size() / testing::kPeriod;
   sealed_bytes_ = (page_bytes + 255) / 256 * 256;

@@ -73,7 +73,7 @@ class StepCache {
   std::unique_ptr<testing::DeviceBuffer<std::byte>> pool_, open_, workspace_;
   std::unique_ptr<testing::DeviceBuffer<DevicePage>> pages_;  // [layers][batch][pages_each]
   std::unique_ptr<testing::DeviceBuffer<int32_t>> page_begin_;
-  std::unique_ptr<testing::DeviceBuffer<uint8_t>> centroids_;
+  std::unique_ptr<testing::DeviceBuffer<uint8_t>> centroids_, rows_, key_rows_, value_rows_;
   std::unique_ptr<testing::DeviceBuffer<float>> scales_;
   std::vector<std::byte*> open_pages_;                                   // [layers][batch]
   std::vector<std::unique_ptr<testing::DeviceBuffer<std::byte>>> jobs_;  // of append, by layer

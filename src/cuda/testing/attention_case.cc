@@ -73,6 +73,7 @@ struct DeviceBooks {
   DeviceBuffer<uint8_t> centroids;
   DeviceBuffer<float> scales;
   DeviceBuffer<uint16_t> rotation;
+  DeviceBuffer<uint8_t> rows, pair_rows;
 
   template <class T>
   static std::vector<T> Join(const std::vector<PqBook>& books, std::vector<T> PqBook::*values) {
@@ -81,16 +82,30 @@ struct DeviceBooks {
       all.insert(all.end(), (book.*values).begin(), (book.*values).end());
     return all;
   }
-  explicit DeviceBooks(const std::vector<PqBook>& books)
+  template <class RowsOfBook>
+  static std::vector<uint8_t> JoinRows(const std::vector<PqBook>& books,
+                                       const RowsOfBook& rows_of) {
+    std::vector<uint8_t> all;
+    for (const PqBook& book : books) {
+      const std::vector<uint8_t> rows = rows_of(book);
+      all.insert(all.end(), rows.begin(), rows.end());
+    }
+    return all;
+  }
+  DeviceBooks(const std::vector<PqBook>& books, bool value)
       : centroids(Join(books, &PqBook::centroids)),
         scales(Join(books, &PqBook::scales)),
-        rotation(Join(books, &PqBook::rotation)) {}
+        rotation(Join(books, &PqBook::rotation)),
+        rows(JoinRows(books, RowsOf)),
+        pair_rows(JoinRows(books, [&](const PqBook& book) { return PairRowsOf(book, value); })) {}
   DeviceCodebook Get(size_t heads) const {
     DeviceCodebook codebook;
     if (heads == 0) return codebook;
     codebook.centroids = centroids.data();
     codebook.scales = scales.data();
     codebook.rotation = rotation.size() > 0 ? rotation.data() : nullptr;
+    codebook.rows = rows.data();
+    codebook.pair_rows = pair_rows.size() > 0 ? pair_rows.data() : nullptr;
     codebook.centroid_stride = static_cast<int64_t>(centroids.size() / heads);
     codebook.scale_stride = static_cast<int64_t>(scales.size() / heads);
     codebook.rotation_stride = static_cast<int64_t>(rotation.size() / heads);
@@ -312,8 +327,8 @@ class DeviceCase {
         limits_(LimitsOf(spec)),
         batch_(MakeBatch(spec)),
         pool_(batch_.pool),
-        key_books_(batch_.books[0]),
-        value_books_(batch_.books[1]),
+        key_books_(batch_.books[0], false),
+        value_books_(batch_.books[1], true),
         pages_(batch_.pages.size()),
         page_begin_(batch_.page_begin),
         queries_(batch_.queries),

@@ -11,6 +11,7 @@
 
 #include "base/half.h"
 #include "base/random.h"
+#include "cuda/pq_rows.h"
 #include "kernels/pq_kernels.h"
 
 namespace varve::cuda::testing {
@@ -39,6 +40,20 @@ inline PqBook MakePqBook(int dim, int subspaces, int bits, int page_tokens, bool
     book.rotation[static_cast<size_t>(i) * dim + from] = F32ToF16(i % 3 == 0 ? -1.0f : 1.0f);
   }
   return book;
+}
+
+// The tables that attention looks codes up in.
+inline std::vector<uint8_t> RowsOf(const PqBook& book) {
+  std::vector<uint8_t> rows(book.centroids.size());
+  WritePqRows(book.centroids.data(), book.shape.dim, book.shape.bits, rows.data());
+  return rows;
+}
+// Nothing for sizes that have no kernel for pairs.
+inline std::vector<uint8_t> PairRowsOf(const PqBook& book, bool value) {
+  if (!HasPairRows(book.shape.dim, book.shape.subspaces, book.shape.bits)) return {};
+  std::vector<uint8_t> rows(book.centroids.size());
+  WritePairRows(book.centroids.data(), value, rows.data());
+  return rows;
 }
 
 // The bytes of a strip, and the rows that they stand for.
