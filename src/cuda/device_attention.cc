@@ -99,10 +99,11 @@ std::array<AttendKernel, 2> OneRungKernelsOf(const DeviceAttention& call) {
   if ((coded & kFloatRungs) != 0 && call.value_rungs != coded) return {};
   const auto rung = static_cast<DeviceRung>(std::countr_zero(coded));
   if (shape.head_dim == 64) return {OneRungKernel64(rung)};
-  constexpr int64_t kFewPages = 4096;
+  const bool is_pq = rung == DeviceRung::kPq;
+  const int64_t few_pages = is_pq || (coded & kFloatRungs) != 0 ? 4096 : 2048;
   const bool few =
-      static_cast<int64_t>(call.num_sequences) * shape.kv_heads * call.max_pages < kFewPages;
-  if (rung == DeviceRung::kPq && HasPairRows(shape.head_dim, shape.pq_subspaces, shape.pq_bits)) {
+      static_cast<int64_t>(call.num_sequences) * shape.kv_heads * call.max_pages < few_pages;
+  if (is_pq && HasPairRows(shape.head_dim, shape.pq_subspaces, shape.pq_bits)) {
     return {PqPairsKernel128(few), PqPairsKernel128(!few)};
   }
   return {OneRungKernel128(rung, few), OneRungKernel128(rung, !few)};
