@@ -19,12 +19,14 @@ part_build() {
     timeout 240 cmake --build "$build" --parallel "$(nproc)" >"$out/build.log" 2>&1 || { tail -n 40 "$out/build.log"; return 1; }
 }
 part_test() { timeout 120 "$build/cuda_tests" 2>&1 | tee "$out/tests.log" | tail -n 40; }
-# The tests whose names contain one of these: kernels for all rungs, for each rung alone, for pairs of pq, several blocks a head.
+# The tests whose names contain one of these: kernels for all rungs, for pairs of pq, several blocks a head, kernels for each
+# rung alone with many pages and with few.
 part_sanitize() {
   local tool tests
-  read -ra tests <<<"${VARVE_CUDA_SANITIZE:-Mixes LeavesDeadRows LooksPairs JoinsSplits}"
+  read -ra tests <<<"${VARVE_CUDA_SANITIZE:-Mixes LooksPairs JoinsSplits AddsMany GivesPages}"
   for tool in memcheck racecheck initcheck synccheck; do
-    timeout 100 compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/cuda_tests" "${tests[@]}" \
+    # Each block has barriers of its own; left to itself the tool keeps track of too few.
+    timeout 100 compute-sanitizer --tool "$tool" --num-cuda-barriers 65536 --error-exitcode 9 "$build/cuda_tests" "${tests[@]}" \
       >"$out/sanitize-$tool.log" 2>&1 || { echo "$tool failed"; tail -n 15 "$out/sanitize-$tool.log"; return 1; }
     echo "$tool: $(tail -n 1 "$out/sanitize-$tool.log")"
   done
