@@ -315,6 +315,29 @@ VARVE_CUDA_TEST(Attention, FindsManySequences) {
   }
 }
 
+// A slot of the ring is one team's: with room for one page less there are as many pages, or one
+// less for each of the two teams of the kernel for few pages.
+VARVE_CUDA_TEST(Attention, HasAsManyPagesOfARingForEachTeam) {
+  for (const DeviceRung rung : {kF16, kBF16}) {
+    for (int group = 1; group <= 8; ++group) {
+      DeviceAttention call;
+      call.shape = {128, 2, 64, 0, 0};
+      call.num_sequences = 1;
+      call.query_heads = 2 * group;
+      call.max_pages = 10;
+      call.key_rungs = call.value_rungs = RungBit(rung);
+      call.pure_pages = true;
+      DeviceLimits limits = Limits();
+      const size_t page = 2 * DeviceStripBytes(rung, true, call.shape);
+      const size_t all = AttentionSharedBytes(call, limits);
+      limits.shared_per_block -= page;
+      const size_t less = AttentionSharedBytes(call, limits);
+      CHECK_THAT(less <= all && (all - less) % (2 * page) == 0, "group %d: %zu, %zu of %zu", group,
+                 all, less, page);
+    }
+  }
+}
+
 // So large a cap changes nothing; cap * tanh(x / cap) by way of 1 - 2 / (e + 1) would.
 VARVE_CUDA_TEST(Attention, TakesLargeSoftCaps) {
   for (const float cap : {30.0f, 1e4f, 1e6f, 3e38f}) {
