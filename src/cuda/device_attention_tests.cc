@@ -327,7 +327,7 @@ VARVE_CUDA_TEST(Attention, HasAsManyPagesOfARingForEachTeam) {
       call.max_pages = 10;
       call.key_rungs = call.value_rungs = RungBit(rung);
       call.pure_pages = true;
-      DeviceLimits limits = Limits();
+      DeviceLimits limits = {132, 233472, 232448, true};  // those of an H200
       const size_t page = 2 * DeviceStripBytes(rung, true, call.shape);
       const size_t all = AttentionSharedBytes(call, limits);
       limits.shared_per_block -= page;
