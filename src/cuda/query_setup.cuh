@@ -19,11 +19,12 @@ namespace varve::cuda {
 
 inline constexpr float kLeast = -1e30f;  // a reference below every score, and finite
 
-// Orders that need turned queries.
+// Orders that need turned queries, and those that need them in bytes.
 inline constexpr uint32_t kTurnedByteOrders = 1u << kOrderT4 | 1u << kOrderT3 | 1u << kOrderT2;
 inline constexpr uint32_t kTurnedOrders = 1u << kOrderBlockTurned | kTurnedByteOrders;
 
-// Orders that may be asked for where pages are of one rung or floats; 0: of any rung.
+// Orders that a kernel may be asked for: one for pages of one rung and of floats (kOnly of
+// AttendConfig), or for any (0).
 constexpr uint32_t OrdersOfKernel(int only) {
   constexpr uint32_t kFloats = 1u << kOrderF16 | 1u << kOrderBF16High | 1u << kOrderBF16Low;
   switch (static_cast<DeviceRung>(only)) {
@@ -68,8 +69,8 @@ enum OffsetSet : int {
 };
 
 // Shared memory of a block: this, the fragments of the orders in use, strips on their way, and a
-// scratch area for the warps' sums (WarpSums). Where warps have slots
-// of their own, scratch is in the place of V strips.
+// scratch area for the warps' sums (WarpSums). Where warps have slots of their own, scratch is in
+// the place of V strips.
 template <int D, int NT, int kWarps>
 struct BlockShared {
   static constexpr int kHeads = 8 * NT;
